@@ -1,0 +1,15 @@
+"""agentgym: the gym and the trainer for tool-using language agents.
+
+``make`` an environment, ``register`` your own, and leave tokens, failures and credit to the framework.
+"""
+
+from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
+from agentgym.env import Env, ToolEnv
+from agentgym.errors import AgentGymError, ToolError
+from agentgym.registry import make, register
+from agentgym.tool import tool
+from agentgym.types import Message, Task, ToolCall
+
+__version__ = "0.1.0"
+
+__all__ = ["AgentGymError", "Env", "Message", "Task", "ToolCall", "ToolEnv", "ToolError", "make", "register", "tool"]

@@ -1,0 +1,112 @@
+"""The compact call syntax: one call a line, short enough for tiny models and comfortable for people.
+
+::
+
+    go_to: cabinet 1
+    take: mug 1; cabinet 1
+    search: query=tallest tower; k=5
+
+A line is a tool's name, a colon, and values separated by semicolons in the order of the tool's schema; ``key=value``
+names a parameter. Text values stand bare, or as a JSON string where they hold ``;``, ``=`` or line breaks; other types
+are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
+
+_LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
+_VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"|[^;]*?)\s*(?:;|$)', re.DOTALL)
+
+
+def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
+    """Every non-empty line as one call, each on its own: a bad line does not spoil the others.
+
+    Example:
+        >>> take = ToolSpec("take", "", {"properties": {"object": {"type": "string"}, "n": {"type": "integer"}}})
+        >>> parse_calls("take: mug 1; 2", [take])
+        (ToolCall(name='take', arguments={'object': 'mug 1', 'n': 2}, id='0'),)
+        >>> parse_calls("take!", [take])[0].reason
+        'expected a line like `name: value; value`'
+    """
+    by_name = {tool.name: tool for tool in tools}
+    calls: list[Call] = []
+    start = 0
+    for line in text.split("\n"):
+        if line.strip():
+            calls.append(_parse_line(line, start, by_name, len(calls)))
+        start += len(line) + 1
+    return tuple(calls)
+
+
+def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
+    """A call as one line that :func:`parse_calls` reads back.
+
+    Example:
+        >>> take = ToolSpec("take", "", {"properties": {"object": {"type": "string"}, "n": {"type": "integer"}}})
+        >>> format_call(ToolCall("take", {"object": "mug 1", "n": 2}), [take])
+        'take: mug 1; 2'
+    """
+    properties: Mapping[str, Any] = next((t.parameters.get("properties", {}) for t in tools if t.name == call.name), {})
+    pieces: list[str] = []
+    is_positional = True
+    for name in [*(n for n in properties if n in call.arguments), *(n for n in call.arguments if n not in properties)]:
+        is_positional = is_positional and list(properties)[len(pieces) : len(pieces) + 1] == [name]
+        text = _format_value(call.arguments[name], properties.get(name, {}))
+        pieces.append(text if is_positional else f"{name}={text}")
+    return f"{call.name}: {'; '.join(pieces)}" if pieces else call.name
+
+
+def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int) -> Call:
+    span = (start, start + len(line))
+    matched = _LINE.match(line)
+    if matched is None:
+        return MalformedCall(span, "expected a line like `name: value; value`", line)
+    name, rest = matched.group(1), (matched.group(2) or "").strip()
+    spec = tools.get(name)
+    properties = spec.parameters.get("properties", {}) if spec else {}
+    names = list(properties)
+    arguments: dict[str, Any] = {}
+    at, num_positional = 0, 0
+    while at < len(rest):
+        found = _VALUE.match(rest, at)
+        if found is None:
+            return MalformedCall(span, f"cannot read the value at {rest[at : at + 20]!r}", line)
+        key, raw = found.group(1), found.group(2)
+        if key is None:
+            if num_positional >= len(names) and spec is not None:
+                return MalformedCall(span, f"{name} takes at most {len(names)} values", line)
+            key = names[num_positional] if num_positional < len(names) else f"value_{num_positional}"
+            num_positional += 1
+        if key in arguments:
+            return MalformedCall(span, f"{key} is given twice", line)
+        try:
+            arguments[key] = _parse_value(raw, properties.get(key, {}))
+        except ValueError:
+            return MalformedCall(span, f"{key} is not a JSON {properties[key].get('type', 'value')}: {raw!r}", line)
+        at = found.end()
+    return ToolCall(name, arguments, str(index))
+
+
+def _parse_value(raw: str, schema: Mapping[str, Any]) -> Any:
+    if raw.startswith('"'):
+        return json.loads(raw)
+    if _is_text(schema):
+        return raw
+    return json.loads(raw)
+
+
+def _format_value(value: Any, schema: Mapping[str, Any]) -> str:
+    if _is_text(schema) and isinstance(value, str):
+        is_plain = value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value)
+        return value if is_plain else json.dumps(value)
+    return json.dumps(value)
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type", "string") == "string" and "anyOf" not in schema

@@ -1,0 +1,1 @@
+"""Conformance checks, fault injection and scripted policies, shipped to users."""

@@ -1,0 +1,1 @@
+"""Turn-level credit: shaping, estimators, modulators; numpy alone, usable without the trainer."""

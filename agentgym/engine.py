@@ -1,0 +1,83 @@
+"""The engine contract: token ids in, sampled token ids out.
+
+An engine samples completions for prompts given as token ids. It never sees text, messages or environments. Prompts of
+one ``session_id`` grow: each is the previous prompt, the tokens sampled for it, and something new, so that an engine
+may keep what it computed. An engine must give the same result without that memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from agentgym.errors import ConfigError
+from agentgym.types import Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to sample one completion.
+
+    Example:
+        >>> SamplingParams(max_new_tokens=16, stop_token_ids=(2,), seed=7).temperature
+        1.0
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    """0 means greedy; log-probabilities are then those of the unscaled distribution."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 means no limit."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Sampling stops after one of these; it is part of the completion."""
+    seed: int = 0
+    """The same prompt, weights and seed give the same completion, whatever else is in the batch (up to rounding)."""
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if self.temperature < 0:
+            raise ConfigError(f"temperature must be at least 0, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ConfigError(f"top_k must be at least 0 (0: no limit), got {self.top_k}")
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Samples from one policy, many requests at a time."""
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights that the next token is sampled from."""
+        ...
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Longest prompt plus completion the engine can hold."""
+        ...
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
+    ) -> Completion:
+        """Sample one completion. Raises :class:`~agentgym.errors.EngineError` on failure."""
+        ...
+
+    async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
+        """Log-probability (temperature 1) of each continuation token, teacher-forced."""
+        ...
+
+    async def release(self, session_id: str) -> None:
+        """Forget what is kept for a session that has ended; unknown ids are ignored."""
+        ...
+
+    async def update_weights(self, version: int) -> None:
+        """Take the trainer's current weights as ``version``; what was kept from older weights is dropped."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        ...

@@ -1,0 +1,487 @@
+"""Environments: a real ``gymnasium.Env`` that speaks messages.
+
+Authors write two small methods and never touch tokens, limits or bookkeeping:
+
+* :class:`Env`: ``start(task)`` says the first thing, ``respond(action)`` answers an assistant message.
+* :class:`ToolEnv`: ``start(task)`` and methods marked ``@tool``; done.
+
+Inside them, ``self.np_random`` is the only source of randomness, ``self.award(...)`` gives reward parts and
+``self.finish(...)`` ends the episode. Everyone else uses Gymnasium's ``reset`` / ``step`` / ``close``, or the same
+three as coroutines (``areset`` / ``astep`` / ``aclose``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, overload
+
+import gymnasium
+import numpy as np
+
+from agentgym.call_syntax import parse_calls
+from agentgym.errors import ClosedError, ReplayMismatchError, ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.spaces import ActionSpace, MessageSpace
+from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
+from agentgym.types import (
+    Call,
+    MalformedCall,
+    Message,
+    Observation,
+    RewardPart,
+    RewardRole,
+    Task,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    canonical,
+)
+from agentgym.worker_thread import WorkerThread
+
+Action = Message | str
+StepReturn = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A point in an episode that :meth:`Env.restore` can return to, in this or another instance of the env."""
+
+    task: Task
+    seed: int
+    actions: tuple[Message, ...]
+    state_key: str
+    native: Any = None
+    """What :meth:`Env.dump_state` gave, or None: then ``restore`` replays the actions."""
+    rng_state: Any = None
+    progress: Any = None
+
+
+class SeededTasks(Sequence[Task]):
+    """Tasks that differ by seed alone; the splits' seeds are disjoint.
+
+    Example:
+        >>> SeededTasks("test", 100)[3].id
+        'test-3'
+    """
+
+    _FIRST_SEED: ClassVar[Mapping[str, int]] = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
+
+    def __init__(self, split: str, num_tasks: int) -> None:
+        if split not in self._FIRST_SEED:
+            raise unknown_name("split", split, self._FIRST_SEED)
+        self._split, self._num_tasks = split, num_tasks
+
+    def __len__(self) -> int:
+        return self._num_tasks
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._num_tasks))]
+        if not 0 <= index < self._num_tasks:
+            raise IndexError(index)
+        return Task(id=f"{self._split}-{index}", split=self._split, seed=self._FIRST_SEED[self._split] + index)
+
+
+class Env(gymnasium.Env[Observation, Action]):
+    """An environment for language agents. Subclasses implement :meth:`start` and :meth:`respond`."""
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  (Gymnasium's own declaration)
+    max_turns: int | None = None
+    """Turns after which the episode is truncated; None means no limit."""
+    is_blocking: ClassVar[bool] = False
+    """True if a step takes long enough (over about a millisecond) to need a thread of its own in rollouts."""
+    success_outcome: ClassVar[float] = 1.0
+    """The episode is a success if its outcome parts sum to at least this."""
+
+    def __init__(self, *, max_turns: int | None = None, render_mode: str | None = None) -> None:
+        if max_turns is not None:
+            if max_turns < 1:
+                raise UsageError(f"max_turns must be at least 1, got {max_turns}")
+            self.max_turns = max_turns
+        self.render_mode = render_mode
+        self.observation_space = MessageSpace()
+        self.action_space = ActionSpace(self.tools)
+        self._task: Task | None = None
+        self._seed = 0
+        self._turn = 0
+        self._is_over = True
+        self._is_closed = False
+        self._is_turn_valid = True
+        self._outcome = 0.0
+        self._parts: list[RewardPart] = []
+        self._actions: list[Message] = []
+        self._last_observation: Observation = ()
+        self._thread: WorkerThread | None = None
+
+    # ------------------------------------------------------------------------------------- what authors implement
+
+    def start(self, task: Task) -> str | Observation:
+        """Set the world up for a task and say the first thing."""
+        raise NotImplementedError(f"{type(self).__name__} must implement start(task)")
+
+    def respond(self, action: Message) -> str | Observation:
+        """Act on an assistant message and answer it."""
+        raise NotImplementedError(f"{type(self).__name__} must implement respond(action)")
+
+    async def arespond(self, action: Message) -> str | Observation:
+        """:meth:`respond` for environments that await something. Override this one *or* ``respond``."""
+        if self.is_blocking:
+            return await self._in_thread(self.respond, action)
+        return self.respond(action)
+
+    async def astart(self, task: Task) -> str | Observation:
+        """:meth:`start` for environments that await something."""
+        if self.is_blocking:
+            return await self._in_thread(self.start, task)
+        return self.start(task)
+
+    def stop(self) -> None:
+        """Free what the environment holds; called once, by ``close``."""
+
+    # ------------------------------------------------------------------------------------------ what authors call
+
+    def award(self, value: float, name: str = "outcome", role: RewardRole = RewardRole.OUTCOME) -> None:
+        """Add a named part to this turn's reward."""
+        self._parts.append(RewardPart(name, float(value), role))
+        if role is RewardRole.OUTCOME:
+            self._outcome += value
+
+    def finish(self, outcome: float | None = None) -> None:
+        """End the episode after this turn, with an outcome if one is given."""
+        if outcome is not None:
+            self.award(outcome)
+        self._is_over = True
+
+    def refuse(self) -> None:
+        """Mark this turn's action as impossible in the current state (``Turn.is_valid`` becomes False)."""
+        self._is_turn_valid = False
+
+    @property
+    def turn(self) -> int:
+        """Number of turns taken in this episode."""
+        return self._turn
+
+    # ------------------------------------------------------------------------------------------------ gymnasium's
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode.
+
+        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (default train). Without a
+        task one is drawn by the seed; without a seed the task's own seed is used. The start state is a function of
+        (task, seed).
+        """
+        task = self._begin(seed, options)
+        return self._begun(self.start(task))
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """:meth:`reset` as a coroutine."""
+        task = self._begin(seed, options)
+        return self._begun(await self.astart(task))
+
+    def step(self, action: Action) -> StepReturn:
+        """Take one turn.
+
+        ``info["reward_parts"]`` sums to the reward; ``info["is_valid"]`` says whether the action was possible;
+        ``info["success"]`` is there when the episode ended.
+
+        Raises:
+            ResetNeededError: before ``reset`` or after the end.
+        """
+        message = self._enter(action)
+        return self._leave(self.respond(message))
+
+    async def astep(self, action: Action) -> StepReturn:
+        """:meth:`step` as a coroutine."""
+        message = self._enter(action)
+        return self._leave(await self.arespond(message))
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The last observation as text if ``render_mode`` is ``ansi``."""
+        return "\n".join(m.text for m in self._last_observation) if self.render_mode == "ansi" else None
+
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._is_over = True
+        self.stop()
+        if self._thread is not None:
+            self._thread.stop()
+
+    async def aclose(self) -> None:
+        """:meth:`close` as a coroutine."""
+        self.close()
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def env_id(self) -> str:
+        """The id the environment was made by."""
+        return self.spec.id if self.spec is not None else type(self).__name__
+
+    @property
+    def task(self) -> Task:
+        """The task of the current episode."""
+        if self._task is None:
+            raise ResetNeededError(f"{self.env_id}: no task before reset()")
+        return self._task
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools a model may call here; empty if the environment takes free text."""
+        return ()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of a split (``train``, ``valid``, ``test``); no task is in two splits."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000)
+
+    def state_key(self) -> str:
+        """Canonical text of the *current* state: no history, counters or random ids.
+
+        By default the last observation (the anchor GiGPO's authors use); worlds with hidden state should override it.
+        """
+        return canonical([message.text for message in self._last_observation])
+
+    def oracle(self) -> Message:
+        """The next action of a gold policy in the current state.
+
+        Raises:
+            UsageError: if the environment has no gold policy.
+        """
+        raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Actions that are possible now, as text for :meth:`parse_action`; empty if the environment cannot say."""
+        return ()
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed, as an assistant message."""
+        return Message("assistant", text)
+
+    # -------------------------------------------------------------------------------------------------- snapshots
+
+    def dump_state(self) -> Any:
+        """A copy of the world's state, or None if it can only be rebuilt by replay."""
+        return None
+
+    def load_state(self, state: Any) -> None:
+        """Return to a state that :meth:`dump_state` gave (and that may be loaded several times)."""
+        raise NotImplementedError(f"{type(self).__name__} gives a native state but has no load_state")
+
+    def snapshot(self) -> Snapshot:
+        """The current point of the episode."""
+        return Snapshot(
+            task=self.task,
+            seed=self._seed,
+            actions=tuple(self._actions),
+            state_key=self.state_key(),
+            native=self.dump_state(),
+            rng_state=self.np_random.bit_generator.state,
+            progress=(self._turn, self._is_over, self._outcome, self._last_observation),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot: natively where the env can, else by replay of the actions from the seed.
+
+        Raises:
+            ReplayMismatchError: if the state reached is not the snapshot's.
+        """
+        if snapshot.native is None:
+            self.reset(seed=snapshot.seed, options={"task": snapshot.task})
+            for action in snapshot.actions:
+                self.step(action)
+        else:
+            self._begin(snapshot.seed, {"task": snapshot.task})
+            self.load_state(snapshot.native)
+            self._turn, self._is_over, self._outcome, self._last_observation = snapshot.progress
+            self._actions = list(snapshot.actions)
+            self.np_random.bit_generator.state = snapshot.rng_state
+        if self.state_key() != snapshot.state_key:
+            raise ReplayMismatchError(
+                f"{self.env_id}: after {len(snapshot.actions)} replayed actions the state is {self.state_key()!r}, "
+                f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
+            )
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:
+        if self._is_closed:
+            raise ClosedError(f"{self.env_id} is closed; make a new one")
+        task = self._pick_task(seed, options or {})
+        self._seed = task.seed if seed is None else seed
+        super().reset(seed=self._seed)
+        self._task, self._turn, self._is_over, self._outcome = task, 0, False, 0.0
+        self._is_turn_valid = True
+        self._parts, self._actions = [], []
+        return task
+
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+        self._last_observation = as_observation(said)
+        self._parts = []
+        return self._last_observation, {"task_id": self.task.id}
+
+    def _pick_task(self, seed: int | None, options: Mapping[str, Any]) -> Task:
+        task = options.get("task")
+        if isinstance(task, Task):
+            return task
+        split = options.get("split", "train")
+        tasks = self.tasks(split)
+        if isinstance(task, str):
+            for candidate in tasks:
+                if candidate.id == task:
+                    return candidate
+            raise UsageError(f"{self.env_id}: no task {task!r} in split {split!r}")
+        if isinstance(task, int):
+            return tasks[task]
+        rng = self.np_random if seed is None else np.random.default_rng(seed)
+        return tasks[int(rng.integers(len(tasks)))]
+
+    def _enter(self, action: Action) -> Message:
+        if self._is_over:
+            raise ResetNeededError(
+                f"{self.env_id}: the episode is over or was never begun; call reset() before step()"
+            )
+        message = action if isinstance(action, Message) else self.parse_action(action)
+        self._actions.append(message)
+        self._turn += 1
+        self._is_turn_valid = True
+        self._parts = []
+        return message
+
+    def _leave(self, said: str | Observation) -> StepReturn:
+        self._last_observation = as_observation(said)
+        parts = tuple(self._parts)
+        terminated = self._is_over
+        truncated = not terminated and self.max_turns is not None and self._turn >= self.max_turns
+        info: dict[str, Any] = {"reward_parts": parts, "is_valid": self._is_turn_valid}
+        if terminated or truncated:
+            self._is_over = True
+            info["success"] = self._outcome >= self.success_outcome - 1e-9
+        return self._last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
+
+    async def _in_thread(self, function: Any, *args: Any) -> Any:
+        if self._thread is None:
+            self._thread = WorkerThread(self.env_id)
+        return await self._thread.call(function, *args)
+
+
+class ToolEnv(Env):
+    """An environment whose actions are calls of its own ``@tool`` methods.
+
+    Example:
+        >>> from agentgym.tool import tool
+        >>> class Guess(ToolEnv):
+        ...     max_turns = 8
+        ...     def start(self, task):
+        ...         self.secret = int(self.np_random.integers(1, 11))
+        ...         return "Guess my number between 1 and 10."
+        ...     @tool
+        ...     def guess(self, number: int) -> str:
+        ...         '''Guess the number.'''
+        ...         if number == self.secret:
+        ...             self.finish(1.0)
+        ...         return "Correct." if number == self.secret else "Wrong."
+        >>> env = Guess()
+        >>> observation, info = env.reset(seed=1)
+        >>> env.step("guess: 3")[0][0].text
+        'Wrong.'
+    """
+
+    _tools: ClassVar[dict[str, Tool]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._tools = tools_of(cls)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self._tools.values())
+
+    def parse_action(self, text: str) -> Message:
+        return Message("assistant", text, parse_calls(text, self.tools))
+
+    def respond(self, action: Message) -> str | Observation:
+        """Run every call of the turn in order; a bad one does not stop the good ones."""
+        if any(tool.is_async for tool in self._tools.values()):
+            return asyncio.run(self.arespond(action))
+        return self._said(action, [self._run(call) for call in action.calls])
+
+    async def arespond(self, action: Message) -> str | Observation:
+        """Run every call of the turn, neighbouring parallel-safe ones at the same time."""
+        results: list[ToolResult] = []
+        for stage in self._stages(action.calls):
+            results += await asyncio.gather(*(self._arun(call) for call in stage))
+        return self._said(action, results)
+
+    def no_call(self, action: Message) -> str:
+        """The answer to a turn without any call; the turn counts as invalid."""
+        self.refuse()
+        return f"Call one of the tools: {', '.join(self._tools)}."
+
+    def _said(self, action: Message, results: Sequence[ToolResult]) -> str | Observation:
+        if not action.calls:
+            return (Message("user", self.no_call(action)),)
+        return tuple(Message("tool", result.content, result=result) for result in results)
+
+    def _stages(self, calls: Sequence[Call]) -> list[list[Call]]:
+        stages: list[list[Call]] = []
+        was_parallel = False
+        for call in calls:
+            found = self._tools.get(call.name) if isinstance(call, ToolCall) else None
+            is_parallel = found is not None and found.is_parallel_safe
+            if not (is_parallel and was_parallel):
+                stages.append([])
+            stages[-1].append(call)
+            was_parallel = is_parallel
+        return stages
+
+    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
+        if isinstance(call, MalformedCall):
+            raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
+        if self._is_over:
+            raise ToolError("the episode has ended; this call was not run", "episode_over")
+        found = self._tools.get(call.name)
+        if found is None:
+            raise unknown_tool(call.name, list(self._tools))
+        return found, call, found.arguments(call)
+
+    def _run(self, call: Call) -> ToolResult:
+        try:
+            found, checked, arguments = self._checked(call)
+            return result_of(checked, found.function(self, **arguments))
+        except ToolError as error:
+            return self._refused(call, error)
+
+    async def _arun(self, call: Call) -> ToolResult:
+        try:
+            found, checked, arguments = self._checked(call)
+            if found.is_async:
+                work = found.function(self, **arguments)
+            elif self.is_blocking or found.timeout_s is not None:
+                work = self._in_thread(lambda: found.function(self, **arguments))
+            else:
+                return result_of(checked, found.function(self, **arguments))
+            return result_of(checked, await asyncio.wait_for(work, found.timeout_s))
+        except ToolError as error:
+            return self._refused(call, error)
+
+    def _refused(self, call: Call, error: ToolError) -> ToolResult:
+        self.refuse()
+        return error_result(error, *((call.name, call.id) if isinstance(call, ToolCall) else ()))
+
+
+def as_observation(said: str | Observation) -> Observation:
+    """What an author returned, as messages; text becomes one user message."""
+    return (Message("user", said),) if isinstance(said, str) else tuple(said)

@@ -1,0 +1,136 @@
+"""One error tree, and one place where foreign errors enter it.
+
+Three questions decide a class: did the *user* make a mistake (:class:`UsageError`, exit code 2), did the
+*infrastructure* fail (:class:`InfrastructureError`, never a reward), or is it the *policy's* doing
+(:class:`ToolError`, shown to the model and trained on)?
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class AgentGymError(Exception):
+    """Root of every error agentgym raises on purpose."""
+
+
+# ------------------------------------------------------------------------------------------------ the user's doing
+
+
+class UsageError(AgentGymError, ValueError):
+    """Something the user can put right; commands print it as one line and exit with code 2."""
+
+
+class ConfigError(UsageError):
+    """A recipe, key or value that cannot be."""
+
+
+class UnknownNameError(UsageError):
+    """An environment, recipe, suite or key that does not exist."""
+
+
+class MissingExtraError(UsageError):
+    """An optional dependency is not installed; the message is the command that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}': pip install 'agentgym[{extra}]'")
+        self.extra = extra
+
+
+class ToolDefinitionError(UsageError):
+    """A tool without a docstring, type hints or a permitted name."""
+
+
+class CorruptDataError(UsageError):
+    """A checkpoint, record or model folder that cannot be read."""
+
+
+# ---------------------------------------------------------------------------------------------- caller's own slip
+
+
+class ResetNeededError(AgentGymError, RuntimeError):
+    """``step`` was called before ``reset`` or after the episode's end."""
+
+
+class ClosedError(AgentGymError, RuntimeError):
+    """The environment or engine was used after ``close``."""
+
+
+# --------------------------------------------------------------------------------------- the infrastructure's doing
+
+
+class InfrastructureError(AgentGymError):
+    """Something that is not the policy's doing failed; never a reward."""
+
+
+class EnvError(InfrastructureError):
+    """An environment crashed."""
+
+
+class EnvTimeoutError(InfrastructureError):
+    """An environment or tool did not answer in time."""
+
+
+class EngineError(InfrastructureError):
+    """An engine failed to generate or to take new weights."""
+
+
+class ReplayMismatchError(InfrastructureError):
+    """Replaying recorded actions led to another state than the recorded one."""
+
+
+class RunStoppedError(AgentGymError):
+    """A run stopped itself, with its reason (too many failures, loss not finite)."""
+
+
+# ------------------------------------------------------------------------------------------------ the policy's doing
+
+
+class ToolError(AgentGymError):
+    """A tool refuses a call; the message is shown to the model, which may try again."""
+
+    def __init__(self, message: str, error_type: str = "tool_error") -> None:
+        super().__init__(message)
+        self.error_type = error_type
+
+
+# ------------------------------------------------------------------------------------------------------- helpers
+
+
+@contextmanager
+def boundary(error_class: type[InfrastructureError], what: str) -> Iterator[None]:
+    """Classify whatever fails inside, once, where it happens.
+
+    Errors of our own tree pass; ``TimeoutError`` becomes :class:`EnvTimeoutError`; any other exception becomes
+    ``error_class`` with the original as its cause. Cancellation and Ctrl-C always propagate untouched.
+
+    Example:
+        >>> with boundary(EnvError, "env.step"):
+        ...     1 / 0
+        Traceback (most recent call last):
+        agentgym.errors.EnvError: env.step: ZeroDivisionError: division by zero
+    """
+    try:
+        yield
+    except AgentGymError:
+        raise
+    except TimeoutError as error:
+        raise EnvTimeoutError(f"{what}: {error or 'timed out'}") from error
+    except Exception as error:
+        raise error_class(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
+    """An error that says what was asked for, what is near it and what exists.
+
+    Example:
+        >>> print(unknown_name("recipe", "houshold", ["household-demo", "household"]))
+        unknown recipe 'houshold'; did you mean 'household'? known: household, household-demo
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    suggestion = f"; did you mean {near[0]!r}?" if near else ";"
+    tail = f" ({hint})" if hint else ""
+    return UnknownNameError(f"unknown {kind} {name!r}{suggestion} known: {', '.join(names) or 'none'}{tail}")

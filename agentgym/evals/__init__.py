@@ -1,0 +1,1 @@
+"""Evaluation: policies, statistics, the runner."""

@@ -1,0 +1,171 @@
+"""Environments by name, over Gymnasium's own registry.
+
+``make`` takes an id (``agentgym/Household-v0``), ``module:Id``, or ``path/to/file.py:Id`` for an environment in a
+user's own file. Packages add theirs by the entry-point group ``agentgym.envs``, each entry naming a module whose
+import registers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+
+from agentgym.env import Env
+from agentgym.errors import MissingExtraError, UsageError, unknown_name
+
+ENTRY_POINT_GROUP = "agentgym.envs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvEntry:
+    """What the registry knows of an environment without importing it."""
+
+    id: str
+    summary: str
+    extra: str | None = None
+    """Extra that must be installed, None if the core suffices."""
+    requires: tuple[str, ...] = ()
+    """Modules the environment imports."""
+    check_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        return self.id.rpartition("-")[2]
+
+    @property
+    def is_available(self) -> bool:
+        return all(importlib.util.find_spec(module) is not None for module in self.requires)
+
+
+_entries: dict[str, EnvEntry] = {}
+_loaded_plugins: list[str] = []
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., Env],
+    *,
+    summary: str = "",
+    max_turns: int | None = None,
+    extra: str | None = None,
+    requires: Sequence[str] = (),
+    **kwargs: Any,
+) -> None:
+    """Give an environment a name: ``[namespace/]Name-vN``.
+
+    Args:
+        id: the name; registering the same id again replaces it, as in Gymnasium.
+        entry_point: the class, or ``"module:Class"`` to import only when it is made.
+        summary: one line for ``agentgym list``; by default the class docstring's first line.
+        max_turns: turns after which an episode is truncated.
+        extra: the extra of this package the environment needs, None if none.
+        requires: modules that must be importable, looked up without importing them.
+        kwargs: default arguments of the class.
+    """
+    if not summary and not isinstance(entry_point, str):
+        summary = (entry_point.__doc__ or "").strip().partition("\n")[0]
+    if max_turns is not None:
+        kwargs["max_turns"] = max_turns
+    try:
+        gymnasium.register(
+            id=id, entry_point=entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False
+        )
+    except gymnasium.error.Error as error:
+        raise UsageError(f"cannot register {id!r}: {error}; an id is [namespace/]Name-vN") from error
+    _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires))
+
+
+def entries() -> tuple[EnvEntry, ...]:
+    """All registered environments, plugins included, sorted by id."""
+    _load_plugins()
+    return tuple(_entries[name] for name in sorted(_entries))
+
+
+def make(reference: str, **kwargs: Any) -> Env:
+    """Make an environment.
+
+    Raises:
+        UnknownNameError: no such id; the message names near ones.
+        MissingExtraError: the environment needs an extra; the message is the command that installs it.
+
+    Example:
+        >>> env = make("agentgym/Household-v0", num_receptacles=6)
+        >>> observation, info = env.reset(seed=0)
+        >>> observation[0].role
+        'user'
+    """
+    entry = find(reference)
+    if not entry.is_available:
+        raise MissingExtraError(entry.id, entry.extra or "all-cpu")
+    try:
+        made = gymnasium.make(entry.id, **kwargs).unwrapped
+    except TypeError as error:
+        raise UsageError(f"{entry.id}: {error}") from error
+    if not isinstance(made, Env):
+        raise UsageError(f"{entry.id} made a {type(made).__name__}, expected a subclass of agentgym.Env")
+    return made
+
+
+def find(reference: str) -> EnvEntry:
+    """The entry for an id, ``module:Id`` or ``file.py:Id``; imports the module or file if one is named.
+
+    Raises:
+        UnknownNameError, UsageError: if there is no such id, module or file.
+    """
+    source, _, name = reference.rpartition(":")
+    if reference.endswith(".py"):
+        source, name = reference, ""
+    if source:
+        before = set(_entries)
+        _import_source(source)
+        new = sorted(set(_entries) - before)
+        if not name:
+            name = _only(new, source)
+    if name not in _entries:
+        _load_plugins()
+    if name not in _entries:
+        raise unknown_name("environment", name, _entries)
+    return _entries[name]
+
+
+def _only(names: Sequence[str], source: str) -> str:
+    if len(names) != 1:
+        found = ", ".join(names) or "none"
+        raise UsageError(f"{source} registers {found}; name one, as in {source}:{names[0] if names else 'Name-v0'}")
+    return names[0]
+
+
+def _import_source(source: str) -> ModuleType:
+    path = Path(source)
+    if path.suffix != ".py":
+        try:
+            return importlib.import_module(source)
+        except ModuleNotFoundError as error:
+            if error.name != source.partition(".")[0]:
+                raise
+            raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:Name-v0") from error
+    if not path.is_file():
+        raise UsageError(f"no file {source!r}")
+    module_name = f"agentgym_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_plugins() -> None:
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        if point.value not in _loaded_plugins:
+            _loaded_plugins.append(point.value)
+            importlib.import_module(point.value)

@@ -1,0 +1,1 @@
+"""Messages to token ids, and completions to tool calls."""

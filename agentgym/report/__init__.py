@@ -1,0 +1,1 @@
+"""The HTML run report and trace viewer."""

@@ -1,0 +1,1 @@
+"""Episodes: sessions, the loop, groups, their order and their record."""

@@ -1,0 +1,121 @@
+"""The record: every rollout is kept, and everything after the environment can be done again from it.
+
+One gzip file of JSON lines per training step, one line per group, written whole or not at all. From a record one can
+compute credit anew, re-run the training step without environments, and render the report.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError
+from agentgym.types import TrajectoryGroup, TurnCredit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """A group with the credit its turns were trained with."""
+
+    group: TrajectoryGroup
+    credit: tuple[tuple[TurnCredit, ...], ...] = ()
+    """One tuple per trajectory, one entry per turn; empty for a trajectory (or group) that was left out."""
+    dropped: str | None = None
+    """Why the group was not trained, None if it was."""
+
+
+def record_path(run_dir: Path, step: int) -> Path:
+    """Where the rollouts of a training step are kept."""
+    return run_dir / "rollouts" / f"step-{step:06d}.jsonl.gz"
+
+
+def recorded_steps(run_dir: Path) -> tuple[int, ...]:
+    """The training steps a run has records of, in order."""
+    names = (path.name for path in (run_dir / "rollouts").glob("step-*.jsonl.gz"))
+    return tuple(sorted(int(name[len("step-") :].partition(".")[0]) for name in names))
+
+
+def write_records(path: Path, records: Iterable[GroupRecord]) -> None:
+    """Write a step's records, replacing the file only when all of it is on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as out:
+        for record in records:
+            out.write(_adapter().dump_json(record) + b"\n")
+    os.replace(partial, path)
+
+
+def read_records(path: Path) -> tuple[GroupRecord, ...]:
+    """Read a step's records.
+
+    Raises:
+        CorruptDataError: the file is missing, cut short or not a record; the message says at which line.
+    """
+    from pydantic import ValidationError
+
+    if not path.is_file():
+        raise CorruptDataError(f"no record at {path}")
+    records: list[GroupRecord] = []
+    try:
+        with gzip.open(path, "rb") as lines:
+            for line in lines:
+                records.append(_adapter().validate_json(line))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(at) for at in first["loc"])
+        raise CorruptDataError(f"{path}, line {len(records) + 1}: not a rollout record ({where}: {first['msg']})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorruptDataError(f"{path} cannot be read ({error}); it was cut short or changed") from error
+    return tuple(records)
+
+
+def append_json_line(path: Path, row: dict[str, Any]) -> None:
+    """Append one line to a JSONL file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as out:
+        out.write(json.dumps(row) + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file; a last line that a killed process left unfinished is left out.
+
+    Raises:
+        CorruptDataError: any other line is not JSON.
+    """
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise CorruptDataError(f"{path}, line {number}: not JSON ({error})") from error
+    return rows
+
+
+def keep_steps_before(path: Path, step: int) -> Sequence[dict[str, Any]]:
+    """Drop the rows of a metrics file from ``step`` on, which a resumed run will write again."""
+    rows = [row for row in read_json_lines(path) if row["step"] < step]
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    os.replace(partial, path)
+    return rows
+
+
+@cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(GroupRecord)

@@ -1,0 +1,53 @@
+"""Gymnasium spaces for messages, so that its wrappers and its checker work on environments for language agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+
+from agentgym.tool import random_call
+from agentgym.types import Message, Observation, ToolSpec
+
+
+class MessageSpace(gymnasium.Space[Observation]):
+    """All observations: tuples of messages."""
+
+    def __init__(self) -> None:
+        super().__init__(shape=None, dtype=None)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Observation:
+        """An observation of one short user message."""
+        return (Message("user", f"observation {int(self.np_random.integers(1000))}"),)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, tuple) and all(isinstance(message, Message) for message in x)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageSpace)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ActionSpace(gymnasium.Space[Message | str]):
+    """All actions: an assistant message, or text as a person would type it."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        super().__init__(shape=None, dtype=None)
+        self.tools = tuple(tools)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Message | str:
+        """A call of a random tool with random arguments, or a random word where there are no tools."""
+        if not self.tools:
+            return ("look", "wait", "go")[int(self.np_random.integers(3))]
+        spec = self.tools[int(self.np_random.integers(len(self.tools)))]
+        return Message("assistant", calls=(random_call(spec, self.np_random),))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) or (isinstance(x, Message) and x.role == "assistant")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActionSpace) and other.tools == self.tools
+
+    __hash__ = None  # type: ignore[assignment]

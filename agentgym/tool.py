@@ -1,0 +1,253 @@
+"""Tools: a schema and checked arguments from a function's signature and docstring.
+
+``@tool`` is all an author writes. What the model may do wrong (unknown tool, bad arguments) comes back as a typed
+:class:`~agentgym.errors.ToolError`; what the author does wrong (no docstring, no type) is refused at definition.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+
+from agentgym.errors import ToolDefinitionError, ToolError
+from agentgym.types import ToolCall, ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+CONTROL_VERBS = frozenset({"reset", "step", "close", "snapshot", "restore", "verify", "oracle", "state_key", "tasks"})
+"""Names no tool may have: an agent can neither reset nor grade its world."""
+
+MAX_OUTPUT_BYTES = 16 * 1024
+"""Longest tool output a model sees, in bytes of UTF-8; longer output is cut and the cut is marked."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_MARK = "__agentgym_tool__"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function a model may call.
+
+    Example:
+        >>> @tool
+        ... def add(a: int, b: int = 1) -> str:
+        ...     '''Add two numbers.'''
+        ...     return str(a + b)
+        >>> tool_of(add).arguments(ToolCall("add", {"a": "2"}))
+        {'a': 2, 'b': 1}
+    """
+
+    name: str
+    function: Callable[..., Any]
+    description: str
+    parameter_docs: Mapping[str, str] = field(default_factory=dict)
+    is_parallel_safe: bool = False
+    timeout_s: float | None = None
+
+    @cached_property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as a model sees it."""
+        schema = self._model.model_json_schema()
+        schema.pop("title", None)
+        for prop in schema.get("properties", {}).values():
+            prop.pop("title", None)
+        schema.setdefault("properties", {})
+        return ToolSpec(self.name, self.description, schema, self.is_parallel_safe, self.timeout_s)
+
+    @cached_property
+    def _model(self) -> type[BaseModel]:
+        from pydantic import ConfigDict, Field, create_model  # 60 ms that `import agentgym` need not pay
+
+        hints = typing.get_type_hints(self.function, include_extras=True)
+        fields: dict[str, Any] = {}
+        for parameter in _parameters(self.function):
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            doc = self.parameter_docs.get(parameter.name)
+            fields[parameter.name] = (hints[parameter.name], Field(default, description=doc))
+        config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, arbitrary_types_allowed=False)
+        return create_model(self.name, __config__=config, **fields)
+
+    def arguments(self, call: ToolCall) -> dict[str, Any]:
+        """The call's arguments, checked, converted and completed with defaults.
+
+        Raises:
+            ToolError: type ``invalid_arguments``, if the schema refuses them.
+        """
+        from pydantic import ValidationError
+
+        try:
+            model = self._model.model_validate(dict(call.arguments))
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(at) for at in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
+            )
+            raise ToolError(f"{problems}. Usage: {usage(self.spec)}", "invalid_arguments") from None
+        return {name: getattr(model, name) for name in type(model).model_fields}
+
+
+@overload
+def tool(function: Function) -> Function: ...
+@overload
+def tool(*, timeout_s: float | None = None, parallel_safe: bool = False) -> Callable[[Function], Function]: ...
+def tool(
+    function: Function | None = None, *, timeout_s: float | None = None, parallel_safe: bool = False
+) -> Function | Callable[[Function], Function]:
+    """Mark a function or method as a tool.
+
+    The description is the docstring up to ``Args:``; parameter descriptions are its Google-style entries.
+
+    Args:
+        function: what to mark; every parameter needs a type, and the function a docstring.
+        timeout_s: after this many seconds a call counts as hung, which is a failure of the infrastructure.
+        parallel_safe: several calls of one turn may run at the same time.
+
+    Raises:
+        ToolDefinitionError: if the docstring or a type is missing or the name is a control verb.
+    """
+
+    def mark(wrapped: Function) -> Function:
+        setattr(wrapped, _MARK, _define(wrapped, timeout_s, parallel_safe))
+        return wrapped
+
+    return mark if function is None else mark(function)
+
+
+def tool_of(function: Callable[..., Any]) -> Tool:
+    """The :class:`Tool` behind a function marked with ``@tool``."""
+    return typing.cast(Tool, getattr(function, _MARK))
+
+
+def tools_of(owner: type) -> dict[str, Tool]:
+    """All tools among a class's methods, base classes' first, in order of definition."""
+    found: dict[str, Tool] = {}
+    for base in reversed(owner.__mro__):
+        for member in vars(base).values():
+            definition = getattr(member, _MARK, None)
+            if isinstance(definition, Tool):
+                found[definition.name] = definition
+    return found
+
+
+def usage(spec: ToolSpec) -> str:
+    """A one-line signature for error messages.
+
+    Example:
+        >>> usage(ToolSpec("go", "", {"properties": {"to": {"type": "string"}}, "required": ["to"]}))
+        'go(to: string)'
+    """
+    required = spec.parameters.get("required", ())
+    shown = [
+        f"{name}{'' if name in required else '?'}: {prop.get('type', 'any')}"
+        for name, prop in spec.parameters.get("properties", {}).items()
+    ]
+    return f"{spec.name}({', '.join(shown)})"
+
+
+def unknown_tool(name: str, known: Sequence[str]) -> ToolError:
+    """The error a model sees after calling a tool that does not exist."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    suggestion = f" Did you mean {near[0]}?" if near else ""
+    return ToolError(f"unknown tool {name!r}.{suggestion} Tools: {', '.join(known)}", "unknown_tool")
+
+
+def cut_output(text: str, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
+    """The text, cut to ``max_bytes`` of UTF-8 with the cut marked at its end.
+
+    Example:
+        >>> cut_output("x" * 40, 32)
+        'xxxxxxxx\\n[cut: 40 bytes in all]'
+    """
+    raw = text.encode()
+    if len(raw) <= max_bytes:
+        return text
+    mark = f"\n[cut: {len(raw)} bytes in all]"
+    return raw[: max(0, max_bytes - len(mark))].decode(errors="ignore") + mark
+
+
+def result_of(call: ToolCall, output: object) -> ToolResult:
+    """A tool's return value as what the model sees."""
+    return ToolResult(cut_output(output if isinstance(output, str) else str(output)), call.name, call.id)
+
+
+def error_result(error: ToolError, name: str = "", call_id: str = "") -> ToolResult:
+    """A refusal as what the model sees."""
+    return ToolResult(cut_output(f"Error: {error}"), name, call_id, error.error_type)
+
+
+def random_call(spec: ToolSpec, rng: np.random.Generator, words: Sequence[str] = ("a",)) -> ToolCall:
+    """A call with arguments drawn from the schema; strings come from ``enum`` or else from ``words``."""
+    arguments: dict[str, Any] = {}
+    for name, schema in spec.parameters.get("properties", {}).items():
+        arguments[name] = _random_value(schema, rng, words)
+    return ToolCall(spec.name, arguments)
+
+
+def _random_value(schema: Mapping[str, Any], rng: np.random.Generator, words: Sequence[str]) -> Any:
+    if schema.get("enum"):
+        return schema["enum"][int(rng.integers(len(schema["enum"])))]
+    match schema.get("type"):
+        case "integer":
+            low, high = schema.get("minimum", 0), schema.get("maximum", 10)
+            return int(rng.integers(low, high + 1))
+        case "number":
+            return float(rng.uniform(schema.get("minimum", 0.0), schema.get("maximum", 1.0)))
+        case "boolean":
+            return bool(rng.integers(2))
+        case "array":
+            return [_random_value(schema.get("items", {}), rng, words)]
+        case "object":
+            return {}
+        case _:
+            return words[int(rng.integers(len(words)))]
+
+
+# ------------------------------------------------------------------------------------------------------ definition
+
+
+def _define(function: Callable[..., Any], timeout_s: float | None, parallel_safe: bool) -> Tool:
+    name = function.__name__
+    if name in CONTROL_VERBS:
+        raise ToolDefinitionError(
+            f"tool {name!r}: a control verb cannot be a tool, or an agent could run its own world; "
+            f"rename it (reserved: {', '.join(sorted(CONTROL_VERBS))})"
+        )
+    doc = inspect.getdoc(function)
+    if not doc:
+        raise ToolDefinitionError(f"tool {name!r} has no docstring; the model reads it as the tool's description")
+    for parameter in _parameters(function):
+        if parameter.annotation is inspect.Parameter.empty:
+            raise ToolDefinitionError(
+                f"tool {name!r}: parameter {parameter.name!r} has no type; the model's arguments are checked "
+                f"against it, so write for example '{parameter.name}: str'"
+            )
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise ToolDefinitionError(f"tool {name!r}: *args and **kwargs have no schema; name each parameter")
+    description, parameter_docs = _split_docstring(doc)
+    return Tool(name, function, description, parameter_docs, parallel_safe, timeout_s)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+
+
+def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    description, _, rest = doc.partition("\nArgs:")
+    arguments = re.split(r"\n(?:Returns|Raises|Example|Examples):", rest)[0]
+    entries = re.findall(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+(?:\n\s{8,}.+)*)", arguments, re.MULTILINE)
+    return " ".join(description.split()), {name: " ".join(text.split()) for name, text in entries}
+
+
+AnyToolFunction = Callable[..., str | Awaitable[str]]

@@ -1,0 +1,420 @@
+"""Every noun that flows through agentgym, from a task to a training row.
+
+The flow, one noun per arrow::
+
+    Task -> Message -> Completion -> Turn -> Segment -> Trajectory -> TrajectoryGroup -> TurnCredit -> TrainingSample
+
+All nouns are frozen dataclasses holding tuples, so that a stage can only make new values, never change those of an
+earlier stage. This module imports the standard library alone.
+
+Dimension suffixes: ``_G`` sibling in a group, ``_K`` turn, ``_T`` token, ``_B`` row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+# --------------------------------------------------------------------------------------------------------- tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One problem an environment can be reset to.
+
+    Example:
+        >>> task = Task(id="train-7", split="train", seed=7, data={"goal": "heat the mug"})
+        >>> len(task.content_hash)
+        32
+    """
+
+    id: str
+    split: str
+    seed: int
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def content_hash(self) -> str:
+        """128-bit hex digest of what the task *is* (seed and data), whatever its id or split."""
+        return digest({"seed": self.seed, "data": dict(self.data)})
+
+
+# ------------------------------------------------------------------------------------------ messages and tool calls
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A piece of text in a message of several parts."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image in a message, as PNG bytes in base64."""
+
+    png_base64: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One well-formed call of a tool.
+
+    Example:
+        >>> ToolCall("go_to", {"receptacle": "fridge 1"}).name
+        'go_to'
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedCall:
+    """An attempted call that could not be parsed; the other calls of the turn still run.
+
+    ``span`` is the half-open character range in the completion's text.
+
+    Example:
+        >>> MalformedCall((0, 6), "expected a tool name", "go to?").reason
+        'expected a tool name'
+    """
+
+    span: tuple[int, int]
+    reason: str
+    text: str
+
+
+Call = ToolCall | MalformedCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What one call gave. ``error_type`` is set exactly if the policy is to see an error."""
+
+    content: str
+    name: str = ""
+    call_id: str = ""
+    error_type: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        return self.error_type is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it: name, description, and a JSON schema of the arguments.
+
+    Example:
+        >>> spec = ToolSpec("look", "Look around.", {"type": "object", "properties": {}})
+        >>> spec.as_function()["function"]["name"]
+        'look'
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    is_parallel_safe: bool = False
+    timeout_s: float | None = None
+
+    def as_function(self) -> dict[str, Any]:
+        """The function schema that chat templates and OpenAI-compatible servers take."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation.
+
+    An environment says ``user`` and ``tool`` messages; a policy says ``assistant`` messages, whose ``calls`` are what
+    a codec found in ``content``. ``content`` of an assistant message is the text as it was sampled.
+
+    Example:
+        >>> Message("user", "You are in the middle of a room.").text
+        'You are in the middle of a room.'
+    """
+
+    role: Role
+    content: str | tuple[TextPart | ImagePart, ...] = ""
+    calls: tuple[Call, ...] = ()
+    result: ToolResult | None = None
+
+    @property
+    def text(self) -> str:
+        """All text of the message, images left out."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Observation = tuple[Message, ...]
+"""What an environment says at one time: zero or more messages."""
+
+
+# ------------------------------------------------------------------------------------------------------- rewards
+
+
+class RewardRole(StrEnum):
+    """What a reward part stands for; gating, shaping and normalisation act by role."""
+
+    OUTCOME = "outcome"
+    PROCESS = "process"
+    FORMAT = "format"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True)
+class RewardPart:
+    """One named part of a turn's reward; the turn's reward is the sum of its parts."""
+
+    name: str
+    value: float
+    role: RewardRole = RewardRole.OUTCOME
+
+
+# --------------------------------------------------------------------------------------------------- completions
+
+
+class FinishReason(StrEnum):
+    """Why the engine stopped: a stop token, the token limit, or an abort from outside."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What an engine sampled for one prompt; the three tuples have one entry per sampled token.
+
+    Example:
+        >>> c = Completion(token_ids=(5, 2), logprobs=(-0.1, -0.7), policy_versions=(3, 3), finish_reason="stop")
+        >>> len(c.token_ids)
+        2
+    """
+
+    token_ids: tuple[int, ...]
+    """Sampled token ids, a stop token included."""
+    logprobs: tuple[float, ...]
+    """Natural-log probabilities under the distribution that was sampled from (after temperature, top-p, top-k)."""
+    policy_versions: tuple[int, ...]
+    finish_reason: FinishReason
+
+    def __post_init__(self) -> None:
+        assert len(self.token_ids) == len(self.logprobs) == len(self.policy_versions)
+
+
+EMPTY_COMPLETION = Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.STOP)
+
+
+# -------------------------------------------------------------------------------------------- turns and episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Wall seconds one turn spent rendering prompts, sampling tokens and inside the environment."""
+
+    render_s: float = 0.0
+    generate_s: float = 0.0
+    env_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One decision of the policy and what came of it.
+
+    ``prompt_ids`` are only the tokens *added* since the previous turn's completion (the whole first prompt for the
+    first turn of a segment): a segment's tokens are its turns' ``prompt_ids + completion.token_ids`` in order.
+    """
+
+    index: int
+    """0-based position in the episode, across segments."""
+    prompt_ids: tuple[int, ...] = ()
+    completion: Completion = EMPTY_COMPLETION
+    action: Message
+    replies: Observation = ()
+    """What the environment answered."""
+    reward_parts: tuple[RewardPart, ...] = ()
+    state_key: str | None = None
+    """Canonical key of the state the action was taken *in*; the anchor of step-level credit."""
+    is_valid: bool = True
+    """False if a call was malformed, unknown, refused by its schema or, by the env's word, impossible."""
+    is_void: bool = False
+    """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
+    latency: Latency = Latency()
+
+    @property
+    def reward(self) -> float:
+        return sum(part.value for part in self.reward_parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One contiguous context window of an episode: one training row.
+
+    An episode has several only if its context was cut, summarised, or re-rendered by a template that changes old
+    messages.
+    """
+
+    turns: tuple[Turn, ...]
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All tokens of the window, shape ``[T]``."""
+        return tuple(t for turn in self.turns for t in (*turn.prompt_ids, *turn.completion.token_ids))
+
+    @property
+    def loss_mask(self) -> tuple[int, ...]:
+        """1 exactly on the tokens the policy sampled, shape ``[T]``."""
+        ones_and_zeros: list[int] = []
+        for turn in self.turns:
+            ones_and_zeros += [0] * len(turn.prompt_ids) + [1] * len(turn.completion.token_ids)
+        return tuple(ones_and_zeros)
+
+
+class Status(StrEnum):
+    """How an episode ended.
+
+    The first four are evidence about the policy and are trained on; the last three are failures of the
+    infrastructure: no reward, out of the loss and out of every statistic.
+    """
+
+    COMPLETED = "completed"
+    TRUNCATED_TURNS = "truncated_turns"
+    TRUNCATED_TOKENS = "truncated_tokens"
+    POLICY_ERROR = "policy_error"
+    ENV_ERROR = "env_error"
+    TIMEOUT = "timeout"
+    ABORTED = "aborted"
+
+    @property
+    def is_evidence(self) -> bool:
+        """True if the episode says something about the policy."""
+        return self not in (Status.ENV_ERROR, Status.TIMEOUT, Status.ABORTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One episode, complete when made."""
+
+    task: Task
+    env_id: str
+    status: Status
+    segments: tuple[Segment, ...]
+    seed: int
+    """Seed of the policy's sampling in this episode (the start state is fixed by the task)."""
+    success: bool | None = None
+    """None if the infrastructure failed: then nobody knows."""
+    error: str | None = None
+    num_retries: int = 0
+    """Attempts before this one that the infrastructure spoilt."""
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Turns of all segments in order, length ``K``."""
+        return tuple(turn for segment in self.segments for turn in segment.turns)
+
+    @property
+    def reward(self) -> float | None:
+        """Undiscounted return, or None if the infrastructure failed."""
+        if not self.status.is_evidence:
+            return None
+        return sum(turn.reward for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryGroup:
+    """Episodes of one task from one start state: the unit of group-relative credit."""
+
+    ordinal: int
+    """Position of the task in the run's task order; each ordinal is trained exactly once."""
+    task: Task
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def valid(self) -> tuple[Trajectory, ...]:
+        """The members that are evidence about the policy."""
+        return tuple(t for t in self.trajectories if t.status.is_evidence)
+
+
+# ---------------------------------------------------------------------------------------------- credit and training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCredit:
+    """What one turn is credited with, and why."""
+
+    shaped_reward: float
+    return_to_go: float
+    advantage: float
+    anchor_group: int = -1
+    """Index of the anchor group in the batch, -1 if the estimator uses none."""
+    anchor_size: int = 0
+    gate_open: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSample:
+    """One training row: a segment with an advantage on every sampled token. All tuples have length ``T``.
+
+    Example (prompt 7 8, the policy sampled 9 2)::
+
+        token_ids   7    8    9    2
+        loss_mask   0    0    1    1
+        advantages  0.0  0.0  0.5  0.5
+    """
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    advantages: tuple[float, ...]
+    rollout_logprobs: tuple[float, ...]
+    policy_versions: tuple[int, ...]
+    ordinal: int
+    """Task ordinal the row comes from."""
+
+
+# ------------------------------------------------------------------------------------------------- canonical keys
+
+
+def canonical(value: object) -> str:
+    """A text form that is equal exactly for equal values, in any process.
+
+    Sets are sorted, mappings are sorted by key, tuples and lists are the same thing; anything else than text, numbers,
+    booleans, None and containers of those is refused, since its text would be an address.
+
+    Example:
+        >>> canonical({"open": {"b", "a"}, "at": ("fridge", 1)})
+        '{"at":["fridge",1],"open":["a","b"]}'
+    """
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(value: object) -> str:
+    """128-bit hex digest of :func:`canonical`."""
+    return hashlib.blake2b(canonical(value).encode(), digest_size=16).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return _plain(value.tolist())
+    raise TypeError(f"a canonical value is text, a number, a bool, None or a container of those; got {type(value)}")

@@ -1,0 +1,1 @@
+"""Sandboxes: where an agent's code runs."""

@@ -1,0 +1,1 @@
+"""Tools for agents, each handed the sandbox or client it works with."""

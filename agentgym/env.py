@@ -13,9 +13,9 @@ three as coroutines (``areset`` / ``astep`` / ``aclose``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import gymnasium
 import numpy as np
@@ -39,6 +39,7 @@ from agentgym.types import (
 )
 from agentgym.worker_thread import WorkerThread
 
+Result = TypeVar("Result")
 Action = Message | str
 StepReturn = tuple[Observation, float, bool, bool, dict[str, Any]]
 
@@ -197,6 +198,7 @@ class Env(gymnasium.Env[Observation, Action]):
 
         Raises:
             ResetNeededError: before ``reset`` or after the end.
+            ClosedError: after ``close``.
         """
         message = self._enter(action)
         return self._leave(self.respond(message))
@@ -206,7 +208,7 @@ class Env(gymnasium.Env[Observation, Action]):
         message = self._enter(action)
         return self._leave(await self.arespond(message))
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The last observation as text if ``render_mode`` is ``ansi``."""
         return "\n".join(m.text for m in self._last_observation) if self.render_mode == "ansi" else None
 
@@ -221,8 +223,16 @@ class Env(gymnasium.Env[Observation, Action]):
             self._thread.stop()
 
     async def aclose(self) -> None:
-        """:meth:`close` as a coroutine."""
-        self.close()
+        """:meth:`close` as a coroutine; ``stop`` runs where a blocking environment's ``start`` ran."""
+        if self.is_blocking and not self._is_closed and self._thread is not None and not self._thread.is_busy:
+            self._is_closed = True
+            self._is_over = True
+            try:
+                await self._in_thread(self.stop)
+            finally:
+                self._thread.stop()
+        else:
+            self.close()
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
@@ -349,6 +359,8 @@ class Env(gymnasium.Env[Observation, Action]):
         return tasks[int(rng.integers(len(tasks)))]
 
     def _enter(self, action: Action) -> Message:
+        if self._is_closed:
+            raise ClosedError(f"{self.env_id} is closed; make a new one")
         if self._is_over:
             raise ResetNeededError(
                 f"{self.env_id}: the episode is over or was never begun; call reset() before step()"
@@ -371,7 +383,7 @@ class Env(gymnasium.Env[Observation, Action]):
             info["success"] = self._outcome >= self.success_outcome - 1e-9
         return self._last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
 
-    async def _in_thread(self, function: Any, *args: Any) -> Any:
+    async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
         if self._thread is None:
             self._thread = WorkerThread(self.env_id)
         return await self._thread.call(function, *args)

@@ -170,9 +170,9 @@ def cut_output(text: str, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
         >>> cut_output("x" * 40, 32)
         'xxxxxxxx\\n[cut: 40 bytes in all]'
     """
-    raw = text.encode()
+    raw = text.encode(errors="replace")  # half a surrogate pair, which JSON can spell and no tokenizer takes
     if len(raw) <= max_bytes:
-        return text
+        return raw.decode()
     mark = f"\n[cut: {len(raw)} bytes in all]"
     return raw[: max(0, max_bytes - len(mark))].decode(errors="ignore") + mark
 

@@ -11,7 +11,11 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
 
 
 class WorkerThread:
@@ -19,31 +23,40 @@ class WorkerThread:
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._num_put, self._num_done = 0, 0  # each written by one thread alone: no lock needed
         threading.Thread(target=self._work, name=f"env {name}", daemon=True).start()
 
-    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Run ``function(*args)`` in the thread and give its result or exception."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Result] = loop.create_future()
 
-        def settle(result: Any, error: BaseException | None) -> None:
-            if future.done():  # the caller has given up (timeout or cancellation)
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
+        def settle(deliver: Callable[[], None]) -> None:
+            if not future.done():  # else the caller has given up (timeout or cancellation)
+                deliver()
 
         def job() -> None:
+            deliver: Callable[[], None]
             try:
-                result, error = function(*args), None
-            except BaseException as raised:
-                result, error = None, raised
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
+                deliver = partial(future.set_result, function(*args))
+            except StopIteration as error:  # a future refuses it
+                deliver = partial(future.set_exception, RuntimeError(f"StopIteration: {error}"))
+            except Exception as error:
+                deliver = partial(future.set_exception, error)
+            except BaseException as error:  # sys.exit() in an environment must not end the run
+                deliver = partial(future.set_exception, RuntimeError(f"{type(error).__name__}: {error}"))
+            self._num_done += 1
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+                loop.call_soon_threadsafe(settle, deliver)
 
+        self._num_put += 1
         self._jobs.put(job)
         return await future
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a job runs or waits, so for ever if one hangs."""
+        return self._num_put > self._num_done
 
     def stop(self) -> None:
         """End the thread after the jobs it has; a hung one is left behind."""

@@ -1,1 +1,8 @@
 """Conformance checks, fault injection and scripted policies, shipped to users."""
+
+from agentgym.check.chaos import Chaos
+from agentgym.check.conformance import check_env
+from agentgym.check.policies import ScriptedEngine, noop_action, random_action
+from agentgym.check.report import CheckReport, CheckResult
+
+__all__ = ["Chaos", "CheckReport", "CheckResult", "ScriptedEngine", "check_env", "noop_action", "random_action"]

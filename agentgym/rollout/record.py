@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -105,13 +105,12 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def keep_steps_before(path: Path, step: int) -> Sequence[dict[str, Any]]:
-    """Drop the rows of a metrics file from ``step`` on, which a resumed run will write again."""
-    rows = [row for row in read_json_lines(path) if row["step"] < step]
+def rewrite_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Replace a JSONL file's rows, all at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     os.replace(partial, path)
-    return rows
 
 
 @cache

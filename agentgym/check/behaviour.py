@@ -1,0 +1,236 @@
+"""Checks of what policies can get out of an environment: the gold one everything, the idle and the hostile nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+
+from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play, replay
+from agentgym.check.policies import Policy, noop_action, oracle_action, random_action
+from agentgym.check.report import CheckFailed
+from agentgym.check.subject import Subject
+from agentgym.env import Env
+from agentgym.errors import UsageError
+from agentgym.tool import CONTROL_VERBS, random_call
+from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec
+
+_ORACLE_TURNS = 1000
+_RANDOM_PER_EPISODE = 4  # random episodes per requested episode, since one failure among them is enough
+_FEWEST_STATES = 8
+_SPEED_S = 0.2
+_TOLERANCE = 1e-9
+
+_ODD_TEXTS = (
+    "",
+    " \n\t ",
+    "\x00\x1b[2J\x7f",
+    "\U0001f469\u200d\U0001f692 \u202egnp\u202c e\u0301\u0301\u0301 \ufeff\uffff",
+    "\ud800 half of a surrogate pair",
+    "{" * 2000,
+    "a" * 100_000,
+)
+_ODD_NAMES = (
+    "no_such_tool",
+    "",
+    "\u202e",
+    "\ud800",
+    "x" * 10_000,
+    "__init__",
+    "start",
+    "finish",
+    *sorted(CONTROL_VERBS),
+)
+_ODD_VALUES: tuple[Any, ...] = (None, [], {}, [[["a"]]], {"a": {"b": None}}, 10**30, -(10**30), nan, inf, *_ODD_TEXTS)
+
+
+def oracle(subject: Subject) -> str:
+    """The gold policy succeeds on every task."""
+    for number, task in enumerate(subject.tasks()):
+        env = subject.factory()
+        try:
+            env.reset(options={"task": task})
+            try:
+                env.oracle()
+            except UsageError:
+                return "not applicable: no oracle"
+            episode = play(env, oracle_action, task, subject.rng(7, number), max_turns=_ORACLE_TURNS)
+        finally:
+            env.close()
+        if not episode.is_success:
+            end = "without success" if episode.is_over else "not at all"
+            raise CheckFailed(f"task {task.id}: the oracle's episode ended {end} after {len(episode.steps)} turns")
+    return f"{subject.num_episodes} of {subject.num_episodes} episodes succeed"
+
+
+def noop_policy(subject: Subject) -> str:
+    """Doing nothing never succeeds."""
+    for number, task in enumerate(subject.tasks()):
+        episode = _play(subject, noop, task, number)
+        if episode.is_success:
+            raise CheckFailed(f"task {task.id}: doing nothing succeeds after {len(episode.steps)} turns")
+    return f"0 of {subject.num_episodes} episodes succeed"
+
+
+def random_policy(subject: Subject) -> str:
+    """A random policy does not succeed on every task."""
+    most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
+    num_successes = 0
+    for number, task in enumerate(subject.tasks(most_episodes), 1):
+        num_successes += _play(subject, random_action, task, number).is_success
+        if num_successes < number >= subject.num_episodes:
+            return f"{num_successes} of {number} episodes succeed"
+    raise CheckFailed(f"random actions succeed in {num_successes} of {most_episodes} episodes")
+
+
+def hostile_actions(subject: Subject) -> str:
+    """Malformed and absurd actions never raise, never pay, and count as invalid where they cannot be run."""
+    task = subject.tasks(1)[0]
+    env = subject.factory()
+    num_actions = 0
+    try:
+        ceiling = max(0.0, _reward_of(env, task, noop_action(env)))
+        for text in _ODD_TEXTS:
+            env.parse_action(text)
+        for hostile in _hostile(env, subject.rng(8)):
+            plain = ceiling if hostile.plain is None else _reward_of(env, task, hostile.plain)
+            _check_hostile(env, task, hostile, max(ceiling, plain))
+            num_actions += 1
+    finally:
+        env.close()
+    return f"{num_actions} actions"
+
+
+def state_keys(subject: Subject) -> str:
+    """Keys tell states apart, but depend on nothing except the state."""
+    task = subject.tasks(1)[0]
+    episodes = [
+        _play(subject, policy, task, number)
+        for number in range(max(4, subject.num_episodes))
+        for policy in (random_action, _with_pauses(random_action))
+    ]
+    _check_other_instance(subject, task, episodes[0])
+    histories: dict[str, set[tuple[str, ...]]] = {}
+    num_states = 0
+    for episode in episodes:
+        acts = tuple(str(action) for action in episode.actions)
+        for turn, key in enumerate(episode.state_keys[1:], 1):
+            histories.setdefault(key, set()).add(acts[:turn])
+            num_states += 1
+    says = {str([str(m) for m in observation]) for episode in episodes for observation in episode.observations}
+    if len({key for episode in episodes for key in episode.state_keys}) == 1 and len(says) > 1:
+        raise CheckFailed(f"the key never changes ({brief(episodes[0].last_state_key)}) while observations do")
+    if num_states < _FEWEST_STATES:
+        return f"not applicable: {num_states} states are too few to judge"
+    num_revisited = sum(len(ways) > 1 for ways in histories.values())
+    if num_revisited == 0:
+        raise CheckFailed(
+            f"none of {num_states} states was reached in two ways; does the key hold a history, a counter or an id?"
+        )
+    return f"{1 - len(histories) / num_states:.0%} of {num_states} states of one task are repeats"
+
+
+def speed(subject: Subject) -> str:
+    """Reported, never judged."""
+    rng = subject.rng(9)
+    task = subject.tasks(1)[0]
+    num_steps, spent_s = 0, 0.0
+    env = subject.factory()
+    try:
+        while spent_s < _SPEED_S:
+            began = time.perf_counter()
+            num_steps += len(play(env, random_action, task, rng).steps)
+            spent_s += time.perf_counter() - began
+    finally:
+        env.close()
+    return f"{num_steps / spent_s:.0f} steps per second with a random policy, resets included"
+
+
+def _play(subject: Subject, policy: Policy, task: Task, number: int) -> Episode:
+    env = subject.factory()
+    try:
+        return play(env, policy, task, subject.rng(10, number), max_turns=MAX_TURNS)
+    finally:
+        env.close()
+
+
+def _with_pauses(policy: Policy) -> Policy:
+    """The policy, doing nothing every other time: where that changes nothing, states are reached in two ways."""
+    return lambda env, observation, rng: (policy if rng.random() < 0.5 else noop)(env, observation, rng)
+
+
+def _check_other_instance(subject: Subject, task: Task, episode: Episode) -> None:
+    env = subject.factory()
+    try:
+        again = replay(env, episode.actions, task)
+    finally:
+        env.close()
+    for turn, (one, other) in enumerate(zip(episode.state_keys, again.state_keys, strict=True)):
+        if one != other:
+            raise CheckFailed(f"turn {turn}: the same state has another key in another instance: {one!r}, {other!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hostile:
+    action: Message
+    is_impossible: bool = False
+    """True if the turn must count as invalid."""
+    plain: Message | None = None
+    """The sound call that the action was made from: a lenient environment may pay as much as for that."""
+
+
+def _hostile(env: Env, rng: np.random.Generator) -> Iterator[_Hostile]:
+    for text in _ODD_TEXTS:
+        yield _Hostile(action=Message("assistant", text))
+    if not env.tools:
+        return
+    yield _Hostile(action=_calls(MalformedCall((0, 4), "not JSON", "{{{{")), is_impossible=True)
+    for name in set(_ODD_NAMES) - {spec.name for spec in env.tools}:
+        yield _Hostile(action=_calls(ToolCall(name, {})), is_impossible=True)
+    for spec in env.tools:
+        yield from _hostile_arguments(spec, rng)
+
+
+def _hostile_arguments(spec: ToolSpec, rng: np.random.Generator) -> Iterator[_Hostile]:
+    call = random_call(spec, rng)
+    plain = _calls(call)
+
+    def other(arguments: dict[str, Any], is_impossible: bool = False) -> _Hostile:
+        return _Hostile(action=_calls(ToolCall(spec.name, arguments)), is_impossible=is_impossible, plain=plain)
+
+    yield other({**call.arguments, "no_such_parameter": 1})
+    yield other({**call.arguments, "\ud800": 1})
+    for required in spec.parameters.get("required", ()):
+        yield other({name: value for name, value in call.arguments.items() if name != required}, is_impossible=True)
+    for name in spec.parameters.get("properties", {}):
+        for value in _ODD_VALUES:
+            yield other({**call.arguments, name: value})
+
+
+def _calls(*calls: ToolCall | MalformedCall) -> Message:
+    return Message("assistant", "", calls)
+
+
+def _reward_of(env: Env, task: Task, action: Message) -> float:
+    env.reset(options={"task": task})
+    return float(env.step(action)[1])
+
+
+def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float) -> None:
+    action = hostile.action
+    what = brief(action.calls[0] if action.calls else action.content, 80)
+    env.reset(options={"task": task})
+    try:
+        observation, reward, _, _, info = env.step(action)
+        for message in observation:
+            message.text.encode()
+    except Exception as error:
+        raise CheckFailed(f"{what}: {type(error).__name__}: {brief(str(error))}") from error
+    if reward > ceiling + _TOLERANCE:
+        raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
+    if hostile.is_impossible and info["is_valid"]:
+        raise CheckFailed(f"{what}: counts as a valid action")

@@ -1,0 +1,230 @@
+"""Fault injection: any environment, made to crash, hang or dawdle at random.
+
+The question it answers is whether *other* code keeps its promises when environments fail: siblings live on, failures
+are no rewards, and what is trained on is what would have been trained on without faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from agentgym.env import Action, Env, Snapshot, StepReturn
+from agentgym.errors import ConfigError
+from agentgym.types import Message, Observation, Task, ToolSpec
+
+_attempts_in_process: Counter[str] = Counter()
+
+
+class Fault(StrEnum):
+    """What can happen to a reset or step."""
+
+    CRASH = "crash"
+    HANG = "hang"
+    SLOW = "slow"
+
+
+class Chaos(Env):
+    """Another environment with faults; apart from them it is that environment.
+
+    A crash raises ``RuntimeError``. A hang never returns from ``areset`` and ``astep`` (cancelling works); ``reset``
+    and ``step``, which nobody could cancel, raise ``TimeoutError`` instead. A fault of a reset strikes after the
+    wrapped environment's reset, one of a step before its step.
+
+    Faults are drawn by a generator of their own, seeded by ``(seed, task, attempt, turn)``, so that the wrapped
+    environment's randomness is what it was, and a second attempt at a task meets other faults than the first.
+
+    Args:
+        env: the environment to wrap; closing this one closes it.
+        crash, hang, slow: probability of each fault, per reset and per step; their sum is at most 1.
+        slow_s: seconds that a slow reset or step takes longer.
+        seed: of the faults.
+        attempts: counts attempts per task; shared by all instances in the process if left out. Give all environments
+            of a test one ``Counter()`` of its own to make its faults independent of what ran before.
+
+    Example:
+        >>> class Echo(Env):
+        ...     def start(self, task):
+        ...         return "hello"
+        >>> Chaos(Echo(), crash=1.0).reset(seed=0)
+        Traceback (most recent call last):
+        RuntimeError: Echo: crash by plan (task train-850624, attempt 1, turn 0)
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        crash: float = 0.0,
+        hang: float = 0.0,
+        slow: float = 0.0,
+        slow_s: float = 0.05,
+        seed: int = 0,
+        attempts: Counter[str] | None = None,
+    ) -> None:
+        if min(crash, hang, slow) < 0 or crash + hang + slow > 1:
+            raise ConfigError(
+                f"crash, hang and slow are probabilities whose sum is at most 1; got {crash}, {hang}, {slow}"
+            )
+        self.env = env
+        super().__init__(render_mode=env.render_mode)
+        self.max_turns = env.max_turns
+        self.metadata = env.metadata
+        self.spec = env.spec
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+        self.num_faults: Counter[Fault] = Counter()
+        """Faults so far, by kind."""
+        self._crash, self._hang, self._slow, self._slow_s = crash, hang, slow, slow_s
+        self._fault_seed = seed
+        self._attempts = _attempts_in_process if attempts is None else attempts
+        self._attempt = 0
+
+    # --------------------------------------------------------------------------------------------- with faults
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        begun = self.env.reset(seed=seed, options=options)
+        self._count_attempt()
+        self._strike()
+        return begun
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        begun = await self.env.areset(seed=seed, options=options)
+        self._count_attempt()
+        await self._astrike()
+        return begun
+
+    def step(self, action: Action) -> StepReturn:
+        self._strike()
+        return self.env.step(action)
+
+    async def astep(self, action: Action) -> StepReturn:
+        await self._astrike()
+        return await self.env.astep(action)
+
+    # ------------------------------------------------------------------------------------------------ delegated
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        return self.env.np_random
+
+    @np_random.setter
+    def np_random(self, value: np.random.Generator) -> None:
+        self.env.np_random = value
+
+    @property
+    def _np_random(self) -> np.random.Generator | None:  # Gymnasium's checker looks at it
+        return self.env._np_random
+
+    @_np_random.setter
+    def _np_random(self, value: np.random.Generator | None) -> None:
+        self.env._np_random = value
+
+    @property
+    def env_id(self) -> str:
+        return self.env.env_id
+
+    @property
+    def task(self) -> Task:
+        return self.env.task
+
+    @property
+    def turn(self) -> int:
+        return self.env.turn
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return self.env.tools
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        return self.env.tasks(split)
+
+    def state_key(self) -> str:
+        return self.env.state_key()
+
+    def oracle(self) -> Message:
+        return self.env.oracle()
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return self.env.admissible_actions()
+
+    def parse_action(self, text: str) -> Message:
+        return self.env.parse_action(text)
+
+    def dump_state(self) -> Any:
+        return self.env.dump_state()
+
+    def load_state(self, state: Any) -> None:
+        self.env.load_state(state)
+
+    def snapshot(self) -> Snapshot:
+        return self.env.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.env.restore(snapshot)
+
+    def render(self) -> str | None:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    async def aclose(self) -> None:
+        await self.env.aclose()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "env" or name.startswith("__"):  # not set yet, or looked for by copying
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _count_attempt(self) -> None:
+        key = f"{self._fault_seed} {self.env.env_id} {self.env.task.content_hash}"
+        self._attempts[key] += 1
+        self._attempt = self._attempts[key]
+
+    def _draw(self) -> Fault | None:
+        if self._attempt == 0 or not self._crash + self._hang + self._slow:
+            return None  # a step before any reset is the wrapped environment's to refuse
+        task_number = int(self.env.task.content_hash, 16)
+        rng = np.random.default_rng((self._fault_seed, task_number, self._attempt, self.env.turn))
+        drawn = float(rng.random())
+        for fault, probability in ((Fault.CRASH, self._crash), (Fault.HANG, self._hang), (Fault.SLOW, self._slow)):
+            if drawn < probability:
+                self.num_faults[fault] += 1
+                return fault
+            drawn -= probability
+        return None
+
+    def _planned(self, fault: Fault) -> str:
+        where = f"task {self.env.task.id}, attempt {self._attempt}, turn {self.env.turn}"
+        return f"{self.env.env_id}: {fault} by plan ({where})"
+
+    def _strike(self) -> None:
+        match self._draw():
+            case Fault.CRASH:
+                raise RuntimeError(self._planned(Fault.CRASH))
+            case Fault.HANG:
+                raise TimeoutError(self._planned(Fault.HANG))
+            case Fault.SLOW:
+                time.sleep(self._slow_s)
+
+    async def _astrike(self) -> None:
+        match self._draw():
+            case Fault.CRASH:
+                raise RuntimeError(self._planned(Fault.CRASH))
+            case Fault.HANG:
+                await asyncio.Event().wait()
+            case Fault.SLOW:
+                await asyncio.sleep(self._slow_s)

@@ -1,0 +1,138 @@
+"""The conformance kit: is an environment sound enough to train and to evaluate agents in?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from agentgym.check.behaviour import hostile_actions, noop_policy, oracle, random_policy, speed, state_keys
+from agentgym.check.contract import (
+    closing,
+    control_verbs,
+    gymnasium_api,
+    observations,
+    order_of_calls,
+    rewards,
+    splits,
+    tool_schemas,
+)
+from agentgym.check.determinism import (
+    async_path,
+    global_randomness,
+    instance_isolation,
+    process_determinism,
+    seed_determinism,
+    snapshots,
+)
+from agentgym.check.leaks import leaks
+from agentgym.check.report import CheckFailed, CheckReport, CheckResult
+from agentgym.check.subject import Subject
+from agentgym.env import Env
+from agentgym.errors import UsageError
+from agentgym.registry import find, make
+
+CheckFunction = Callable[[Subject], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One entry of the kit: what a check is called, what it runs, and which checks its finding rests on."""
+
+    name: str
+    function: CheckFunction
+    needs: tuple[str, ...] = ()
+    """Checks without whose passing a failure of this one would mean nothing."""
+
+
+_REPEATABLE = ("seed determinism",)
+
+CHECKS = (
+    Check("tool schemas", tool_schemas),
+    Check("control verbs", control_verbs),
+    Check("order of calls", order_of_calls),
+    Check("closing", closing),
+    Check("observations", observations),
+    Check("rewards", rewards),
+    Check("splits", splits),
+    Check("global randomness", global_randomness),
+    Check("seed determinism", seed_determinism),
+    Check("process determinism", process_determinism, _REPEATABLE),
+    Check("instance isolation", instance_isolation, _REPEATABLE),
+    Check("async path", async_path, _REPEATABLE),
+    Check("snapshots", snapshots, _REPEATABLE),
+    Check("state keys", state_keys, _REPEATABLE),
+    Check("gymnasium", gymnasium_api, _REPEATABLE),
+    Check("oracle", oracle),
+    Check("no-op policy", noop_policy),
+    Check("random policy", random_policy),
+    Check("hostile actions", hostile_actions),
+    Check("leaks", leaks),
+    Check("speed", speed),
+)
+"""The kit, in the order it runs."""
+
+
+def check_env(reference_or_factory: str | Callable[[], Env], *, num_episodes: int = 5, seed: int = 0) -> CheckReport:
+    """Check that an environment keeps the contract.
+
+    Args:
+        reference_or_factory: an id, ``module:Id`` or ``file.py:Id``; or a class or function that makes a new instance
+            each time it is called.
+        num_episodes: episodes per check; more find rarer faults.
+        seed: of the tasks that are drawn and of the random policy.
+
+    Raises:
+        UsageError: there is no such environment, an extra is missing, or ``num_episodes`` is below 1.
+
+    Example:
+        >>> report = check_env("agentgym/Household-v0", num_episodes=1)
+        >>> [check.name for check in report.failures]
+        []
+    """
+    if num_episodes < 1:
+        raise UsageError(f"num_episodes must be at least 1, got {num_episodes}")
+    if isinstance(reference_or_factory, str):
+        find(reference_or_factory)
+        subject = Subject(partial(make, reference_or_factory), reference_or_factory, num_episodes, seed)
+    else:
+        subject = Subject(reference_or_factory, None, num_episodes, seed)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _check(subject)
+    with ThreadPoolExecutor(1, "check_env") as outside:  # in a notebook: the checks need event loops of their own
+        return outside.submit(_check, subject).result()
+
+
+def _check(subject: Subject) -> CheckReport:
+    results = {"construction": _run(Check("construction", _construction), subject)}
+    if results["construction"].passed:
+        for check in CHECKS:
+            missing = [needed for needed in check.needs if not results[needed].passed]
+            if missing:
+                detail = f"not run: it rests on {', '.join(missing)}, which failed"
+                results[check.name] = CheckResult(name=check.name, passed=True, detail=detail)
+            else:
+                results[check.name] = _run(check, subject)
+    checks = tuple(results.values())
+    return CheckReport(env=subject.name, passed=all(check.passed for check in checks), checks=checks)
+
+
+def _construction(subject: Subject) -> str:
+    env = subject.factory()
+    if not isinstance(env, Env):
+        raise CheckFailed(f"made a {type(env).__name__}, expected an agentgym.Env")
+    env.close()
+    return env.env_id
+
+
+def _run(check: Check, subject: Subject) -> CheckResult:
+    try:
+        return CheckResult(name=check.name, passed=True, detail=check.function(subject))
+    except CheckFailed as failure:
+        return CheckResult(name=check.name, passed=False, detail=str(failure))
+    except Exception as error:
+        return CheckResult(name=check.name, passed=False, detail=f"{type(error).__name__}: {error}")

@@ -1,0 +1,207 @@
+"""Checks of the contract of :class:`~agentgym.env.Env`: what is called when, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import gymnasium.utils.env_checker
+import numpy as np
+
+from agentgym.check.determinism import random_episodes
+from agentgym.check.episodes import brief, play
+from agentgym.check.policies import oracle_action, random_action
+from agentgym.check.report import CheckFailed
+from agentgym.check.schemas import schema_problems, undescribed
+from agentgym.check.subject import Subject, tasks_of
+from agentgym.env import SPLITS
+from agentgym.errors import ClosedError, ResetNeededError, UsageError
+from agentgym.tool import CONTROL_VERBS
+from agentgym.types import Observation, RewardPart, RewardRole, Task
+
+_TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_TOLERANCE = 1e-9
+_SAMPLED_TASKS = 500  # per split
+
+
+def gymnasium_api(subject: Subject) -> str:
+    """Gymnasium's own checker passes."""
+    env = subject.factory()
+    if env.max_turns == 1:
+        env.max_turns = 2  # Gymnasium's checker takes the end after one step for a mistake
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            gymnasium.utils.env_checker.check_env(env, skip_render_check=env.max_turns == 2)
+        finally:
+            env.close()
+    said = sorted({re.sub(r"\x1b\[\d+m", "", str(warning.message)) for warning in caught})
+    return f"passes with {len(said)} warnings: {'; '.join(said)}" if said else "passes without a warning"
+
+
+def tool_schemas(subject: Subject) -> str:
+    """Every tool has a name of its own, a description, and a valid JSON schema."""
+    env = subject.factory()
+    try:
+        specs = env.tools
+    finally:
+        env.close()
+    if not specs:
+        return "not applicable: no tools, the environment takes free text"
+    names = [spec.name for spec in specs]
+    problems = [f"{name}: two tools have this name" for name in set(names) if names.count(name) > 1]
+    for spec in specs:
+        if not _TOOL_NAME.fullmatch(spec.name):
+            problems.append(f"{spec.name!r}: a name is letters, digits, _ and -, at most 64, and starts with a letter")
+        if not spec.description.strip():
+            problems.append(f"{spec.name}: no description")
+        problems += [f"{spec.name}: {problem}" for problem in schema_problems(spec.parameters)]
+    if problems:
+        raise CheckFailed("; ".join(problems))
+    bare = [f"{spec.name}.{parameter}" for spec in specs for parameter in undescribed(spec.parameters)]
+    return f"{len(specs)} tools" + (f"; parameters without a description: {', '.join(bare)}" if bare else "")
+
+
+def control_verbs(subject: Subject) -> str:
+    """No tool lets an agent reset, snapshot or grade its world."""
+    env = subject.factory()
+    try:
+        found = sorted(CONTROL_VERBS & {spec.name for spec in env.tools})
+    finally:
+        env.close()
+    if found:
+        raise CheckFailed(f"control verbs offered as tools: {', '.join(found)}")
+    return f"none of {', '.join(sorted(CONTROL_VERBS))} is a tool"
+
+
+def order_of_calls(subject: Subject) -> str:
+    """``step`` before ``reset`` and after the end is refused, by both paths."""
+    env = subject.factory()
+    try:
+        _must_raise(ResetNeededError, "step() before reset()", lambda: env.step("x"))
+        _must_raise(ResetNeededError, "astep() before reset()", lambda: asyncio.run(env.astep("x")))
+        for number, task in enumerate(subject.tasks()):
+            for policy in (oracle_action, random_action):
+                try:
+                    episode = play(env, policy, task, subject.rng(5, number))
+                except UsageError:
+                    continue  # no oracle
+                if episode.is_over:
+                    _must_raise(ResetNeededError, "step() after the end", lambda: env.step("x"))
+                    _must_raise(ResetNeededError, "astep() after the end", lambda: asyncio.run(env.astep("x")))
+                    return "refused before reset() and after the end"
+        return "refused before reset(); no episode of the sample ended, so the end was not tried"
+    finally:
+        env.close()
+
+
+def closing(subject: Subject) -> str:
+    """``close`` may be called twice; afterwards everything else is refused."""
+    unused, used = subject.factory(), subject.factory()
+    task = subject.tasks(1)[0]
+    used.reset(options={"task": task})
+    for env in (unused, used):
+        env.close()
+        env.close()
+        asyncio.run(env.aclose())
+        _must_raise(ClosedError, "reset() after close()", partial(env.reset, options={"task": task}))
+        _must_raise(ClosedError, "step() after close()", partial(env.step, "x"))
+    return "idempotent; reset() and step() are refused afterwards"
+
+
+def observations(subject: Subject) -> str:
+    """Observations are user and tool messages that a tokenizer can read; only the last may be empty."""
+    num_messages = 0
+    for episode in random_episodes(subject):
+        for turn, observation in enumerate(episode.observations):
+            where = f"task {episode.task.id}, turn {turn}"
+            if not observation and not (episode.is_over and turn == len(episode.steps)):
+                raise CheckFailed(f"{where}: the observation is empty")
+            _check_messages(where, observation)
+            num_messages += len(observation)
+    return f"{num_messages} messages in {subject.num_episodes} episodes"
+
+
+def rewards(subject: Subject) -> str:
+    """Reward parts sum to the reward of each turn, rewards to the return, and all are finite."""
+    num_turns = 0
+    for episode in random_episodes(subject):
+        for turn, step in enumerate(episode.steps, 1):
+            where = f"task {episode.task.id}, turn {turn}"
+            parts = step.info.get("reward_parts")
+            if not isinstance(parts, tuple) or not all(isinstance(part, RewardPart) for part in parts):
+                raise CheckFailed(f"{where}: info['reward_parts'] is {brief(parts)}, expected a tuple of RewardPart")
+            if not isinstance(step.info.get("is_valid"), bool):
+                raise CheckFailed(f"{where}: info['is_valid'] is {step.info.get('is_valid')!r}, expected a bool")
+            _check_sum(where, parts, step.reward)
+            num_turns += 1
+        if episode.is_over and not isinstance(episode.steps[-1].info.get("success"), bool):
+            raise CheckFailed(f"task {episode.task.id}: the episode ended without info['success']")
+        every_part = tuple(part for step in episode.steps for part in step.info["reward_parts"])
+        _check_sum(f"task {episode.task.id}, return", every_part, sum(step.reward for step in episode.steps))
+    return f"{num_turns} turns of {subject.num_episodes} episodes"
+
+
+def splits(subject: Subject) -> str:
+    """No task is in two splits, and every task says which split it is of."""
+    env = subject.factory()
+    owner: dict[str, str] = {}
+    sizes = []
+    try:
+        for split in SPLITS:
+            tasks = tasks_of(env, split)
+            sizes.append(f"{split} {len(tasks)}")
+            for task in _sample(tasks, subject.rng(6)):
+                if task.split != split:
+                    raise CheckFailed(f"task {task.id} is in split {split} but says it is of {task.split!r}")
+                other = owner.setdefault(task.content_hash, split)
+                if other != split:
+                    raise CheckFailed(f"task {task.id} of split {split} is also in split {other}")
+    finally:
+        env.close()
+    return f"disjoint in a sample of {len(owner)} tasks ({', '.join(sizes)})"
+
+
+def _sample(tasks: Sequence[Task], rng: np.random.Generator) -> Iterator[Task]:
+    if len(tasks) <= _SAMPLED_TASKS:
+        yield from tasks
+        return
+    for number in rng.choice(len(tasks), size=_SAMPLED_TASKS, replace=False):
+        yield tasks[int(number)]
+
+
+def _must_raise(error_class: type[Exception], what: str, function: Callable[[], object]) -> None:
+    try:
+        function()
+    except error_class:
+        return
+    except Exception as error:
+        raise CheckFailed(f"{what} raised {type(error).__name__} ({error}), expected {error_class.__name__}") from error
+    raise CheckFailed(f"{what} went through, expected {error_class.__name__}")
+
+
+def _check_messages(where: str, observation: Observation) -> None:
+    for message in observation:
+        if message.role not in ("user", "tool"):
+            raise CheckFailed(f"{where}: a message of role {message.role!r}, expected user or tool")
+        if message.role == "tool" and message.result is None:
+            raise CheckFailed(f"{where}: a tool message without a result")
+        try:
+            message.text.encode()
+        except UnicodeEncodeError as error:
+            raise CheckFailed(f"{where}: the text cannot be encoded ({error})") from error
+
+
+def _check_sum(where: str, parts: tuple[RewardPart, ...], reward: float) -> None:
+    for part in parts:
+        if not isinstance(part.role, RewardRole):
+            raise CheckFailed(f"{where}: part {part.name!r} has the role {part.role!r}, expected a RewardRole")
+    total = sum(part.value for part in parts)
+    is_finite = abs(total) < float("inf") and abs(reward) < float("inf")  # False for nan too
+    if not is_finite:
+        raise CheckFailed(f"{where}: the reward is {reward}, its parts sum to {total}; rewards are finite")
+    if abs(total - reward) > _TOLERANCE * max(1.0, abs(reward)):
+        raise CheckFailed(f"{where}: the reward is {reward}, its parts sum to {total}")

@@ -1,0 +1,181 @@
+"""Episodes as the checks see them: played by a policy, replayed from their actions, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
+
+from agentgym.check.policies import Policy, noop_action
+from agentgym.env import Env, StepReturn
+from agentgym.types import Message, Observation, Task, digest
+
+MAX_TURNS = 100
+"""Turns after which a check stops an episode that does not end by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One turn: the state it was taken in, the action, and everything the environment gave."""
+
+    state_key: str
+    action: Message
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """An episode, or the part of one that was played."""
+
+    task: Task
+    first: Observation
+    first_info: dict[str, Any]
+    steps: tuple[Step, ...]
+    last_state_key: str
+
+    @property
+    def actions(self) -> tuple[Message, ...]:
+        return tuple(step.action for step in self.steps)
+
+    @property
+    def state_keys(self) -> tuple[str, ...]:
+        """The key of every state, the last one included: one more than there are steps."""
+        return (*(step.state_key for step in self.steps), self.last_state_key)
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        return (self.first, *(step.observation for step in self.steps))
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
+
+    @property
+    def is_success(self) -> bool:
+        return bool(self.steps) and bool(self.steps[-1].info.get("success", False))
+
+    @property
+    def digest(self) -> str:
+        """A digest that is the same in every process for the same episode."""
+        turns = [(s.state_key, str(s.action), texts(s.observation), float(s.reward)) for s in self.steps]
+        return digest([self.task.id, texts(self.first), turns, self.last_state_key])
+
+
+def play(
+    env: Env,
+    policy: Policy,
+    task: Task,
+    rng: np.random.Generator,
+    *,
+    max_turns: int = MAX_TURNS,
+    seed: int | None = None,
+) -> Episode:
+    """Reset to a task and let a policy act until the end or ``max_turns``."""
+    first, info = env.reset(seed=seed, options={"task": task})
+    return play_on(env, policy, rng, first, info, max_turns=max_turns)
+
+
+def play_on(
+    env: Env,
+    policy: Policy,
+    rng: np.random.Generator,
+    first: Observation,
+    first_info: dict[str, Any] | None = None,
+    *,
+    max_turns: int = MAX_TURNS,
+) -> Episode:
+    """Let a policy act from where the environment is now; ``first`` is what it said last."""
+    steps: list[Step] = []
+    observation = first
+    while len(steps) < max_turns and not (steps and (steps[-1].terminated or steps[-1].truncated)):
+        key, action = env.state_key(), policy(env, observation, rng)
+        steps.append(_step(key, action, env.step(action)))
+        observation = steps[-1].observation
+    return _episode(env, first, first_info or {}, steps)
+
+
+async def aplay(env: Env, actions: Sequence[Message], task: Task) -> Episode:
+    """:meth:`replay` by the asynchronous methods."""
+    first, info = await env.areset(options={"task": task})
+    steps: list[Step] = []
+    for action in actions:
+        key = env.state_key()
+        steps.append(_step(key, action, await env.astep(action)))
+        if steps[-1].terminated or steps[-1].truncated:
+            break
+    return _episode(env, first, info, steps)
+
+
+def replay(env: Env, actions: Sequence[Message], task: Task, *, seed: int | None = None) -> Episode:
+    """Reset to a task and take recorded actions."""
+    return play(env, scripted(actions), task, np.random.default_rng(0), max_turns=len(actions), seed=seed)
+
+
+def scripted(actions: Sequence[Message]) -> Policy:
+    """A policy that takes recorded actions in order."""
+    remaining: Iterator[Message] = iter(actions)
+    return lambda env, observation, rng: next(remaining)
+
+
+def noop(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
+    """:func:`~agentgym.check.policies.noop_action` as a policy."""
+    return noop_action(env)
+
+
+def first_difference(one: Episode, other: Episode) -> str | None:
+    """The first thing in which two episodes differ, None if they are the same."""
+    if (found := _differs("first observation", one.first, other.first)) is not None:
+        return found
+    if (found := _differs("info of reset", one.first_info, other.first_info)) is not None:
+        return found
+    for number, (a, b) in enumerate(zip(one.steps, other.steps, strict=False), 1):
+        for field in ("state_key", "observation", "reward", "terminated", "truncated", "info"):
+            if (found := _differs(f"turn {number}, {field}", getattr(a, field), getattr(b, field))) is not None:
+                return found
+    if len(one.steps) != len(other.steps):
+        return f"number of turns: {len(one.steps)} against {len(other.steps)}"
+    return _differs("state key at the end", one.last_state_key, other.last_state_key)
+
+
+def texts(observation: Observation) -> list[list[str]]:
+    """Roles and texts of an observation's messages."""
+    return [[message.role, message.text] for message in observation]
+
+
+def brief(value: object, num_chars: int = 100) -> str:
+    """The value as text, cut to about ``num_chars``."""
+    is_observation = isinstance(value, tuple) and all(isinstance(item, Message) for item in value)
+    text = repr([str(message) for message in value]) if is_observation else repr(value)  # type: ignore[attr-defined]
+    return text if len(text) <= num_chars else text[:num_chars] + "..."
+
+
+def _differs(what: str, one: object, other: object) -> str | None:
+    if data_equivalence(one, other, exact=True):
+        return None
+    return f"{what}: {brief(one)} against {brief(other)}"
+
+
+def _step(key: str, action: Message, returned: StepReturn) -> Step:
+    observation, reward, terminated, truncated, info = returned
+    return Step(
+        state_key=key,
+        action=action,
+        observation=observation,
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        info=info,
+    )
+
+
+def _episode(env: Env, first: Observation, first_info: dict[str, Any], steps: list[Step]) -> Episode:
+    return Episode(
+        task=env.task, first=first, first_info=first_info, steps=tuple(steps), last_state_key=env.state_key()
+    )

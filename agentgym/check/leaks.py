@@ -1,0 +1,72 @@
+"""Check that a closed environment leaves nothing running and nothing open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from agentgym.check.episodes import aplay, play
+from agentgym.check.policies import random_action
+from agentgym.check.report import CheckFailed
+from agentgym.check.subject import Subject
+from agentgym.env import Env
+from agentgym.types import Task
+
+_PROC = Path("/proc")
+_PATIENCE_S = 2.0  # a thread that was told to stop takes a moment
+_NUM_INSTANCES = 4
+
+
+def leaks(subject: Subject) -> str:
+    """Closing frees threads, child processes and file descriptors."""
+    if not (_PROC / "self" / "fd").is_dir():
+        return "not applicable: this system has no /proc to count in"
+    task = subject.tasks(1)[0]
+    _use(subject, subject.factory(), task)  # what is opened once for all instances, such as an import, is no leak
+    before = _counts()
+    kept = [subject.factory() for _ in range(_NUM_INSTANCES)]  # garbage collection must not do what close() has to
+    for env in kept:
+        _use(subject, env, task)
+    deadline = time.monotonic() + _PATIENCE_S
+    while (leaked := _more(before, _counts())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if leaked:
+        raise CheckFailed(f"{len(kept)} instances were closed and leave {', '.join(leaked)}")
+    return f"{len(kept)} instances leave no thread, child process or file descriptor"
+
+
+def _use(subject: Subject, env: Env, task: Task) -> None:
+    try:
+        episode = play(env, random_action, task, subject.rng(11), max_turns=5)
+        asyncio.run(aplay(env, episode.actions, task))
+    finally:
+        env.close()
+
+
+def _counts() -> dict[str, int]:
+    return {
+        "threads": len(os.listdir(_PROC / "self" / "task")),
+        "child processes": len(_children()),
+        "file descriptors": len(os.listdir(_PROC / "self" / "fd")),
+    }
+
+
+def _children() -> list[int]:
+    """Processes whose parent this one is."""
+    found = []
+    for entry in os.listdir(_PROC):
+        if entry.isdigit():
+            try:
+                stat = (_PROC / entry / "stat").read_text()
+            except OSError:  # it has ended
+                continue
+            parent = int(stat.rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                found.append(int(entry))
+    return found
+
+
+def _more(before: dict[str, int], after: dict[str, int]) -> list[str]:
+    return [f"{after[kind] - count} {kind}" for kind, count in before.items() if after[kind] > count]

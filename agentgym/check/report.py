@@ -1,0 +1,52 @@
+"""What a conformance check found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class CheckFailed(Exception):
+    """Raised inside a check: the environment does not do what it must; the message says what it did instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The outcome of one check.
+
+    Example:
+        >>> CheckResult(name="oracle", passed=True, detail="5 of 5 episodes succeed").passed
+        True
+    """
+
+    name: str
+    passed: bool
+    """True also where the check does not apply; ``detail`` then says why."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """The outcome of all checks of one environment.
+
+    Example:
+        >>> result = CheckResult(name="oracle", passed=False, detail="3 of 5 episodes succeed")
+        >>> print(CheckReport(env="Guess-v0", passed=False, checks=(result,)))
+        Guess-v0: 1 of 1 checks failed
+          FAIL  oracle  3 of 5 episodes succeed
+    """
+
+    env: str
+    passed: bool
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def failures(self) -> tuple[CheckResult, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if not check.passed)
+
+    def __str__(self) -> str:
+        width = max((len(check.name) for check in self.checks), default=0)
+        num_failed = len(self.failures)
+        verdict = f"{num_failed} of {len(self.checks)} checks failed" if num_failed else "all checks passed"
+        rows = [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name:<{width}}  {c.detail}" for c in self.checks]
+        return "\n".join([f"{self.env}: {verdict}", *rows])

@@ -1,0 +1,79 @@
+"""Is this a JSON schema that chat templates and servers can work with?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
+_SUBSCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SUBSCHEMA_MAPS = ("properties", "$defs", "patternProperties")
+_SUBSCHEMAS = ("items", "additionalProperties", "not")
+
+
+def schema_problems(parameters: Any) -> Iterator[str]:
+    """What is wrong with the JSON schema of a tool's parameters.
+
+    Example:
+        >>> list(schema_problems({"type": "object", "properties": {"k": {"type": "int"}}, "required": ["n"]}))
+        ["properties.k: unknown type 'int'", "required names 'n', which is no property"]
+    """
+    try:
+        json.dumps(parameters, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        yield f"not JSON: {error}"
+        return
+    if not isinstance(parameters, Mapping):
+        yield f"a schema is an object, not {parameters!r}"
+        return
+    if parameters.get("type") != "object":
+        yield f"the type of a tool's parameters is 'object', not {parameters.get('type')!r}"
+    yield from _problems(parameters, "", parameters)
+
+
+def undescribed(parameters: Mapping[str, Any]) -> list[str]:
+    """The parameters without a description."""
+    return [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]
+
+
+def _problems(schema: Any, path: str, root: Mapping[str, Any]) -> Iterator[str]:
+    at = f"{path}: " if path else ""
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        yield f"{at}a schema is an object, not {schema!r}"
+        return
+    types = schema.get("type", [])
+    for name in [types] if isinstance(types, str) else types:
+        if name not in _TYPES:
+            yield f"{at}unknown type {name!r}"
+    if "enum" in schema and not (isinstance(schema["enum"], list) and schema["enum"]):
+        yield f"{at}enum is not a list of values"
+    if "$ref" in schema and _referred(schema["$ref"], root) is None:
+        yield f"{at}$ref {schema['$ref']!r} leads nowhere"
+    properties = schema.get("properties", {})
+    for name in schema.get("required", []):
+        if name not in properties:
+            yield f"{at}required names {name!r}, which is no property"
+    for where, child in _children(schema):
+        yield from _problems(child, f"{path}.{where}" if path else where, root)
+
+
+def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for keyword in _SUBSCHEMA_MAPS:
+        for name, child in schema.get(keyword, {}).items():
+            yield f"{keyword}.{name}", child
+    for keyword in _SUBSCHEMA_LISTS:
+        for number, child in enumerate(schema.get(keyword, [])):
+            yield f"{keyword}.{number}", child
+    for keyword in _SUBSCHEMAS:
+        if keyword in schema:
+            yield keyword, schema[keyword]
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Any:
+    found: Any = root
+    for step in reference.removeprefix("#/").split("/"):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found

@@ -1,0 +1,54 @@
+"""The environment under check, and tasks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentgym.env import SPLITS, Env
+from agentgym.errors import UsageError
+from agentgym.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """How to make the environment under check, and how thoroughly to look at it."""
+
+    factory: Callable[[], Env]
+    reference: str | None
+    """The name another process can make it by, None for a class or function."""
+    num_episodes: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What the report calls the environment."""
+        return self.reference or str(getattr(self.factory, "__name__", type(self.factory).__name__))
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """A generator of its own for each stream."""
+        return np.random.default_rng((self.seed, *stream))
+
+    def tasks(self, num_tasks: int | None = None) -> list[Task]:
+        """Tasks (by default one per episode) drawn from all splits in turn, with repeats where there are few."""
+        env = self.factory()
+        try:
+            pools = [pool for split in SPLITS if len(pool := tasks_of(env, split))]
+            if not pools:
+                raise UsageError(f"{env.env_id} has no tasks in any split")
+            rng = self.rng(1)
+            count = self.num_episodes if num_tasks is None else num_tasks
+            chosen = [pools[number % len(pools)] for number in range(count)]
+            return [pool[int(rng.integers(len(pool)))] for pool in chosen]
+        finally:
+            env.close()
+
+
+def tasks_of(env: Env, split: str) -> Sequence[Task]:
+    """The tasks of a split, none where the environment does not have the split."""
+    try:
+        return env.tasks(split)
+    except UsageError:
+        return ()

@@ -1,0 +1,121 @@
+"""``agentgym describe``: what an environment is, takes and says."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from agentgym.cli.env_args import EnvArgument, KwargsArgument
+from agentgym.cli.output import JsonFlag, Output, output
+
+if TYPE_CHECKING:
+    from agentgym.env import Env
+    from agentgym.registry import EnvEntry
+
+
+def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag = False) -> None:
+    """Say what an environment is: tools, arguments, splits, limits, and the first thing it says."""
+    from agentgym.cli.env_args import open_env, parse_pairs
+    from agentgym.registry import find
+
+    with output(as_json) as out:
+        entry = find(env)
+        made = open_env(entry, parse_pairs(kwargs or ()))
+        try:
+            value = _description(entry, made)
+        finally:
+            made.close()
+        out.result(value)
+        if not as_json:
+            _print(out, value)
+
+
+def _description(entry: EnvEntry, env: Env) -> dict[str, Any]:
+    from agentgym.tool import usage
+
+    observation, _ = env.reset(seed=0)
+    return {
+        "id": entry.id,
+        "version": entry.version,
+        "summary": entry.summary,
+        "extra": entry.extra,
+        "available": entry.is_available,
+        "docstring": inspect.getdoc(type(env)) or "",
+        "parameters": _parameters(entry),
+        "max_turns": env.max_turns,
+        "splits": _split_sizes(env),
+        "tools": [
+            {
+                "name": spec.name,
+                "usage": usage(spec),
+                "description": spec.description,
+                "parameters": dict(spec.parameters),
+                "timeout_s": spec.timeout_s,
+            }
+            for spec in env.tools
+        ],
+        "first_observation": "\n".join(message.text for message in observation),
+        "admissible_actions": list(env.admissible_actions()),
+    }
+
+
+def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
+    from agentgym.cli.env_args import parameters_of
+
+    rows: list[dict[str, Any]] = []
+    for name, parameter in (parameters_of(entry) or {}).items():
+        is_required = parameter.default is inspect.Parameter.empty
+        rows.append(
+            {
+                "name": name,
+                "type": "" if parameter.annotation is inspect.Parameter.empty else str(parameter.annotation),
+                "required": is_required,
+                "default": None if is_required else repr(parameter.default),
+            }
+        )
+    return rows
+
+
+def _split_sizes(env: Env) -> dict[str, int]:
+    from agentgym.env import SPLITS
+    from agentgym.errors import UsageError
+
+    sizes: dict[str, int] = {}
+    for split in SPLITS:
+        try:
+            sizes[split] = len(env.tasks(split))
+        except UsageError:  # this environment has no such split, or no data for it
+            continue
+    return sizes
+
+
+def _print(out: Output, value: dict[str, Any]) -> None:
+    import json
+
+    from rich.json import JSON
+    from rich.markup import escape
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+
+    say = out.console.print
+    say(f"[bold cyan]{value['id']}[/]  {escape(value['summary'])}\n")
+    say(Padding(escape(value["docstring"]), (0, 0, 1, 2)))
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_row("[bold]turns[/]", f"at most {value['max_turns']}" if value["max_turns"] else "no limit")
+    splits = ", ".join(f"{name} {size:,}" for name, size in value["splits"].items())
+    facts.add_row("[bold]tasks[/]", splits or "none")
+    for at, row in enumerate(value["parameters"]):
+        shown = f"{row['name']}: {row['type']}" + ("" if row["required"] else f" = {row['default']}")
+        facts.add_row("[bold]arguments[/]" if at == 0 else "", escape(shown))
+    say(facts)
+    for tool in value["tools"]:
+        say(f"\n[bold]tool[/] [green]{escape(tool['usage'])}[/]")
+        say(Padding(escape(tool["description"]), (0, 0, 0, 2)))
+        if tool["parameters"].get("properties"):
+            say(Padding(JSON(json.dumps(tool["parameters"]["properties"])), (0, 0, 0, 2)))
+    say()
+    say(Panel(escape(value["first_observation"]), title="the first thing it says (seed 0)", title_align="left"))
+    if actions := value["admissible_actions"]:
+        more = f"\n… and {len(actions) - 12} more" if len(actions) > 12 else ""
+        say(Panel(escape("\n".join(actions[:12]) + more), title="possible actions there", title_align="left"))

@@ -1,0 +1,114 @@
+"""How every command ends: the one place where errors become a line on stderr and an exit code.
+
+0 ok, 1 failed, 2 the user can put it right, 130 interrupted. ``AGENTGYM_DEBUG=1`` shows tracebacks.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from agentgym.errors import AgentGymError, UsageError
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class InterruptedCommandError(KeyboardInterrupt):
+    """Ctrl-C, with what to run to go on."""
+
+
+@contextmanager
+def resumable_by(command: str) -> Iterator[None]:
+    """Say ``command`` if what is inside is interrupted.
+
+    Example:
+        >>> with resumable_by("agentgym train --resume runs/demo-001"):
+        ...     raise KeyboardInterrupt
+        Traceback (most recent call last):
+        agentgym.cli.exits.InterruptedCommandError: to go on: agentgym train --resume runs/demo-001
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise InterruptedCommandError(f"to go on: {command}") from None
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Turn whatever a command raises into one line on stderr and an exit code."""
+    try:
+        yield
+        sys.stdout.flush()  # a reader that went away shows here, not in the interpreter's last breath
+    except (typer.Exit, typer.Abort):
+        raise
+    except BrokenPipeError:
+        _silence_stdout()
+        raise typer.Exit(FAILED) from None
+    except KeyboardInterrupt as error:
+        _say(f"interrupted; {error}" if str(error) else "interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        if _is_from_the_command_line_parser(error):
+            raise
+        if os.environ.get("AGENTGYM_DEBUG") == "1":
+            traceback.print_exc()
+        first = first_cause(error)
+        _say(f"error: {describe(first)}")
+        raise typer.Exit(USAGE if isinstance(first, UsageError) else FAILED) from None
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The error to report: out of a group of concurrent failures, the first that agentgym raised on purpose.
+
+    Example:
+        >>> first_cause(ExceptionGroup("two", [ValueError("x"), UsageError("no such task")]))
+        UsageError('no such task')
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    causes = [first_cause(inner) for inner in error.exceptions]
+    return next((cause for cause in causes if isinstance(cause, AgentGymError)), causes[0])
+
+
+def describe(error: BaseException) -> str:
+    """An error as one line."""
+    if isinstance(error, AgentGymError):
+        text = str(error)
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        where = f" while writing {error.filename}" if error.filename else ""
+        text = f"the disk is full{where}; free some space and run the command again"
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    else:
+        text = f"{type(error).__name__}: {error}{_place(error)}; AGENTGYM_DEBUG=1 shows the traceback"
+    return " ".join(text.split())
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return ""  # its message names the place already
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _is_from_the_command_line_parser(error: Exception) -> bool:
+    # Usage errors of the parser know how to show themselves and carry exit code 2.
+    return hasattr(error, "exit_code") and hasattr(error, "format_message")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _silence_stdout() -> None:
+    # Python flushes stdout once more at exit and would complain there.
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,78 @@
+"""The command ``agentgym``: its verbs, and how it starts and ends.
+
+Each verb's module imports what it needs inside its function, so that ``agentgym list`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentgym.cli.check import check
+from agentgym.cli.describe import describe
+from agentgym.cli.doctor import doctor
+from agentgym.cli.eval import eval_
+from agentgym.cli.exits import mapped_errors
+from agentgym.cli.list import list_
+from agentgym.cli.new import new
+from agentgym.cli.play import play
+from agentgym.cli.train import train
+from agentgym.cli.view import view
+
+
+class _Commands(TyperGroup):
+    """All verbs; the one place where their errors are mapped to exit codes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with mapped_errors():
+            return super().invoke(ctx)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for name, verb in {
+    "list": list_,
+    "describe": describe,
+    "check": check,
+    "play": play,
+    "eval": eval_,
+    "train": train,
+    "view": view,
+    "new": new,
+    "doctor": doctor,
+}.items():
+    app.command(name)(verb)
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """The gym and the trainer for tool-using language agents.
+
+    Exit codes: 0 ok, 1 failed, 2 usage. AGENTGYM_DEBUG=1 shows tracebacks.
+    """
+    if version:
+        import agentgym
+
+        print(agentgym.__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

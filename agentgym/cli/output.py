@@ -1,0 +1,47 @@
+"""What commands write: people read a table, programs read one JSON value that is all of standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
+
+
+class Output:
+    """Where a command's words go.
+
+    Attributes:
+        console: for people; standard output, or standard error if that is to hold JSON alone.
+        status: for progress and remarks; always standard error.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.console = Console(stderr=as_json, highlight=False)
+        self.status = Console(stderr=True, highlight=False)
+        self._value: Any = None
+
+    def result(self, value: Any) -> None:
+        """The command's result for programs; printed when the command ends."""
+        self._value = value
+
+
+@contextlib.contextmanager
+def output(as_json: bool) -> Iterator[Output]:
+    """Everything printed inside goes to standard error if standard output is to hold JSON alone."""
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr if as_json else stdout):
+        out = Output(as_json)
+        try:
+            yield out
+        finally:
+            sys.stdout.flush()
+    if as_json:
+        print(json.dumps(out._value), file=stdout, flush=True)

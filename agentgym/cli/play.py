@@ -1,0 +1,43 @@
+"""``agentgym play``: walk through an environment by hand, or watch a policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from agentgym.cli.env_args import EnvArgument, KwargsArgument
+from agentgym.cli.output import JsonFlag, output
+
+
+def play(
+    env: EnvArgument,
+    kwargs: KwargsArgument = None,
+    policy: Annotated[Literal["human", "oracle", "random"], typer.Option(help="Who plays.")] = "human",
+    seed: Annotated[int, typer.Option(help="Picks the task, and seeds the random policy.")] = 0,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    as_json: JsonFlag = False,
+) -> None:
+    """Play one episode in the terminal; `help` says how."""
+    import numpy as np
+
+    from agentgym.check.policies import random_action
+    from agentgym.cli.env_args import open_env, parse_pairs
+    from agentgym.cli.terminal import Game, play_by_hand, watch
+    from agentgym.registry import find
+
+    with output(as_json) as out:
+        made = open_env(find(env), parse_pairs(kwargs or ()))
+        game = Game(made, out.console, seed=seed, split=split)
+        try:
+            game.begin()
+            if policy == "human":
+                play_by_hand(game)
+            elif policy == "oracle":
+                watch(game, lambda observation: made.oracle())
+            else:
+                rng = np.random.default_rng(seed)
+                watch(game, lambda observation: random_action(made, observation, rng))
+        finally:
+            made.close()
+        out.result(game.result())

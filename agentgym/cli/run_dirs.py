@@ -1,0 +1,50 @@
+"""Where commands put what they write."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from agentgym.errors import MissingExtraError, UsageError
+
+
+def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")) -> Path:
+    """Make a fresh run folder: ``wanted``, or ``root/name-NNN`` with the next free number.
+
+    Raises:
+        UsageError: ``wanted`` is there already and not empty.
+
+    Example:
+        >>> import tempfile
+        >>> root = Path(tempfile.mkdtemp())
+        >>> [new_run_dir("household", root=root).name for _ in range(2)]
+        ['household-001', 'household-002']
+    """
+    if wanted is not None:
+        if wanted.is_file() or (wanted.is_dir() and any(wanted.iterdir())):
+            raise UsageError(f"{wanted} is there already; choose another folder, or go on with it by --resume {wanted}")
+        wanted.mkdir(parents=True, exist_ok=True)
+        return wanted
+    root.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")
+    taken = [int(path.name.rpartition("-")[2]) for path in root.glob(f"{slug}-*") if re.search(r"-\d+$", path.name)]
+    number = max(taken, default=0) + 1
+    while True:  # another command may take the same number at the same time
+        path = root / f"{slug}-{number:03d}"
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+            continue
+        return path
+
+
+def need_train_extra(what: str) -> None:
+    """Refuse early where the modules that run a model are not installed.
+
+    Raises:
+        MissingExtraError: with the command that installs them.
+    """
+    if any(importlib.util.find_spec(module) is None for module in ("torch", "transformers", "tokenizers")):
+        raise MissingExtraError(what, "train")

@@ -1,0 +1,214 @@
+"""One episode in a terminal: what is shown, and the commands a person has beside the environment's own actions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from agentgym.env import Env, Snapshot
+from agentgym.errors import EnvError, UsageError, boundary
+from agentgym.tool import usage
+from agentgym.types import Message, Observation
+
+COMMANDS = {
+    "help": "this page",
+    "actions": "what is possible now",
+    "hint": "what the gold policy would do",
+    "undo": "take the last turn back",
+    "quit": "stop",
+}
+_MOST_ACTIONS = 40
+
+
+class Game:
+    """An episode that is being shown.
+
+    Args:
+        env: stays open when the game ends.
+        seed: picks the task of the split; the world's own randomness is the task's.
+    """
+
+    def __init__(self, env: Env, console: Console, *, seed: int, split: str) -> None:
+        self.env = env
+        self.console = console
+        self.is_over = False
+        self._seed, self._split = seed, split
+        self._status = "stopped"
+        self._success: bool | None = None
+        self._rewards: list[float] = []
+        self._past: list[Snapshot] = []
+        self.observation: Observation = ()
+
+    def begin(self) -> None:
+        """Reset the environment and show what it says."""
+        tasks = self.env.tasks(self._split)
+        task = tasks[self._seed % len(tasks)]
+        with boundary(EnvError, f"{self.env.env_id} reset"):
+            self.observation, _ = self.env.reset(options={"task": task})
+        limit = f", at most {self.env.max_turns} turns" if self.env.max_turns else ""
+        title = f"[bold]{escape(self.env.env_id)}[/]  task {escape(task.id)}{limit}"
+        self.console.print(Panel(_text_of(self.observation), title=title, title_align="left", border_style="cyan"))
+
+    def step(self, action: Message) -> None:
+        """Take a turn and show what comes of it."""
+        snapshot = self.env.snapshot()
+        with boundary(EnvError, f"{self.env.env_id} step"):
+            self.observation, reward, terminated, truncated, info = self.env.step(action)
+        self._past.append(snapshot)
+        self._rewards.append(float(reward))
+        self._show_turn(info)
+        self.is_over = terminated or truncated
+        if self.is_over:
+            self._success = bool(info["success"])
+            self._status = "completed" if terminated else "truncated_turns"
+            verdict = "[bold green]success[/]" if self._success else "[bold red]no success[/]"
+            out_of_turns = "out of turns, " if truncated else ""
+            total = f"return {sum(self._rewards):.4g} in {len(self._rewards)} turns"
+            self.console.print(f"{out_of_turns}{verdict}, {total}")
+
+    def undo(self) -> None:
+        """Return to before the last turn."""
+        if not self._past:
+            self.console.print("[dim]nothing to take back[/]")
+            return
+        snapshot = self._past.pop()
+        self._rewards.pop()
+        self.env.restore(snapshot)
+        self.console.print(f"[dim]back after turn {len(self._rewards)}[/]")
+
+    def result(self) -> dict[str, Any]:
+        """The episode as the command's JSON value; ``success`` is None if it was stopped before its end."""
+        return {
+            "env": self.env.env_id,
+            "task_id": self.env.task.id,
+            "status": self._status,
+            "success": self._success,
+            "return": sum(self._rewards),
+            "num_turns": len(self._rewards),
+        }
+
+    def _show_turn(self, info: dict[str, Any]) -> None:
+        parts = " ".join(f"{part.name} {part.value:+.4g}" for part in info["reward_parts"])
+        notes = [f"turn {len(self._rewards)}", *([parts] if parts else [])]
+        notes += [] if info["is_valid"] else ["not possible"]
+        self.console.print(
+            Panel(
+                _text_of(self.observation),
+                title=escape(", ".join(notes)),
+                title_align="left",
+                border_style="blue" if info["is_valid"] else "yellow",
+            )
+        )
+
+
+def watch(game: Game, choose: Callable[[Observation], Message]) -> None:
+    """Let a policy play to the end."""
+    while not game.is_over:
+        action = choose(game.observation)
+        game.console.print(f"[bold green]>[/] {escape(action.text)}", soft_wrap=True)
+        game.step(action)
+
+
+def play_by_hand(game: Game) -> None:
+    """Ask for actions until the episode ends, ``quit``, the end of input, or Ctrl-C.
+
+    A command that is also the first word of one of the environment's tools is written with a colon (``:help``).
+    """
+    taken = {tool.name for tool in game.env.tools}
+    console = game.console
+    help_word = ":help" if "help" in taken else "help"
+    console.print(f"[dim]type an action, or {help_word}; Tab completes[/]" if sys.stdin.isatty() else "")
+    for line in _lines(game):
+        command = line[1:] if line.startswith(":") else line
+        if command in COMMANDS and (line.startswith(":") or line not in taken):
+            if command == "quit":
+                break
+            _obey(game, command)
+        else:
+            game.step(game.env.parse_action(line))
+            if game.is_over:
+                return
+    console.print(f"stopped after {game.result()['num_turns']} turns")
+
+
+def _obey(game: Game, command: str) -> None:
+    console = game.console
+    match command:
+        case "help":
+            _show_help(game)
+        case "actions":
+            _show_actions(game)
+        case "undo":
+            game.undo()
+        case "hint":
+            try:
+                console.print(f"[dim]the gold policy would say:[/] {escape(game.env.oracle().text)}", soft_wrap=True)
+            except UsageError as error:
+                console.print(f"[yellow]{escape(str(error))}[/]", soft_wrap=True)
+
+
+def _show_help(game: Game) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for tool in game.env.tools:
+        table.add_row(f"[green]{escape(usage(tool))}[/]", escape(tool.description))
+    for name, what in COMMANDS.items():
+        table.add_row(f"[bold]{name}[/]", what)
+    game.console.print(table)
+    if game.env.tools:
+        game.console.print("[dim]a call is a line like `name: value; value`, values in the order above[/]")
+
+
+def _show_actions(game: Game) -> None:
+    actions = game.env.admissible_actions()
+    if not actions:
+        game.console.print("[dim]this environment does not list them; see help for the tools[/]")
+        return
+    for action in actions[:_MOST_ACTIONS]:
+        game.console.print(f"  {escape(action)}", soft_wrap=True)
+    if len(actions) > _MOST_ACTIONS:
+        game.console.print(f"  [dim]and {len(actions) - _MOST_ACTIONS} more[/]")
+
+
+def _lines(game: Game) -> Iterator[str]:
+    """Non-empty lines from the keyboard or a pipe; ends politely at their end and at Ctrl-C."""
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        _complete_with_tab(lambda: [*game.env.admissible_actions(), *(tool.name for tool in game.env.tools), *COMMANDS])
+    while True:
+        try:
+            line = input("> ") if is_terminal else sys.stdin.readline()
+        except (EOFError, KeyboardInterrupt):
+            game.console.print()
+            return
+        if not is_terminal:
+            if not line:
+                return
+            game.console.print(Text(f"> {line.strip()}", style="bold green"), soft_wrap=True)
+        if line.strip():
+            yield line.strip()
+
+
+def _complete_with_tab(candidates: Callable[[], Sequence[str]]) -> None:
+    try:
+        import readline
+    except ImportError:  # a Python built without it: typing still works
+        return
+
+    def complete(text: str, state: int) -> str | None:
+        matches = [candidate for candidate in candidates() if candidate.startswith(text)]
+        return matches[state] if state < len(matches) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims("")  # an action holds spaces and colons; the whole line is completed
+    readline.parse_and_bind("tab: complete")
+
+
+def _text_of(observation: Observation) -> Text:
+    return Text("\n".join(message.text for message in observation))

@@ -1,0 +1,64 @@
+"""``agentgym train``: train an agent by a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, output
+
+if TYPE_CHECKING:
+    from agentgym.trainers.config import TrainConfig
+
+
+def train(
+    recipe: Annotated[str | None, typer.Argument(help="A recipe's name; left out with --resume.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, as in optimizer.lr=1e-4.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<recipe>-<NNN>.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train an agent end to end: warm start, reinforcement learning, evaluation before and after."""
+    from dataclasses import asdict
+
+    from agentgym.cli.exits import resumable_by
+    from agentgym.cli.run_dirs import need_train_extra
+
+    with output(as_json) as out:
+        need_train_extra("training")
+        config, folder = _plan(recipe, overrides or [], resume, run_dir)
+        from agentgym.trainers.loop import train as run
+
+        out.status.print(f"run folder: {folder}", soft_wrap=True)
+        with resumable_by(f"agentgym train --resume {folder}"):
+            result = run(config, folder, resume=resume is not None)
+        out.result({name: str(v) if isinstance(v, Path) else v for name, v in asdict(result).items()})
+        before, after = result.success_before, result.success_after
+        out.console.print(
+            f"success {before:.1%} -> [bold]{after:.1%}[/] after {result.steps} steps and "
+            f"{result.num_trajectories:,} episodes in {result.wall_s:,.0f} s\n"
+            f"look at it: agentgym view {folder}",
+            soft_wrap=True,
+        )
+
+
+def _plan(
+    recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None
+) -> tuple[TrainConfig, Path]:
+    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.errors import UsageError
+    from agentgym.trainers.overrides import apply_overrides, load_config
+    from agentgym.trainers.recipes import load_recipe, recipe_names
+
+    if resume is not None:
+        if recipe is not None or run_dir is not None:
+            raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
+        return load_config(resume / "config.json"), resume
+    if recipe is None:
+        raise UsageError(f"name a recipe ({', '.join(recipe_names())}), or a run to go on with: --resume RUN_DIR")
+    config = apply_overrides(load_recipe(recipe), overrides)
+    return config, new_run_dir(recipe, run_dir)

@@ -1,0 +1,28 @@
+"""``agentgym view``: a run as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, output
+
+
+def view(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run or an evaluation.")],
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write RUN/report.html: curves, and episodes turn by turn with their credit."""
+    from agentgym.report import write_report
+
+    with output(as_json) as out:
+        path = write_report(run)
+        out.result({"report": str(path)})
+        out.console.print(str(path), soft_wrap=True, markup=False)
+        if open_it:
+            import webbrowser
+
+            webbrowser.open(path.resolve().as_uri())

@@ -1,0 +1,142 @@
+"""Evaluation: every task once, with intervals, resumable, and a trace of each episode."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
+from agentgym.evals.episodes import EpisodeFiles, write_json
+from agentgym.evals.statistics import wilson_interval
+from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.seeds import derive_seed
+from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalSummary:
+    """The result of an evaluation; rates and means are over the episodes that are evidence about the policy."""
+
+    suite_or_env: str
+    policy: str
+    num_episodes: int
+    """All episodes, those lost to the infrastructure included."""
+    num_failed: int
+    """Episodes lost to the infrastructure; they count neither as success nor as failure."""
+    success: float
+    success_low: float
+    """Lower end of the 95 % Wilson interval."""
+    success_high: float
+    mean_return: float
+    mean_turns: float
+    mean_tokens: float
+    """Mean number of tokens the policy sampled in an episode; 0 for a scripted policy."""
+    statuses: dict[str, int]
+    """Number of episodes per status that occurred."""
+    run_dir: str
+
+
+async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)
+    tasks: Sequence[Task],
+    pool: EnvPool,
+    make_actor: MakeActor,
+    *,
+    out_dir: Path,
+    suite_or_env: str,
+    policy: str,
+    seed: int,
+    group_config: GroupConfig,
+    resume: bool = False,
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> EvalSummary:
+    """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
+
+    An episode that the infrastructure spoilt is retried; if that does not help it is counted apart, never as a
+    failure of the policy. A killed evaluation loses the episodes in flight; with ``resume`` the others are not played
+    again, except those that the infrastructure spoilt.
+
+    Args:
+        tasks: the tasks in order; a task's position and ``seed`` fix the seed of the policy's sampling.
+        pool: where environments come from; stays open.
+        out_dir: the evaluation's folder; without ``resume`` what an earlier evaluation left there is replaced.
+        suite_or_env, policy: names for the summary.
+        group_config: retries, limits and failure rate; its ``group_size`` and ``min_valid`` are taken as 1.
+        on_episode: called after each episode played now (not for those kept by ``resume``).
+
+    Raises:
+        UsageError: no tasks.
+        RunStoppedError: too many episodes were lost to the infrastructure, or all.
+        CorruptDataError: the files to resume from cannot be read.
+    """
+    if not tasks:
+        raise UsageError("there are no tasks to evaluate on")
+    files = EpisodeFiles(out_dir, resume=resume)
+    ordinals = {derive_seed(seed, ordinal, 0): ordinal for ordinal in range(len(tasks))}
+    keys = [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
+    left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
+
+    def keep(trajectory: Trajectory) -> None:
+        ordinal = ordinals[trajectory.seed]
+        files.add(TrajectoryGroup(ordinal=ordinal, task=trajectory.task, trajectories=(trajectory,)))
+        on_episode(trajectory)
+
+    config = replace(group_config, group_size=1, min_valid=1)
+    await run_groups(left, pool, make_actor, config, seed=seed, on_episode=keep)
+    files.finish()
+    rows = [files.rows[key] for key in keys]
+    summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
+    write_json(out_dir / "summary.json", asdict(summary))
+    return summary
+
+
+def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str, run_dir: Path) -> EvalSummary:
+    """Sum up rows of ``episodes.jsonl``.
+
+    Raises:
+        RunStoppedError: no row is evidence about the policy, so there is nothing to sum up.
+    """
+    evidence = [row for row in rows if Status(row["status"]).is_evidence]
+    if not evidence:
+        reasons = Counter(row["error"] for row in rows).most_common(1)
+        raise RunStoppedError(f"no episode of {len(rows)} came to an end; most often: {reasons[0][0]}")
+    success = wilson_interval(sum(bool(row["success"]) for row in evidence), len(evidence))
+
+    def mean(name: str) -> float:
+        return float(sum(row[name] for row in evidence)) / len(evidence)
+
+    return EvalSummary(
+        suite_or_env=suite_or_env,
+        policy=policy,
+        num_episodes=len(rows),
+        num_failed=len(rows) - len(evidence),
+        success=success.value,
+        success_low=success.low,
+        success_high=success.high,
+        mean_return=mean("return"),
+        mean_turns=mean("num_turns"),
+        mean_tokens=mean("num_tokens"),
+        statuses=dict(sorted(Counter(str(row["status"]) for row in rows).items())),
+        run_dir=str(run_dir),
+    )
+
+
+def load_summary(out_dir: Path) -> EvalSummary:
+    """Read ``summary.json``.
+
+    Raises:
+        CorruptDataError: it is missing or not a summary.
+    """
+    path = out_dir / "summary.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return EvalSummary(**{field.name: values[field.name] for field in fields(EvalSummary)})
+    except FileNotFoundError:
+        raise CorruptDataError(f"no summary at {path}; the evaluation did not finish") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError(f"{path} is not an evaluation's summary ({error!r})") from error

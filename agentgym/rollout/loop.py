@@ -1,0 +1,117 @@
+"""One episode, from reset to its last turn.
+
+Whatever the infrastructure does wrong ends the episode with a status that carries no reward; whatever the policy does
+wrong is data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from agentgym.env import Env
+from agentgym.errors import ConfigError, EngineError, EnvError, EnvTimeoutError, InfrastructureError, boundary
+from agentgym.rollout.actor import Actor, Decision
+from agentgym.types import Latency, Observation, Segment, Status, Task, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """How long an environment may take before it counts as hung."""
+
+    reset_timeout_s: float = 120.0
+    step_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.reset_timeout_s <= 0 or self.step_timeout_s <= 0:
+            raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
+
+
+async def run_episode(
+    env: Env, task: Task, actor: Actor, limits: EpisodeLimits, *, seed: int = 0, num_retries: int = 0
+) -> Trajectory:
+    """Play one task. Never raises for what the environment, a tool or the engine did wrong: see ``status``."""
+    turns: list[tuple[Turn, bool]] = []
+    status, error, success = Status.ABORTED, None, None
+    try:
+        observation = await _reset(env, task, limits)
+        actor.begin(observation, env.tools)
+        while True:
+            state_key = _state_key(env)
+            decision = await actor.decide()
+            if decision is None:
+                status, success = Status.TRUNCATED_TOKENS, False
+                break
+            turn, terminated, truncated, won = await _step(env, decision, len(turns), state_key, limits)
+            turns.append((turn, decision.begins_segment))
+            if terminated or truncated:
+                status = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS
+                success = won
+                break
+            actor.observe(turn.replies)
+    except InfrastructureError as raised:
+        status, error = _status_of(raised), str(raised)
+    finally:
+        await actor.end()
+    return Trajectory(
+        task=task,
+        env_id=env.env_id,
+        status=status,
+        segments=_segments(turns),
+        seed=seed,
+        success=success,
+        error=error,
+        num_retries=num_retries,
+    )
+
+
+async def _reset(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
+    with boundary(EnvError, f"{env.env_id} reset"):
+        async with asyncio.timeout(limits.reset_timeout_s):
+            observation, _ = await env.areset(seed=task.seed, options={"task": task})
+    return observation
+
+
+async def _step(
+    env: Env, decision: Decision, index: int, state_key: str, limits: EpisodeLimits
+) -> tuple[Turn, bool, bool, bool]:
+    started = time.perf_counter()
+    with boundary(EnvError, f"{env.env_id} step {index}"):
+        async with asyncio.timeout(limits.step_timeout_s):
+            replies, _, terminated, truncated, info = await env.astep(decision.action)
+    latency = Latency(decision.render_s, decision.generate_s, time.perf_counter() - started)
+    is_void = not decision.action.calls and (bool(env.tools) or not decision.action.text.strip())
+    turn = Turn(
+        index=index,
+        prompt_ids=decision.prompt_ids,
+        completion=decision.completion,
+        action=decision.action,
+        replies=replies,
+        reward_parts=info["reward_parts"],
+        state_key=state_key,
+        is_valid=info["is_valid"],
+        is_void=is_void,
+        latency=latency,
+    )
+    return turn, terminated, truncated, info.get("success", False)
+
+
+def _state_key(env: Env) -> str:
+    with boundary(EnvError, f"{env.env_id} state_key"):
+        return env.state_key()
+
+
+def _status_of(error: InfrastructureError) -> Status:
+    if isinstance(error, EnvTimeoutError):
+        return Status.TIMEOUT
+    return Status.ABORTED if isinstance(error, EngineError) else Status.ENV_ERROR
+
+
+def _segments(turns: list[tuple[Turn, bool]]) -> tuple[Segment, ...]:
+    segments: list[list[Turn]] = []
+    for turn, begins_segment in turns:
+        if begins_segment or not segments:
+            segments.append([])
+        segments[-1].append(turn)
+    return tuple(Segment(tuple(segment)) for segment in segments)

@@ -1,0 +1,65 @@
+"""Environments kept for reuse, a bounded number at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from agentgym.env import Env
+from agentgym.errors import EnvError, boundary
+
+
+class EnvPool:
+    """Hands environments out, at most ``num_envs`` at once.
+
+    An environment comes back to the pool only if its episode ended well; after a failure it is closed, so that a retry
+    gets a fresh one.
+    """
+
+    def __init__(self, make_env: Callable[[], Env], num_envs: int) -> None:
+        self._make_env = make_env
+        self._free = asyncio.Semaphore(num_envs)
+        self._idle: list[Env] = []
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Loan]:
+        """An environment for one episode; set ``loan.is_spoilt`` if it must not be used again."""
+        async with self._free:
+            if self._idle:
+                env = self._idle.pop()
+            else:
+                with boundary(EnvError, "making the environment"):
+                    env = self._make_env()
+            loan = Loan(env)
+            try:
+                yield loan
+            except BaseException:
+                loan.is_spoilt = True
+                raise
+            finally:
+                if loan.is_spoilt:
+                    await _close(env)
+                else:
+                    self._idle.append(env)
+
+    async def close(self) -> None:
+        """Close all idle environments."""
+        while self._idle:
+            await _close(self._idle.pop())
+
+
+class Loan:
+    """An environment out of the pool."""
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.is_spoilt = False
+
+
+async def _close(env: Env) -> None:
+    # A spoilt environment may fail to close, too; that is the failure that was already recorded.
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(10):
+            await env.aclose()

@@ -1,0 +1,38 @@
+"""The order in which a run takes its tasks: a function of the seed and a counter, so that the counter is all its state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from agentgym.errors import UsageError
+from agentgym.types import Task
+
+
+class TaskSchedule:
+    """Every task once per epoch, in an order that the seed and the epoch fix.
+
+    Example:
+        >>> from agentgym.env import SeededTasks
+        >>> schedule = TaskSchedule(SeededTasks("train", 4), seed=0)
+        >>> sorted(task.id for _, task in schedule.take(0, 4))
+        ['train-0', 'train-1', 'train-2', 'train-3']
+    """
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        if not tasks:
+            raise UsageError("there are no tasks in this split")
+        self._tasks, self._seed = tasks, seed
+        self._epoch = -1
+
+    def take(self, first_ordinal: int, count: int) -> list[tuple[int, Task]]:
+        """``count`` tasks from ``first_ordinal`` on, each with its ordinal."""
+        return [(ordinal, self._at(ordinal)) for ordinal in range(first_ordinal, first_ordinal + count)]
+
+    def _at(self, ordinal: int) -> Task:
+        epoch, position = divmod(ordinal, len(self._tasks))
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng([self._seed, epoch]).permutation(len(self._tasks))
+        return self._tasks[int(self._order[position])]

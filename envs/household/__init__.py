@@ -1,0 +1,1 @@
+"""An ALFWorld-like text household, generated from a seed."""

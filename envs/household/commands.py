@@ -1,0 +1,181 @@
+"""The household's commands, once as ALFWorld's text grammar and once as tools.
+
+One table declares both, so that every environment with this grammar offers the same tools. A :class:`Command` is the
+common form: :func:`parse_command` and :func:`format_command` lead to and from text, :func:`command_of` and
+:func:`call_of` to and from tool calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from agentgym.errors import ToolError
+from agentgym.tool import unknown_tool, usage
+from agentgym.types import ToolCall, ToolSpec
+
+
+class Command(NamedTuple):
+    """A command by tool name, with as many of the two arguments as it takes.
+
+    Example:
+        >>> parse_command("take mug 1 from desk 2")
+        Command(name='take', first='mug 1', second='desk 2')
+    """
+
+    name: str
+    first: str = ""
+    second: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a command is written: ``verb first separator second``."""
+
+    name: str
+    verb: str
+    description: str
+    first: str = ""
+    separator: str = ""
+    second: str = ""
+
+    def spec(self) -> ToolSpec:
+        properties = {name: {"type": "string", "description": _ARGUMENTS[name]} for name in self.parameters}
+        schema = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+        return ToolSpec(self.name, self.description, schema)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.first, self.second) if name)
+
+
+_ARGUMENTS: Mapping[str, str] = {
+    "receptacle": "Name and number of a receptacle, such as fridge 1.",
+    "object": "Name and number of an object, such as mug 2.",
+    "target": "Name and number of the receptacle you are at, or of the object you hold.",
+}
+
+_FORMS: tuple[_Form, ...] = (
+    _Form("go_to", "go to", "Go to a receptacle and see what is on it, or in it if it is open.", "receptacle"),
+    _Form("open_receptacle", "open", "Open the receptacle you are at and see what is in it.", "receptacle"),
+    _Form("close_receptacle", "close", "Close the receptacle you are at.", "receptacle"),
+    _Form("take", "take", "Take an object from the receptacle you are at.", "object", "from", "receptacle"),
+    _Form("move", "move", "Put the object you hold in or on the receptacle you are at.", "object", "to", "receptacle"),
+    _Form("heat", "heat", "Heat the object you hold with the microwave you are at.", "object", "with", "receptacle"),
+    _Form("clean", "clean", "Clean the object you hold in the sinkbasin you are at.", "object", "with", "receptacle"),
+    _Form("cool", "cool", "Cool the object you hold with the fridge you are at.", "object", "with", "receptacle"),
+    _Form("use", "use", "Turn on a lamp where you are.", "object"),
+    _Form("examine", "examine", "Look closely at the receptacle you are at or the object you hold.", "target"),
+    _Form("look", "look", "Look around where you are."),
+    _Form("inventory", "inventory", "Tell what you hold."),
+)
+_HELP = _Form("help", "help", "List the commands.")
+_FORM_OF: Mapping[str, _Form] = {form.name: form for form in (*_FORMS, _HELP)}
+
+TOOLS: Final[tuple[ToolSpec, ...]] = tuple(form.spec() for form in _FORMS)
+"""The tools of the household; ``help`` is a text command only, since tools describe themselves."""
+
+_SPEC_OF: Mapping[str, ToolSpec] = {spec.name: spec for spec in TOOLS}
+_PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {form.name: form.parameters for form in _FORMS}
+_BY_FIRST_WORD: Mapping[str, tuple[_Form, tuple[str, ...]]] = {
+    "go": (_FORM_OF["go_to"], ()),
+    **{form.verb: (form, (form.separator,) if form.separator else ()) for form in (*_FORMS[1:], _HELP)},
+    "put": (_FORM_OF["move"], ("in/on", "in", "on")),
+}
+
+
+def parse_command(text: str) -> Command | None:
+    """Read a line of the text grammar; None if it is none.
+
+    Spaces may be of any number; case matters, as in ALFWorld. ``put X in/on Y`` (also ``in``, ``on``) means
+    ``move X to Y``, as earlier releases of ALFWorld had it.
+
+    Example:
+        >>> parse_command("put mug 1 in/on shelf 3")
+        Command(name='move', first='mug 1', second='shelf 3')
+        >>> parse_command("go to  fridge 1")
+        Command(name='go_to', first='fridge 1', second='')
+        >>> parse_command("dance") is None
+        True
+    """
+    words = text.split()
+    found = _BY_FIRST_WORD.get(words[0]) if words else None
+    if found is None:
+        return None
+    form, separators = found
+    rest = words[1:]
+    if form.name == "go_to":
+        if rest[:1] != ["to"]:
+            return None
+        rest = rest[1:]
+    if not separators:
+        return Command(form.name, " ".join(rest)) if bool(rest) == bool(form.first) else None
+    for separator in separators:
+        if separator in rest:
+            at = rest.index(separator)
+            first, second = rest[:at], rest[at + 1 :]
+            return Command(form.name, " ".join(first), " ".join(second)) if first and second else None
+    return None
+
+
+def format_command(command: Command) -> str:
+    """A command as the text grammar has it.
+
+    Example:
+        >>> format_command(Command("heat", "egg 1", "microwave 1"))
+        'heat egg 1 with microwave 1'
+    """
+    name, first, second = command
+    form = _FORM_OF[name]
+    if second:
+        return f"{form.verb} {first} {form.separator} {second}"
+    return f"{form.verb} {first}" if first else form.verb
+
+
+def command_of(call: ToolCall) -> Command:
+    """A tool call as a command.
+
+    Raises:
+        ToolError: type ``unknown_tool``, or ``invalid_arguments`` with the usage.
+
+    Example:
+        >>> command_of(ToolCall("use", {"object": "desklamp 1"}))
+        Command(name='use', first='desklamp 1', second='')
+    """
+    parameters = _PARAMETERS_OF.get(call.name)
+    if parameters is None:
+        raise unknown_tool(call.name, list(_SPEC_OF))
+    arguments = call.arguments
+    if len(arguments) == len(parameters):
+        values = [arguments.get(name) for name in parameters]
+        if all(isinstance(value, str) and value for value in values):
+            return Command(call.name, *map(str, values))
+    raise ToolError(f"{_problem(call, parameters)}. Usage: {usage(_SPEC_OF[call.name])}", "invalid_arguments")
+
+
+def call_of(command: Command, call_id: str = "") -> ToolCall:
+    """A command as a tool call.
+
+    Example:
+        >>> call_of(Command("go_to", "bed 1"))
+        ToolCall(name='go_to', arguments={'receptacle': 'bed 1'}, id='')
+    """
+    form = _FORM_OF[command.name]
+    return ToolCall(command.name, dict(zip(form.parameters, command[1:], strict=False)), call_id)
+
+
+def _problem(call: ToolCall, parameters: tuple[str, ...]) -> str:
+    missing = [name for name in parameters if name not in call.arguments]
+    if missing:
+        return f"missing {', '.join(missing)}"
+    unknown = [str(name) for name in call.arguments if name not in parameters]
+    if unknown:
+        return f"unknown {', '.join(unknown)}"
+    wrong = [name for name in parameters if not isinstance(call.arguments[name], str) or not call.arguments[name]]
+    return f"{', '.join(wrong)} must be text such as 'fridge 1'"

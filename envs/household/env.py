@@ -1,0 +1,141 @@
+"""``agentgym/Household-v0``: keep house by tool calls or text commands in a generated, ALFWorld-like world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from agentgym.env import SeededTasks
+from agentgym.envs.household.commands import Command, format_command
+from agentgym.envs.household.generator import Difficulty, generate
+from agentgym.envs.household.interface import CommandEnv, Interface
+from agentgym.envs.household.planner import next_command
+from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, TASK_TYPES
+from agentgym.envs.household.world import NOWHERE, House, State, World
+from agentgym.errors import ResetNeededError
+from agentgym.types import Message, Task
+
+
+class HouseholdEnv(CommandEnv):
+    """Keep house by tool calls: an ALFWorld-like text world, generated from a seed.
+
+    One room, its furniture, things in and on it, and one of ALFWorld's six kinds of errand. Texts and rules are
+    ALFWorld's. The outcome is 1.0 when the errand is done; there is no other reward.
+
+    Args:
+        num_receptacles: pieces of furniture to search, 3 to 30.
+        num_objects: things in the room, a lamp included, 3 to 60.
+        task_types: which errands there are, of :data:`~agentgym.envs.household.vocabulary.TASK_TYPES`.
+        max_turns: turns after which an episode is truncated.
+        interface: ``tools`` for tool calls, ``text`` for ALFWorld's commands as free text.
+
+    Raises:
+        UsageError: if a value is out of range; the message says what is allowed.
+
+    Example:
+        >>> env = HouseholdEnv(task_types=("pick_and_place_simple",))
+        >>> observation, info = env.reset(seed=0)
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+    """
+
+    def __init__(
+        self,
+        *,
+        num_receptacles: int = 8,
+        num_objects: int = 8,
+        task_types: Sequence[str] = TASK_TYPES,
+        max_turns: int = 30,
+        interface: Interface = "tools",
+        render_mode: str | None = None,
+    ) -> None:
+        self.difficulty = Difficulty(num_receptacles, num_objects, task_types)
+        self._world: World | None = None
+        super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        difficulty = Difficulty.from_data(task.data) if task.data else self.difficulty
+        self._world = generate(task.seed, task.split, difficulty)
+        return self._world.introduction()
+
+    def execute(self, command: Command) -> str | None:
+        world = self.world
+        said = world.act(command)
+        if said is not None and world.is_won():
+            self.finish(1.0)
+        return said
+
+    @property
+    def world(self) -> World:
+        """The world of the current episode."""
+        if self._world is None:
+            raise ResetNeededError(f"{self.env_id}: no world before reset()")
+        return self._world
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """1,000,000 tasks to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""
+        return HouseholdTasks(split, 1_000_000 if split == "train" else 1_000, self.difficulty)
+
+    def state_key(self) -> str:
+        return self.world.key()
+
+    def dump_state(self) -> tuple[House, State]:
+        return self.world.house, self.world.dump()
+
+    def load_state(self, state: tuple[House, State]) -> None:
+        house, changing = state
+        self._world = World(house, [])
+        self._world.load(changing)
+
+    def oracle(self) -> Message:
+        return self.message_of(next_command(self.world))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Every command that is possible now, sorted, as ALFWorld lists them; ``help`` is no tool."""
+        return tuple(sorted(format_command(command) for command in _possible(self.world, self.interface == "text")))
+
+
+class HouseholdTasks(SeededTasks):
+    """Tasks that differ by seed; their data is the difficulty, so that a task is the same in every environment."""
+
+    def __init__(self, split: str, num_tasks: int, difficulty: Difficulty) -> None:
+        super().__init__(split, num_tasks)
+        self._data = difficulty.as_data()
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        task = super().__getitem__(index)
+        return Task(id=task.id, split=task.split, seed=task.seed, data=self._data)
+
+
+def _possible(world: World, with_help: bool) -> Iterator[Command]:
+    house, here, held = world.house, world.agent, world.held
+    yield from (Command(name) for name in (("look", "inventory", "help") if with_help else ("look", "inventory")))
+    yield from (Command("go_to", name) for place, name in enumerate(house.receptacles) if place != here)
+    if held != NOWHERE:
+        yield Command("examine", house.objects[held])
+    if here == NOWHERE:
+        return
+    place = house.receptacles[here]
+    yield Command("examine", place)
+    if house.can_open[here]:
+        yield Command("close_receptacle" if world.is_accessible(here) else "open_receptacle", place)
+    for thing, name in enumerate(house.objects):
+        if world.can_take(thing):
+            yield Command("take", name, place)
+        if house.object_types[thing] in LAMPS and world.places[thing] == here:
+            yield Command("use", name)
+    if held != NOWHERE:
+        name = house.objects[held]
+        if world.is_accessible(here) and world.fits(held, here):
+            yield Command("move", name, place)
+        yield from (Command(process, name, place) for process in APPLIANCES if world.can_process(process, held, here))

@@ -1,0 +1,117 @@
+"""An environment whose actions are household commands, given as tool calls or as text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentgym.call_syntax import format_call, parse_calls
+from agentgym.env import Env
+from agentgym.envs.household.commands import TOOLS, Command, call_of, command_of, format_command, parse_command
+from agentgym.errors import ToolError, UsageError
+from agentgym.tool import error_result
+from agentgym.types import Call, MalformedCall, Message, Observation, ToolCall, ToolResult, ToolSpec
+
+Interface = Literal["tools", "text"]
+INTERFACES = ("tools", "text")
+
+NOTHING_HAPPENS = "Nothing happens."
+"""What ALFWorld answers to a command that is impossible or not understood."""
+
+_NO_CALL = f"Call one of the tools: {', '.join(spec.name for spec in TOOLS)}."
+_NO_COMMAND = "Write a command on the last line; the command help lists them."
+
+
+class CommandEnv(Env):
+    """Reads the policy's message and answers it; subclasses say what a command does.
+
+    With ``interface="tools"`` the calls of a turn run in order, each with its own tool result, and a bad call gives a
+    typed error without stopping the others. With ``interface="text"`` the last non-empty line of the message is the
+    command and the answer is a user message.
+    """
+
+    def __init__(self, *, interface: Interface = "tools", max_turns: int, render_mode: str | None = None) -> None:
+        if interface not in INTERFACES:
+            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
+        self.interface: Interface = interface
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what subclasses implement
+
+    def execute(self, command: Command) -> str | None:
+        """Carry a command out and say what happens, or None if it is impossible now."""
+        raise NotImplementedError(f"{type(self).__name__} must implement execute(command)")
+
+    def execute_line(self, line: str) -> str | None:
+        """Carry a line of text out; None if it is impossible or not understood."""
+        command = parse_command(line)
+        return None if command is None else self.execute(command)
+
+    # ----------------------------------------------------------------------------------------------------- Env's
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return TOOLS if self.interface == "tools" else ()
+
+    def respond(self, action: Message) -> Observation:
+        if self.interface == "tools":
+            if action.calls:
+                return tuple([self._answer(call) for call in action.calls])
+            self.refuse()
+            return (Message("user", _NO_CALL),)
+        line = _last_line(action.text)
+        if not line:
+            self.refuse()
+            return (Message("user", _NO_COMMAND),)
+        said = self.execute_line(line)
+        if said is None:
+            self.refuse()
+            said = NOTHING_HAPPENS
+        return (Message("user", said),)
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed: a command (``go to fridge 1``) or a call (``go_to: fridge 1``), in both interfaces."""
+        command = parse_command(text.lower())
+        if command is not None:
+            return self.message_of(command)
+        if self.interface == "text":
+            return Message("assistant", _as_commands(text))
+        return Message("assistant", text, parse_calls(text, TOOLS))
+
+    def message_of(self, command: Command) -> Message:
+        """A command as the assistant message that gives it in this interface."""
+        if self.interface == "text":
+            return Message("assistant", format_command(command))
+        call = call_of(command, "0")
+        return Message("assistant", format_call(call, TOOLS), (call,))
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _answer(self, call: Call) -> Message:
+        try:
+            if isinstance(call, MalformedCall):
+                raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
+            if self._is_over:
+                raise ToolError("the episode has ended; this call was not run", "episode_over")
+            said = self.execute(command_of(call))
+        except ToolError as error:
+            self.refuse()
+            result = error_result(error, *((call.name, call.id) if isinstance(call, ToolCall) else ()))
+            return Message("tool", result.content, (), result)
+        if said is None:
+            self.refuse()
+            said = NOTHING_HAPPENS
+        return Message("tool", said, (), ToolResult(said, call.name, call.id))
+
+
+def _last_line(text: str) -> str:
+    lines = text.split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _as_commands(text: str) -> str:
+    """The text with a call in call syntax turned into the command it stands for, or the text itself."""
+    calls = parse_calls(text, TOOLS)
+    try:
+        return "\n".join(format_command(command_of(call)) for call in calls if isinstance(call, ToolCall)) or text
+    except ToolError:
+        return text

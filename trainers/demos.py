@@ -1,0 +1,90 @@
+"""Demonstrations: what an environment's oracle does, with a share of random actions, in a model's tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from agentgym.call_syntax import format_call
+from agentgym.check.policies import random_action
+from agentgym.env import Env
+from agentgym.errors import UsageError
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.seeds import derive_seed
+from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
+
+
+def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
+    """The environment's oracle, a share ``noise`` of its actions replaced by random ones."""
+    rng = np.random.default_rng(seed)
+
+    def choose(observation: Observation) -> Message:
+        if rng.random() < noise:
+            return random_action(env, observation, rng)
+        return env.oracle()
+
+    return choose
+
+
+async def collect_demos(
+    tasks: Sequence[tuple[int, Task]],
+    pool: EnvPool,
+    renderer: ChatRenderer,
+    *,
+    noise: float,
+    max_context_tokens: int,
+    seed: int,
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> tuple[Trajectory, ...]:
+    """One noisy oracle episode of each task, in tokens; what the infrastructure spoilt is left out.
+
+    Raises:
+        RunStoppedError: most episodes failed.
+    """
+    groups = await run_groups(
+        tasks,
+        pool,
+        lambda env, member_seed: DemonstrationActor(demonstrator(env, noise, member_seed), renderer, max_context_tokens),
+        GroupConfig(group_size=1, min_valid=1),
+        seed=derive_seed(seed, "demos"),
+        on_episode=on_episode,
+    )
+    return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)
+
+
+def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[str], list[str]]:
+    """What is said in some episodes, and the words that actions name: what a small tokenizer is trained on.
+
+    The oracle acts where there is one, a random policy elsewhere.
+    """
+    texts: list[str] = []
+    words: set[str] = set()
+    for number, task in enumerate(tasks):
+        choose = demonstrator(env, 1.0 if not has_oracle(env, task) else 0.3, derive_seed(seed, "texts", number))
+        observation, _ = env.reset(options={"task": task})
+        is_over = False
+        while not is_over:
+            texts += [message.text for message in observation]
+            action = choose(observation)
+            calls = [call for call in action.calls if isinstance(call, ToolCall)]
+            texts += [format_call(call, env.tools) for call in calls] or [action.text]
+            named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
+            words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
+            observation, _, terminated, truncated, _ = env.step(action)
+            is_over = terminated or truncated
+    return texts, sorted(words)
+
+
+def has_oracle(env: Env, task: Task) -> bool:
+    """Whether the environment has a gold policy."""
+    env.reset(options={"task": task})
+    try:
+        env.oracle()
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,113 @@
+"""Where a run's numbers go: JSON lines, TensorBoard, a live screen, and Weights & Biases where asked for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from agentgym.errors import MissingExtraError
+from agentgym.rollout.record import append_json_line, rewrite_json_lines, read_json_lines
+
+SHOWN = ("success", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
+LINES_EVERY = 10
+"""Steps between lines where the screen is not a terminal."""
+
+
+class MetricsLog:
+    """Takes one row per step and shows, keeps and forwards it.
+
+    Args:
+        run_dir: ``metrics.jsonl`` and ``tensorboard/`` go here.
+        wandb_project: forward to this project, empty for none.
+
+    Raises:
+        MissingExtraError: a project is given and wandb is not installed.
+    """
+
+    def __init__(self, run_dir: Path, wandb_project: str = "", console: Console | None = None) -> None:
+        self.path = run_dir / "metrics.jsonl"
+        self._tensorboard = _tensorboard_writer(run_dir / "tensorboard")
+        self._wandb = _wandb_run(run_dir, wandb_project)
+        self._console = console or Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[shown]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._bars: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+    def say(self, text: str) -> None:
+        """A line above the progress bars."""
+        self._console.print(text, highlight=False)
+
+    def begin(self, phase: str, num_steps: int, done: int = 0) -> None:
+        """Show a bar for a phase."""
+        self._bars[phase] = self._progress.add_task(phase, total=num_steps, completed=done, shown="")
+        self._num_steps = num_steps
+
+    def advance(self, phase: str, shown: str = "") -> None:
+        """One more of a phase's bar, for phases that log no rows."""
+        self._progress.update(self._bars[phase], advance=1, shown=shown)
+
+    def log(self, phase: str, step: int, values: dict[str, float]) -> None:
+        """Keep and show one row; ``step`` counts the steps done in the phase."""
+        append_json_line(self.path, {"phase": phase, "step": step, **values})
+        for name, value in values.items():
+            if self._tensorboard is not None and math.isfinite(value):
+                self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
+        if self._wandb is not None:
+            self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
+        shown = "  ".join(f"{name} {values[name]:.3g}" for name in SHOWN if name in values)
+        if phase in self._bars:
+            self._progress.update(self._bars[phase], completed=step, shown=shown)
+            if not self._console.is_terminal and (step % LINES_EVERY == 0 or step == self._num_steps):
+                self.say(f"{phase} {step}/{self._num_steps}  {shown}")
+
+    def forget_after(self, phase: str, step: int) -> None:
+        """Drop the rows that a run resumed after ``step`` of ``phase`` will write again."""
+
+        def stays(row: dict[str, Any]) -> bool:
+            if phase == "sft":
+                return bool(row["phase"] == "sft" and row["step"] <= step)
+            return bool(row["phase"] == "sft" or (row["step"] <= step if row["phase"] == "rl" else row["step"] == 0))
+
+        rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
+
+
+def _tensorboard_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:  # the JSON lines hold the same numbers
+        return None
+    return SummaryWriter(str(folder))
+
+
+def _wandb_run(run_dir: Path, project: str) -> Any:
+    if not project:
+        return None
+    try:
+        import wandb
+    except ImportError as error:
+        raise MissingExtraError("wandb_project", "wandb") from error
+    return wandb.init(project=project, name=run_dir.name, dir=str(run_dir), resume="allow", id=run_dir.name)

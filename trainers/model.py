@@ -1,0 +1,75 @@
+"""Models and tokenizers: loading, adapters, saving."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.trainers.config import LoraSettings
+
+
+def load_model(path: str | Path) -> tuple[Any, Any]:
+    """A causal language model (fp32) and its tokenizer from a folder or hub name.
+
+    Raises:
+        UsageError: there is no such folder, or it is no model.
+        CorruptDataError: there is one, and it cannot be read.
+    """
+    folder = Path(path)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UsageError(f"{folder} is not a model folder: it has no config.json")
+    if not folder.is_dir() and (folder.is_absolute() or str(path).startswith(".") or str(path).count("/") != 1):
+        raise UsageError(f"no model folder at {path}")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path))
+        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32)
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        kind = CorruptDataError if folder.is_dir() else UsageError
+        raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
+    return model, tokenizer
+
+
+def add_lora(model: Any, settings: LoraSettings, seed: int) -> Any:
+    """The model with low-rank adapters, which alone are trained; rank 0 gives the model back."""
+    if settings.rank == 0:
+        return model
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise MissingExtraError("LoRA", "train") from error
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=list(settings.target_modules),
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def frozen_copy(model: Any) -> Any:
+    """A copy of the model that is never trained: the reference of a KL term."""
+    reference = copy.deepcopy(model)
+    for parameter in reference.parameters():
+        parameter.requires_grad_(False)
+    return reference.eval()
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end."""
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    plain = copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    plain.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    if folder.exists():
+        shutil.rmtree(folder)
+    partial.rename(folder)

@@ -1,0 +1,45 @@
+"""Numbers that describe a step's rollouts and their credit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from agentgym.trainers.samples import ZERO, GroupVerdict
+from agentgym.types import Status
+
+
+def describe_rollouts(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
+    """Success, returns, turns, statuses, credit and drops of one step's groups.
+
+    ``anchor_share`` is the share of turns whose state another turn of the group shared, ``anchor_size`` the mean size
+    of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing.
+    """
+    everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
+    valid = [t for t in everyone if t.status.is_evidence]
+    turns = [turn for t in valid for turn in t.turns]
+    credits = [credit for verdict in verdicts for row in verdict.credit for credit in row]
+    shared = [credit.anchor_size for credit in credits if credit.anchor_size >= 2]
+    statuses = Counter(t.status for t in everyone)
+    dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
+    return {
+        "success": _mean([bool(t.success) for t in valid]),
+        "return": _mean([t.reward or 0.0 for t in valid]),
+        "num_turns": _mean([len(t.turns) for t in valid]),
+        "invalid_share": _mean([not turn.is_valid for turn in turns]),
+        "void_share": _mean([turn.is_void for turn in turns]),
+        "sampled_tokens": float(sum(len(turn.completion.token_ids) for turn in turns)),
+        "anchor_share": len(shared) / max(1, len(credits)),
+        "anchor_size": _mean(shared),
+        "zero_advantage_share": _mean([abs(credit.advantage) < ZERO for credit in credits]),
+        "num_segments": _mean([len(t.segments) for t in valid]),
+        "num_retries": float(sum(t.num_retries for t in everyone)),
+        "num_dropped_groups": float(sum(dropped.values())),
+        **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
+        **{f"status/{status}": float(statuses[status]) for status in Status},
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

@@ -1,0 +1,105 @@
+"""A run: its folder, and everything its phases share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentgym.engine import SamplingParams
+from agentgym.env import Env
+from agentgym.errors import ConfigError, UsageError
+from agentgym.registry import make
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config import OptimizerConfig, TrainConfig
+from agentgym.trainers.demos import collect_texts
+from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.model import add_lora, load_model
+from agentgym.trainers.overrides import load_config, save_config, to_dict
+from agentgym.trainers.tiny import build_model, train_tokenizer
+from agentgym.types import Task
+
+NUM_TEXT_EPISODES = 300
+
+
+class Run:
+    """The model, its engine, the environments and the folder of one training run."""
+
+    def __init__(self, config: TrainConfig, run_dir: Path) -> None:
+        torch.set_num_threads(config.num_threads)
+        self.config = config
+        self.run_dir = run_dir
+        self.pool = EnvPool(self.make_env, config.group.num_envs)
+        probe = self.make_env()
+        self.train_tasks: Sequence[Task] = probe.tasks("train")
+        self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
+        self.model, self.tokenizer = self._model(probe)
+        probe.close()
+        self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
+        self.engine = TorchEngine(
+            self.model, num_slots=config.group.num_envs, max_context_tokens=config.model.max_context_tokens
+        )
+
+    def make_env(self) -> Env:
+        """A new environment of the run's kind."""
+        return make(self.config.env.id, **self.config.env.kwargs)
+
+    def make_actor(self, sampling: SamplingParams | None = None) -> Any:
+        """A factory of actors that sample from the run's policy."""
+        chosen = sampling or self.config.sampling
+        return lambda env, seed: ModelActor(self.engine, self.renderer, chosen, seed)
+
+    def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
+        """AdamW over what is trained."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        return torch.optim.AdamW(parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+
+    def _model(self, env: Env) -> tuple[Any, Any]:
+        config = self.config.model
+        if config.path:
+            model, tokenizer = load_model(config.path)
+        else:
+            texts, words = collect_texts(env, list(self.train_tasks[:NUM_TEXT_EPISODES]), seed=self.config.seed)
+            tokenizer = train_tokenizer(texts, config.vocab_size, words)
+            model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
+        model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
+        return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def open_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
+    """Prepare a run's folder, or check that it is the run to be resumed.
+
+    Raises:
+        UsageError: a new run would overwrite an old one.
+        ConfigError: a resumed run's configuration is another one.
+    """
+    path = run_dir / "config.json"
+    if not resume:
+        if path.exists():
+            raise UsageError(f"{run_dir} holds a run already; resume it with --resume {run_dir}, or choose another folder")
+        run_dir.mkdir(parents=True, exist_ok=True)
+        save_config(config, path)
+        return
+    saved = to_dict(load_config(path))
+    changed = [name for name, value in to_dict(config).items() if saved[name] != value]
+    if changed:
+        raise ConfigError(f"{run_dir} was begun with other values of {', '.join(changed)}; a resumed run keeps its own")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """What a finished run says of itself."""
+
+    run_dir: str
+    steps: int
+    num_trajectories: int
+    success_before: float | None
+    success_after: float | None
+    wall_s: float
+

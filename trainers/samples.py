@@ -1,0 +1,74 @@
+"""Groups and their credit to training rows: one row per segment, so that no prompt is forwarded once per turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentgym.credit.compose import GroupCredit
+from agentgym.types import Segment, TrainingSample, TrajectoryGroup, TurnCredit
+
+ZERO = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """Whether a group is trained; ``dropped`` is the reason if not."""
+
+    group: TrajectoryGroup
+    credit: GroupCredit
+    dropped: str | None
+
+
+def judge_group(
+    group: TrajectoryGroup,
+    credit: GroupCredit,
+    min_valid: int,
+    zero_variance_filter: Literal["advantage", "return", "off"],
+) -> GroupVerdict:
+    """Leave out groups with too few valid members and groups that teach nothing."""
+    dropped = None
+    if len(group.valid) < min_valid:
+        dropped = "too_few_valid"
+    elif zero_variance_filter == "return" and len({t.reward for t in group.valid}) == 1:
+        dropped = "zero_variance"
+    elif zero_variance_filter == "advantage" and all(abs(turn.advantage) < ZERO for row in credit for turn in row):
+        dropped = "zero_variance"
+    return GroupVerdict(group, credit, dropped)
+
+
+def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
+    """The training rows of the groups that were kept, in order."""
+    samples: list[TrainingSample] = []
+    for verdict in verdicts:
+        if verdict.dropped is not None:
+            continue
+        for trajectory, credits in zip(verdict.group.trajectories, verdict.credit, strict=True):
+            if not trajectory.status.is_evidence:
+                continue
+            at = 0
+            for segment in trajectory.segments:
+                num_turns = len(segment.turns)
+                samples.append(_sample(segment, credits[at : at + num_turns], verdict.group.ordinal))
+                at += num_turns
+    return samples
+
+
+def _sample(segment: Segment, credits: Sequence[TurnCredit], ordinal: int) -> TrainingSample:
+    advantages: list[float] = []
+    logprobs: list[float] = []
+    versions: list[int] = []
+    for turn, credit in zip(segment.turns, credits, strict=True):
+        num_prompt, num_sampled = len(turn.prompt_ids), len(turn.completion.token_ids)
+        advantages += [0.0] * num_prompt + [credit.advantage] * num_sampled
+        logprobs += [*[0.0] * num_prompt, *turn.completion.logprobs]
+        versions += [*[-1] * num_prompt, *turn.completion.policy_versions]
+    return TrainingSample(
+        token_ids=segment.token_ids,
+        loss_mask=segment.loss_mask,
+        advantages=tuple(advantages),
+        rollout_logprobs=tuple(logprobs),
+        policy_versions=tuple(versions),
+        ordinal=ordinal,
+    )

@@ -1,0 +1,84 @@
+"""A small model from nothing: a tokenizer trained on an environment's texts and a Qwen3-shaped network.
+
+It exists so that the whole way from a fresh clone to a trained agent runs on a laptop. The tokenizer is byte-level BPE,
+so any text can be encoded; its pre-tokenizer keeps numbers and given words apart and lets everything between them grow
+into phrases, which makes a turn of a text world about fifteen tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from agentgym.trainers.config import ModelConfig
+
+PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"
+
+CHAT_TEMPLATE = """{#- codec: compact -#}
+{%- for message in messages -%}
+{%- if message.role == "assistant" -%}
+<|act|>{{ message.content }}<|end|>
+{%- else -%}
+{%- if not loop.first and loop.previtem.role != "assistant" %}{{ "\\n" }}{% endif -%}
+{{ message.content }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|act|>{%- endif -%}
+"""
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with the chat template of the small model.
+
+    Args:
+        texts: what the environment says and what is said to it.
+        vocab_size: upper bound; 256 bytes and 3 special tokens are always in.
+        words: kept as tokens of their own, so that what is copied from an observation is the same token in an action.
+    """
+    kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
+    pattern = rf" ?(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, ACT, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
+    """A Qwen3-shaped network with random weights, a function of the seed."""
+    num_heads = max(1, config.hidden_size // config.head_dim)
+    shape = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.hidden_size * 3,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=max(1, num_heads // 2),
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_context_tokens,
+        tie_word_embeddings=True,
+        initializer_range=config.initializer_range,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(shape)

@@ -21,7 +21,7 @@ from typing import Any
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
-_VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"|[^;]*?)\s*(?:;|$)', re.DOTALL)
+_VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
 
 def parse_calls(text: str, tools: Sequence[ToolSpec]) -> tuple[Call, ...]:
@@ -77,7 +77,7 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         found = _VALUE.match(rest, at)
         if found is None:
             return MalformedCall(span, f"cannot read the value at {rest[at : at + 20]!r}", line)
-        key, raw = found.group(1), found.group(2)
+        key, raw = found.group(1), found.group(2).strip()
         if key is None:
             if num_positional >= len(names) and spec is not None:
                 return MalformedCall(span, f"{name} takes at most {len(names)} values", line)
@@ -87,25 +87,24 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
             return MalformedCall(span, f"{key} is given twice", line)
         try:
             arguments[key] = _parse_value(raw, properties.get(key, {}))
-        except ValueError:
-            return MalformedCall(span, f"{key} is not a JSON {properties[key].get('type', 'value')}: {raw!r}", line)
+        except (ValueError, RecursionError):
+            expected = properties.get(key, {}).get("type", "value")
+            return MalformedCall(span, f"{key} is not a JSON {expected}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))
 
 
 def _parse_value(raw: str, schema: Mapping[str, Any]) -> Any:
-    if raw.startswith('"'):
-        return json.loads(raw)
-    if _is_text(schema):
-        return raw
-    return json.loads(raw)
+    value = raw if _is_text(schema) and not raw.startswith('"') else json.loads(raw)
+    json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can spell, is a ValueError here
+    return value
 
 
 def _format_value(value: Any, schema: Mapping[str, Any]) -> str:
     if _is_text(schema) and isinstance(value, str):
         is_plain = value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value)
         return value if is_plain else json.dumps(value)
-    return json.dumps(value)
+    return json.dumps(value).replace(";", "\\u003b")  # a semicolon can only be inside a string, and would end the value
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:

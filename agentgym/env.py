@@ -37,7 +37,7 @@ from agentgym.types import (
     ToolSpec,
     canonical,
 )
-from agentgym.worker_thread import WorkerThread
+from agentgym.worker_thread import WorkerThread, call_in_own_thread
 
 Result = TypeVar("Result")
 Action = Message | str
@@ -176,9 +176,13 @@ class Env(gymnasium.Env[Observation, Action]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode.
 
-        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (default train). Without a
-        task one is drawn by the seed; without a seed the task's own seed is used. The start state is a function of
-        (task, seed).
+        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (default train; an id is
+        looked for in all). Without a task one is drawn by the seed; without a seed the task's own seed is used. The
+        start state is a function of (task, seed).
+
+        Raises:
+            UsageError: there is no such task or split.
+            ClosedError: after ``close``.
         """
         task = self._begin(seed, options)
         return self._begun(self.start(task))
@@ -346,17 +350,31 @@ class Env(gymnasium.Env[Observation, Action]):
         task = options.get("task")
         if isinstance(task, Task):
             return task
+        if isinstance(task, str):
+            return self._task_by_id(task, (options["split"],) if "split" in options else SPLITS)
         split = options.get("split", "train")
         tasks = self.tasks(split)
-        if isinstance(task, str):
-            for candidate in tasks:
-                if candidate.id == task:
-                    return candidate
-            raise UsageError(f"{self.env_id}: no task {task!r} in split {split!r}")
-        if isinstance(task, int):
-            return tasks[task]
+        if isinstance(task, int | np.integer):
+            if not 0 <= task < len(tasks):
+                raise UsageError(f"{self.env_id}: no task {task} in split {split!r}, which has {len(tasks)}")
+            return tasks[int(task)]
+        if task is not None:
+            raise UsageError(f"{self.env_id}: the option task is a Task, an id or an index; got {task!r}")
+        if not len(tasks):
+            raise UsageError(f"{self.env_id} has no tasks in split {split!r}")
         rng = self.np_random if seed is None else np.random.default_rng(seed)
         return tasks[int(rng.integers(len(tasks)))]
+
+    def _task_by_id(self, task_id: str, splits: Sequence[str]) -> Task:
+        for split in splits:
+            tasks = self.tasks(split)
+            number = task_id.rpartition("-")[2]
+            if number.isdecimal() and int(number) < len(tasks) and tasks[int(number)].id == task_id:
+                return tasks[int(number)]  # spares a search of a million tasks that are made as they are looked at
+            for candidate in tasks:
+                if candidate.id == task_id:
+                    return candidate
+        raise UsageError(f"{self.env_id}: no task {task_id!r} in split {' or '.join(splits)}")
 
     def _enter(self, action: Action) -> Message:
         if self._is_closed:
@@ -434,7 +452,12 @@ class ToolEnv(Env):
         """Run every call of the turn, neighbouring parallel-safe ones at the same time."""
         results: list[ToolResult] = []
         for stage in self._stages(action.calls):
-            results += await asyncio.gather(*(self._arun(call) for call in stage))
+            running = [asyncio.ensure_future(self._arun(call)) for call in stage]
+            try:
+                results += await asyncio.gather(*running)
+            finally:
+                for call_task in running:  # a call that hung or crashed leaves no sibling behind
+                    call_task.cancel()
         return self._said(action, results)
 
     def no_call(self, action: Message) -> str:
@@ -482,7 +505,8 @@ class ToolEnv(Env):
             if found.is_async:
                 work = found.function(self, **arguments)
             elif self.is_blocking or found.timeout_s is not None:
-                work = self._in_thread(lambda: found.function(self, **arguments))
+                run = call_in_own_thread if found.is_parallel_safe else self._in_thread
+                work = run(lambda: found.function(self, **arguments))
             else:
                 return result_of(checked, found.function(self, **arguments))
             return result_of(checked, await asyncio.wait_for(work, found.timeout_s))

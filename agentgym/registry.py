@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium
 
 from agentgym.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.types import digest
 
 ENTRY_POINT_GROUP = "agentgym.envs"
 
@@ -47,7 +47,9 @@ class EnvEntry:
 
 
 _entries: dict[str, EnvEntry] = {}
+_newly_registered: list[str] = []
 _loaded_plugins: list[str] = []
+_loaded_files: dict[Path, tuple[tuple[int, int], tuple[str, ...]]] = {}  # file stamp, and the ids it registers
 
 
 def register(
@@ -82,6 +84,7 @@ def register(
     except gymnasium.error.Error as error:
         raise UsageError(f"cannot register {id!r}: {error}; an id is [namespace/]Name-vN") from error
     _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires))
+    _newly_registered.append(id)
 
 
 def entries() -> tuple[EnvEntry, ...]:
@@ -124,12 +127,11 @@ def find(reference: str) -> EnvEntry:
     source, _, name = reference.rpartition(":")
     if reference.endswith(".py"):
         source, name = reference, ""
-    if source:
-        before = set(_entries)
-        _import_source(source)
-        new = sorted(set(_entries) - before)
-        if not name:
-            name = _only(new, source)
+    if source.endswith(".py"):
+        names = _load_file(Path(source))
+        name = name or _only(names, source)
+    elif source:
+        _import_module(source)
     if name not in _entries:
         _load_plugins()
     if name not in _entries:
@@ -144,24 +146,32 @@ def _only(names: Sequence[str], source: str) -> str:
     return names[0]
 
 
-def _import_source(source: str) -> ModuleType:
-    path = Path(source)
-    if path.suffix != ".py":
-        try:
-            return importlib.import_module(source)
-        except ModuleNotFoundError as error:
-            if error.name != source.partition(".")[0]:
-                raise
-            raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:Name-v0") from error
+def _import_module(source: str) -> None:
+    try:
+        importlib.import_module(source)
+    except ModuleNotFoundError as error:
+        if error.name != source.partition(".")[0]:
+            raise
+        raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:Name-v0") from error
+
+
+def _load_file(path: Path) -> tuple[str, ...]:
+    """Run a file, again only if it has changed, and give the ids it registers."""
     if not path.is_file():
-        raise UsageError(f"no file {source!r}")
-    module_name = f"agentgym_user_{path.stem}"
+        raise UsageError(f"no file {str(path)!r}")
+    path = path.resolve()
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size)
+    if path in _loaded_files and _loaded_files[path][0] == stamp:
+        return _loaded_files[path][1]
+    module_name = f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    _newly_registered.clear()
     spec.loader.exec_module(module)
-    return module
+    _loaded_files[path] = (stamp, tuple(dict.fromkeys(_newly_registered)))
+    return _loaded_files[path][1]
 
 
 def _load_plugins() -> None:

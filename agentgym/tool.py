@@ -31,6 +31,7 @@ MAX_OUTPUT_BYTES = 16 * 1024
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _MARK = "__agentgym_tool__"
+_SECTION = re.compile(r"\n(?:Args|Returns|Yields|Raises|Example|Examples|Note|Notes):")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ def tool(
 ) -> Function | Callable[[Function], Function]:
     """Mark a function or method as a tool.
 
-    The description is the docstring up to ``Args:``; parameter descriptions are its Google-style entries.
+    The description is the docstring up to its first section (``Args:``, ``Returns:`` ...); the parameters' are its
+    Google-style entries.
 
     Args:
         function: what to mark; every parameter needs a type, and the function a docstring.
@@ -168,7 +170,7 @@ def cut_output(text: str, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
 
     Example:
         >>> cut_output("x" * 40, 32)
-        'xxxxxxxx\\n[cut: 40 bytes in all]'
+        'xxxxxxxxx\\n[cut: 40 bytes in all]'
     """
     raw = text.encode(errors="replace")  # half a surrogate pair, which JSON can spell and no tokenizer takes
     if len(raw) <= max_bytes:
@@ -244,8 +246,8 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    description, _, rest = doc.partition("\nArgs:")
-    arguments = re.split(r"\n(?:Returns|Raises|Example|Examples):", rest)[0]
+    arguments = re.split(_SECTION, doc.partition("\nArgs:")[2])[0]
+    description = re.split(_SECTION, doc)[0]
     entries = re.findall(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+(?:\n\s{8,}.+)*)", arguments, re.MULTILINE)
     return " ".join(description.split()), {name: " ".join(text.split()) for name, text in entries}
 

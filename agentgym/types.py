@@ -392,7 +392,8 @@ def canonical(value: object) -> str:
     """A text form that is equal exactly for equal values, in any process.
 
     Sets are sorted, mappings are sorted by key, tuples and lists are the same thing; anything else than text, numbers,
-    booleans, None and containers of those is refused, since its text would be an address.
+    booleans, None and containers of those is refused, since its text would be an address. Keys of mappings are text,
+    or else numbers or tuples whose text must not coincide with that of another key.
 
     Example:
         >>> canonical({"open": {"b", "a"}, "at": ("fridge", 1)})
@@ -403,14 +404,17 @@ def canonical(value: object) -> str:
 
 def digest(value: object) -> str:
     """128-bit hex digest of :func:`canonical`."""
-    return hashlib.blake2b(canonical(value).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(canonical(value).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def _plain(value: object) -> object:
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        plain = {key if isinstance(key, str) else canonical(key): _plain(item) for key, item in value.items()}
+        if len(plain) < len(value):
+            raise TypeError(f"keys of a canonical mapping must differ as text; got {list(value)}")
+        return plain
     if isinstance(value, set | frozenset):
         return sorted((_plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     if isinstance(value, tuple | list):

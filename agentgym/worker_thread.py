@@ -65,3 +65,12 @@ class WorkerThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+
+
+async def call_in_own_thread(function: Callable[..., Result], *args: Any) -> Result:
+    """Run one call in a daemon thread made for it, so that several run at the same time."""
+    thread = WorkerThread("call")
+    try:
+        return await thread.call(function, *args)
+    finally:
+        thread.stop()

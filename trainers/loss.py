@@ -15,6 +15,10 @@ from agentgym.trainers.config import LossConfig
 from agentgym.trainers.correction import LOG_RATIO_LIMIT, token_tis
 
 
+SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "tis_weight")
+MAXIMA = ("logprob_gap_max",)
+
+
 @dataclass(frozen=True, slots=True)
 class LossOutput:
     """The micro-batch's share of the update's loss, and sums (not means) over its tokens for the metrics."""

@@ -21,6 +21,9 @@ from agentgym.trainers.schedule import learning_rate
 from agentgym.types import Segment, Trajectory
 
 
+BATCHES_PER_WINDOW = 32
+
+
 def num_sft_steps(config: SftConfig, num_rows: int) -> int:
     """Optimizer steps of the phase: whole batches only."""
     return config.num_epochs * (num_rows // config.batch_size)
@@ -43,8 +46,9 @@ def sft_steps(
     num_steps = num_sft_steps(config, len(rows))
     for step in range(first_step, num_steps):
         epoch, batch = divmod(step, batches_per_epoch)
-        order = np.random.default_rng(derive_seed(seed, "sft", epoch)).permutation(len(rows))
-        chosen = [rows[int(i)] for i in order[batch * config.batch_size : (batch + 1) * config.batch_size]]
+        if batch == 0 or step == first_step:
+            batches = _epoch_batches(rows, config.batch_size, derive_seed(seed, "sft", epoch))
+        chosen = [rows[i] for i in batches[batch]]
         rate = learning_rate(config.optimizer, step, num_steps)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -56,6 +60,20 @@ def sft_steps(
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.max_grad_norm)
         optimizer.step()
         yield {"loss": loss.item(), "action_loss": sampled_loss, "grad_norm": norm.item(), "lr": rate}
+
+
+def _epoch_batches(rows: Sequence[Segment], batch_size: int, seed: int) -> list[list[int]]:
+    """An epoch's batches in random order, each of rows of similar length, since padding costs as much as tokens."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(rows)).tolist()
+    window = batch_size * BATCHES_PER_WINDOW
+    by_length = [
+        index
+        for start in range(0, len(order), window)
+        for index in sorted(order[start : start + window], key=lambda i: len(rows[i].token_ids))
+    ]
+    batches = [by_length[start : start + batch_size] for start in range(0, len(order) - batch_size + 1, batch_size)]
+    return [batches[int(i)] for i in rng.permutation(len(batches))]
 
 
 def _weighted_loss(model: Any, rows: Sequence[Segment], observation_weight: float) -> tuple[torch.Tensor, float]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.batch import TrainBatch, build_batches
 from agentgym.trainers.config import LossConfig
-from agentgym.trainers.loss import policy_loss, token_logprobs
+from agentgym.trainers.loss import MAXIMA, SUMMED, policy_loss, token_logprobs
 from agentgym.trainers.samples import GroupVerdict, build_samples
 
 
@@ -76,11 +76,13 @@ def _frozen(model: Any, batch: TrainBatch, temperature: float) -> Tensor:
 
 
 class _Totals:
+    """Sums over an update's micro-batches; a step that trained no token has them all at 0."""
+
     def __init__(self) -> None:
         self.loss = 0.0
         self.num_tokens = 0
-        self.sums: dict[str, float] = {}
-        self.maxima: dict[str, float] = {}
+        self.sums = dict.fromkeys(SUMMED, 0.0)
+        self.maxima = dict.fromkeys(MAXIMA, 0.0)
         self.grad_norms: list[float] = []
 
     def add(self, loss: float, sums: dict[str, float], maxima: dict[str, float], num_tokens: int) -> None:

@@ -38,7 +38,7 @@ def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[E
 
 
 def seed_determinism(subject: Subject) -> str:
-    """The same actions lead to the same episode, in a fresh instance and in one that was used before."""
+    """The same actions lead to the same episode, state keys included, in a fresh and in a used instance."""
     used = subject.factory()
     try:
         for number, task in enumerate(subject.tasks()):

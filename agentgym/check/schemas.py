@@ -17,7 +17,7 @@ def schema_problems(parameters: Any) -> Iterator[str]:
 
     Example:
         >>> list(schema_problems({"type": "object", "properties": {"k": {"type": "int"}}, "required": ["n"]}))
-        ["properties.k: unknown type 'int'", "required names 'n', which is no property"]
+        ["required names 'n', which is no property", "properties.k: unknown type 'int'"]
     """
     try:
         json.dumps(parameters, allow_nan=False)

@@ -15,9 +15,11 @@ def check(env: EnvArgument, as_json: JsonFlag = False) -> None:
     from rich.table import Table
 
     from agentgym.check import check_env
+    from agentgym.registry import find
 
     with output(as_json) as out:
-        report = check_env(env)
+        entry = find(env)  # an unknown name is the user's slip, not a failed check
+        report = check_env(env if env.endswith(entry.id) else f"{env}:{entry.id}")
         out.result(
             {
                 "env": report.env,

@@ -65,10 +65,11 @@ def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, parameter in (parameters_of(entry) or {}).items():
         is_required = parameter.default is inspect.Parameter.empty
+        is_typed = parameter.annotation is not inspect.Parameter.empty
         rows.append(
             {
                 "name": name,
-                "type": "" if parameter.annotation is inspect.Parameter.empty else str(parameter.annotation),
+                "type": inspect.formatannotation(parameter.annotation) if is_typed else "any",
                 "required": is_required,
                 "default": None if is_required else repr(parameter.default),
             }

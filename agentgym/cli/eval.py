@@ -33,7 +33,7 @@ class EvalPlan:
     split: str = "test"
     temperature: float = 1.0
     max_new_tokens: int = 64
-    max_context_tokens: int = 4096
+    max_context_tokens: int = 0
     codec: str = "auto"
     kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -43,13 +43,16 @@ def eval_(  # noqa: PLR0913  (a command's options)
         str | None, typer.Argument(metavar="ENV", help="An id, module:Id, or file.py:Id; left out with --resume.")
     ] = None,
     kwargs: KwargsArgument = None,
+    *,
     policy: Annotated[str | None, typer.Option(help="oracle, random, or a model's folder.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="The first N tasks of the split. [default: 50]")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the policy's sampling. [default: 0]")] = None,
     split: Annotated[str | None, typer.Option(help="train, valid or test. [default: test]")] = None,
     temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy. [default: 1]")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per turn. [default: 64]")] = None,
-    max_context_tokens: Annotated[int | None, typer.Option(min=1, help="Per episode. [default: 4096]")] = None,
+    max_context_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Per episode. [default: the model's own limit]")
+    ] = None,
     codec: Annotated[str | None, typer.Option(help="Tool-call format. [default: the chat template's]")] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import typer
 
@@ -79,7 +79,7 @@ def first_cause(error: BaseException) -> BaseException:
 def describe(error: BaseException) -> str:
     """An error as one line."""
     if isinstance(error, AgentGymError):
-        text = str(error)
+        text = str(error) + (_place(error.__cause__) if error.__cause__ is not None else "")
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         where = f" while writing {error.filename}" if error.filename else ""
         text = f"the disk is full{where}; free some space and run the command again"
@@ -91,7 +91,10 @@ def describe(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    if isinstance(error, SyntaxError) and error.filename:
+    """Where in the user's code or ours it happened, for errors that nobody raised on purpose."""
+    if isinstance(error, OSError | AgentGymError):
+        return ""
+    if isinstance(error, SyntaxError):
         return ""  # its message names the place already
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
@@ -108,7 +111,5 @@ def _say(line: str) -> None:
 
 def _silence_stdout() -> None:
     # Python flushes stdout once more at exit and would complain there.
-    try:
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

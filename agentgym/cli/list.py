@@ -25,8 +25,12 @@ def list_(as_json: JsonFlag = False) -> None:
                 for entry in found
             ]
         )
-        table = Table("environment", "what it is", "extra", "available", box=None, pad_edge=False, header_style="bold")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("environment", no_wrap=True, style="bold cyan")
+        for title in ("what it is", "extra", "available"):
+            table.add_column(title)
         for entry in found:
-            available = "[green]yes[/]" if entry.is_available else f"no: pip install 'agentgym\\[{entry.extra}]'"
-            table.add_row(f"[bold cyan]{entry.id}[/]", entry.summary, entry.extra or "", available)
+            table.add_row(entry.id, entry.summary, entry.extra or "", "[green]yes[/]" if entry.is_available else "no")
         out.console.print(table)
+        if missing := sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available}):
+            out.console.print(f"\nfor the others: pip install 'agentgym[{','.join(missing)}]'", markup=False)

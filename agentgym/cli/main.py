@@ -40,33 +40,35 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name, verb in {
-    "list": list_,
-    "describe": describe,
-    "check": check,
-    "play": play,
-    "eval": eval_,
-    "train": train,
-    "view": view,
-    "new": new,
-    "doctor": doctor,
-}.items():
-    app.command(name)(verb)
+app.command("list")(list_)
+app.command("describe")(describe)
+app.command("check")(check)
+app.command("play")(play)
+app.command("eval")(eval_)
+app.command("train")(train)
+app.command("view")(view)
+app.command("new")(new)
+app.command("doctor")(doctor)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        import agentgym
+
+        print(agentgym.__version__)
+        raise typer.Exit
 
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """The gym and the trainer for tool-using language agents.
 
     Exit codes: 0 ok, 1 failed, 2 usage. AGENTGYM_DEBUG=1 shows tracebacks.
     """
-    if version:
-        import agentgym
-
-        print(agentgym.__version__)
-        raise typer.Exit
 
 
 def main() -> None:

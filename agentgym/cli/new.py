@@ -60,7 +60,8 @@ from agentgym.check import check_env
 
 
 def test_$module_name() -> None:
-    report = check_env(str(Path(__file__).with_name("$module_name.py")))
+    source = Path(__file__).with_name("$module_name.py")
+    report = check_env(f"{source}:$id")
     assert report.passed, str(report)
 ''')
 

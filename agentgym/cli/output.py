@@ -18,13 +18,13 @@ class Output:
     """Where a command's words go.
 
     Attributes:
-        console: for people; standard output, or standard error if that is to hold JSON alone.
+        console: the result for people, on standard output; silent if that is to hold JSON alone.
         status: for progress and remarks; always standard error.
     """
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(stderr=as_json, highlight=False)
+        self.console = Console(quiet=as_json, highlight=False)
         self.status = Console(stderr=True, highlight=False)
         self._value: Any = None
 

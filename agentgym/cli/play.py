@@ -25,10 +25,11 @@ def play(
     from agentgym.cli.env_args import open_env, parse_pairs
     from agentgym.cli.terminal import Game, play_by_hand, watch
     from agentgym.registry import find
+    from agentgym.rollout.seeds import derive_seed
 
     with output(as_json) as out:
         made = open_env(find(env), parse_pairs(kwargs or ()))
-        game = Game(made, out.console, seed=seed, split=split)
+        game = Game(made, out.status if as_json else out.console, seed=seed, split=split)
         try:
             game.begin()
             if policy == "human":
@@ -36,7 +37,8 @@ def play(
             elif policy == "oracle":
                 watch(game, lambda observation: made.oracle())
             else:
-                rng = np.random.default_rng(seed)
+                # A seed of its own: seeded alike, the policy would draw the very numbers the world drew.
+                rng = np.random.default_rng(derive_seed(seed, "random policy"))
                 watch(game, lambda observation: random_action(made, observation, rng))
         finally:
             made.close()

@@ -124,7 +124,8 @@ def play_by_hand(game: Game) -> None:
     taken = {tool.name for tool in game.env.tools}
     console = game.console
     help_word = ":help" if "help" in taken else "help"
-    console.print(f"[dim]type an action, or {help_word}; Tab completes[/]" if sys.stdin.isatty() else "")
+    if sys.stdin.isatty():
+        console.print(f"[dim]type an action, or {help_word}; Tab completes[/]")
     for line in _lines(game):
         command = line[1:] if line.startswith(":") else line
         if command in COMMANDS and (line.startswith(":") or line not in taken):

@@ -33,14 +33,15 @@ def train(
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
         from agentgym.trainers.loop import train as run
 
-        out.status.print(f"run folder: {folder}", soft_wrap=True)
         with resumable_by(f"agentgym train --resume {folder}"):
             result = run(config, folder, resume=resume is not None)
-        out.result({name: str(v) if isinstance(v, Path) else v for name, v in asdict(result).items()})
-        before, after = result.success_before, result.success_after
+        out.result(asdict(result))
+        before, after = (
+            f"{s:.1%}" if s is not None else "not measured" for s in (result.success_before, result.success_after)
+        )
         out.console.print(
-            f"success {before:.1%} -> [bold]{after:.1%}[/] after {result.steps} steps and "
-            f"{result.num_trajectories:,} episodes in {result.wall_s:,.0f} s\n"
+            f"success before RL {before}, after [bold]{after}[/]; "
+            f"{result.steps} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
             f"look at it: agentgym view {folder}",
             soft_wrap=True,
         )

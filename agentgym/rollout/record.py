@@ -48,7 +48,10 @@ def write_records(path: Path, records: Iterable[GroupRecord]) -> None:
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as out:
         for record in records:
-            out.write(_adapter().dump_json(record) + b"\n")
+            out.write(_dumped(record))
+        out.close()
+        raw.flush()
+        os.fsync(raw.fileno())
     os.replace(partial, path)
 
 
@@ -66,11 +69,14 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
     try:
         with gzip.open(path, "rb") as lines:
             for line in lines:
-                records.append(_adapter().validate_json(line))
+                records.append(_adapter().validate_python(json.loads(line)))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(at) for at in first["loc"])
-        raise CorruptDataError(f"{path}, line {len(records) + 1}: not a rollout record ({where}: {first['msg']})") from None
+        at_line = f"{path}, line {len(records) + 1}"
+        raise CorruptDataError(f"{at_line}: not a rollout record ({where}: {first['msg']})") from None
+    except json.JSONDecodeError as error:
+        raise CorruptDataError(f"{path}, line {len(records) + 1}: not JSON ({error})") from error
     except (OSError, EOFError, zlib.error) as error:
         raise CorruptDataError(f"{path} cannot be read ({error}); it was cut short or changed") from error
     return tuple(records)
@@ -111,6 +117,11 @@ def rewrite_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     os.replace(partial, path)
+
+
+def _dumped(record: GroupRecord) -> bytes:
+    # pydantic's own JSON writer turns infinities into null and refuses half a surrogate pair; json keeps both
+    return json.dumps(_adapter().dump_python(record), separators=(",", ":")).encode() + b"\n"
 
 
 @cache

@@ -66,7 +66,7 @@ class Difficulty:
     def __post_init__(self) -> None:
         _check_range("num_receptacles", self.num_receptacles, MIN_RECEPTACLES, MAX_RECEPTACLES)
         _check_range("num_objects", self.num_objects, MIN_OBJECTS, MAX_OBJECTS)
-        if isinstance(self.task_types, str) or not self.task_types:
+        if isinstance(self.task_types, str) or not isinstance(self.task_types, Sequence) or not self.task_types:
             raise UsageError(f"task_types is a non-empty sequence of {', '.join(TASK_TYPES)}; got {self.task_types!r}")
         for name in self.task_types:
             if name not in TASK_TYPES:

@@ -47,14 +47,15 @@ def tiny_model(family: str = "qwen3", *, seed: int = 0, **overrides: Any) -> Pre
     }
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = _build(family, sizes)
+        model: PreTrainedModel = _build(family, sizes)
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if "norm" in name:
                     parameter.uniform_(0.5, 1.5)
                 else:
                     parameter.normal_(std=0.3)
-    return model.eval()
+    model.train(False)
+    return model
 
 
 def _build(family: str, sizes: dict[str, Any]) -> PreTrainedModel:

@@ -94,16 +94,18 @@ class KVCache:
         new_slots = slots if num_slots <= slots else min(max(2 * slots, num_slots), self._max[0])
         new_tokens = tokens if num_tokens <= tokens else min(max(2 * tokens, num_tokens), self._max[1])
         assert new_slots >= num_slots and new_tokens >= num_tokens
-        for name in ("keys", "values"):
-            old: Tensor = getattr(self, name)
-            grown = old.new_zeros(layers, new_slots, heads, new_tokens, dim)
-            grown[:, :slots, :, :tokens] = old
-            setattr(self, name, grown)
+        with torch.inference_mode():
+            for name in ("keys", "values"):
+                old: Tensor = getattr(self, name)
+                grown = old.new_zeros(layers, new_slots, heads, new_tokens, dim)
+                grown[:, :slots, :, :tokens] = old
+                setattr(self, name, grown)
 
     def clear(self) -> None:
         """Overwrite everything with zeros; needed after numbers that are not finite, which no mask hides."""
-        self.keys.zero_()
-        self.values.zero_()
+        with torch.inference_mode():
+            self.keys.zero_()
+            self.values.zero_()
 
 
 def build_batch(chunks: Iterable[Chunk], device: torch.device) -> Batch:
@@ -233,10 +235,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, segment: Segment, shape
     """Attention of one segment, ``[num tokens of the segment, num_heads * head_dim]``."""
     num_groups = shape.num_heads // shape.num_kv_heads
     num_slots = segment.slots.stop - segment.slots.start
-    if segment.padded_from is None:
-        query = query[segment.tokens]
-    else:
-        query = query.index_select(0, segment.padded_from)
+    query = query[segment.tokens] if segment.padded_from is None else query.index_select(0, segment.padded_from)
     key = keys[segment.slots, :, : segment.num_attended]
     value = values[segment.slots, :, : segment.num_attended]
     mask = None if segment.mask is None else segment.mask.to(query.dtype)

@@ -16,6 +16,8 @@ from torch import Tensor
 from agentgym.engine import SamplingParams
 
 _BLOCK_WIDTH = 64
+_MIN_SORTED = 256
+"""How many of the largest logits top-p looks at before it sorts a whole vocabulary, which takes ten times as long."""
 _MIN_TEMPERATURE = 1e-6
 """Below this a float32 quotient overflows; the distribution is a point mass long before."""
 
@@ -47,7 +49,7 @@ class RowSettings:
     top_p: Tensor | None
     """One entry per filtered row, float64."""
     max_top_k: int
-    """How many of the largest logits the filter has to look at; the vocabulary size if a row has no top-k."""
+    """The largest top-k below the vocabulary size, 0 if there is none."""
 
     @classmethod
     def build(cls, params: Sequence[SamplingParams], vocab_size: int, device: torch.device) -> RowSettings:
@@ -64,7 +66,7 @@ class RowSettings:
             filtered_rows=torch.tensor(filtered, device=device) if filtered else None,
             top_k=torch.tensor(top_ks, device=device) if filtered else None,
             top_p=torch.tensor(top_ps, dtype=torch.float64, device=device) if filtered else None,
-            max_top_k=max(top_ks, default=0),
+            max_top_k=max((k for k in top_ks if k < vocab_size), default=0),
         )
 
 
@@ -108,17 +110,26 @@ def _filter(logits_RV: Tensor, top_k_R: Tensor, top_p_R: Tensor, max_top_k: int)
     Both limits are turned into one threshold on the logit, so tokens tied with the last kept one stay too: what is
     kept then depends on the values alone, never on how a sort happens to order equals.
     """
-    num_tokens = logits_RV.shape[1]
-    if max_top_k < num_tokens:
-        sorted_RK = logits_RV.topk(max_top_k, dim=-1).values
-    else:
+    vocab_size = logits_RV.shape[1]
+    width = min(max(max_top_k, _MIN_SORTED), vocab_size)
+    sorted_RK = logits_RV.topk(width, dim=-1).values
+    is_unlimited_R = top_k_R == vocab_size
+    threshold_R = sorted_RK.gather(1, top_k_R.clamp(max=width)[:, None] - 1)[:, 0]
+    threshold_R1 = threshold_R.masked_fill(is_unlimited_R, -torch.inf)[:, None]
+    norm_R1 = logits_RV.masked_fill(logits_RV < threshold_R1, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    probs_RK = _sorted_probs(sorted_RK, threshold_R1, norm_R1)
+    if width < vocab_size and bool((is_unlimited_R & (probs_RK.sum(dim=-1) < top_p_R)).any()):
         sorted_RK = logits_RV.sort(dim=-1, descending=True).values
-    threshold_R1 = sorted_RK.gather(1, top_k_R[:, None] - 1)
-    probs_RK = sorted_RK.masked_fill(sorted_RK < threshold_R1, -torch.inf).double().softmax(dim=-1)
+        probs_RK = _sorted_probs(sorted_RK, threshold_R1, norm_R1)
     mass_before_RK = probs_RK.cumsum(dim=-1) - probs_RK
     num_kept_R = (mass_before_RK < top_p_R[:, None]).logical_and_(probs_RK > 0).sum(dim=-1).clamp_(min=1)
     threshold_R1 = torch.maximum(threshold_R1, sorted_RK.gather(1, num_kept_R[:, None] - 1))
     return logits_RV.masked_fill(logits_RV < threshold_R1, -torch.inf)
+
+
+def _sorted_probs(sorted_RK: Tensor, threshold_R1: Tensor, norm_R1: Tensor) -> Tensor:
+    """Float64 probabilities of sorted logits, 0 below the threshold."""
+    return (sorted_RK - norm_R1).double().exp_().masked_fill_(sorted_RK < threshold_R1, 0.0)
 
 
 def invert_cdf(probs_BV: Tensor, uniforms_B: Tensor) -> Tensor:

@@ -77,11 +77,16 @@ class TorchEngine:
         self._model = model
         self._max_context_tokens = max_context_tokens
         self._max_prefill_tokens = max_prefill_tokens
-        self._num_slots = num_slots
         self._version = version
         self._weights: Weights = read_weights(model, max_context_tokens)
         self._device = self._weights.norm.device
-        self._cache = self._new_cache()
+        self._cache = KVCache(
+            self._weights.shape,
+            max_slots=num_slots + 1,
+            max_tokens=max_context_tokens,
+            device=self._device,
+            dtype=self._weights.norm.dtype,
+        )
         self._slots = SlotTable(num_slots, first_index=_SCORE_SLOT + 1)
         self._score_slot = Slot(_SCORE_SLOT)
         self._waiting: deque[Request] = deque()
@@ -192,7 +197,7 @@ class TorchEngine:
             return
         self._is_closed = True
         self._fail_all(lambda: EngineError("the engine was closed before the request was done"))
-        self._cache = self._new_cache()
+        del self._weights, self._cache, self._model
 
     # --------------------------------------------------------------------------------------- checks and clean-up
 
@@ -220,15 +225,6 @@ class TorchEngine:
             raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
         return ids
 
-    def _new_cache(self) -> KVCache:
-        return KVCache(
-            self._weights.shape,
-            max_slots=self._num_slots + 1,
-            max_tokens=self._max_context_tokens,
-            device=self._device,
-            dtype=self._weights.norm.dtype,
-        )
-
     def _forget_cached(self) -> None:
         self._slots.forget_cached()
         self._score_slot.num_cached = 0
@@ -255,7 +251,7 @@ class TorchEngine:
         if waiting:
             self._waiting.clear()
         for request in failed:
-            if not request.future.done():
+            if not request.future.done() and not request.future.get_loop().is_closed():
                 request.future.set_exception(make_error())
 
     # -------------------------------------------------------------------------------------------- the scheduler

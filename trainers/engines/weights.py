@@ -159,15 +159,17 @@ def _read_rotation(rotary: Any, shape: Shape, max_context_tokens: int) -> Tensor
 
 def _read_layer(layer: Any, shape: Shape) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
-    dtype = layer.input_layernorm.weight.dtype
-    attention_norm, mlp_norm = (norm.weight.detach().float() for norm in (layer.input_layernorm, _post_norm(layer)))
+    dtype = attention.q_proj.weight.dtype
+    attention_norm = _weight(layer.input_layernorm).float()
+    mlp_norm = _weight(layer.post_attention_layernorm).float()
     order = _pairwise_order(shape.head_dim, attention_norm.device)
 
     def by_pairs(tensor: Tensor) -> Tensor:
         return tensor.view(-1, shape.head_dim, *tensor.shape[1:])[:, order].flatten(0, 1)
 
-    query, key, value = (_weight(projection).float() for projection in _qkv(attention))
-    biases = [_bias(projection) for projection in _qkv(attention)]
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    query, key, value = (_weight(projection).float() for projection in projections)
+    biases = [_bias(projection) for projection in projections]
     qkv_bias = None
     if biases[0] is not None and biases[1] is not None and biases[2] is not None:
         qkv_bias = torch.cat([by_pairs(biases[0]), by_pairs(biases[1]), biases[2]])
@@ -191,14 +193,6 @@ def _read_layer(layer: Any, shape: Shape) -> LayerWeights:
         down=_weight(mlp.down_proj),
         down_bias=_bias(mlp.down_proj),
     )
-
-
-def _post_norm(layer: Any) -> Any:
-    return layer.post_attention_layernorm
-
-
-def _qkv(attention: Any) -> tuple[Any, Any, Any]:
-    return attention.q_proj, attention.k_proj, attention.v_proj
 
 
 def _pairwise_order(head_dim: int, device: torch.device) -> Tensor:

@@ -1,0 +1,40 @@
+"""``agentgym doctor``: what this machine offers, and what therefore works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentgym.cli.output import JsonFlag, Output, output
+
+
+def doctor(as_json: JsonFlag = False) -> None:
+    """Say what this machine offers and which environments and engines therefore work."""
+    from agentgym.cli.machine import engines, environments, extras, facts
+
+    with output(as_json) as out:
+        found = facts()
+        value: dict[str, Any] = {
+            "machine": [fact.as_dict() for fact in found],
+            "engines": [fact.as_dict() for fact in engines(found)],
+            "envs": [fact.as_dict() for fact in environments()],
+            "extras": [fact.as_dict() for fact in extras()],
+        }
+        out.result(value)
+        for title, rows in value.items():
+            _print(out, title, rows)
+
+
+def _print(out: Output, title: str, rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column(min_width=14, no_wrap=True)
+    table.add_column()
+    for row in rows:
+        mark = "[green]✓[/]" if row["ok"] else "[yellow]–[/]"
+        fix = f"  [dim]→ {escape(row['fix'])}[/]" if row["fix"] else ""
+        table.add_row(mark, escape(row["name"]), escape(row["detail"]) + fix)
+    out.console.print(f"[bold]{title}[/]")
+    out.console.print(table)

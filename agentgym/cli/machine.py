@@ -1,0 +1,192 @@
+"""Looking at the machine: each finding with the command that would change it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "agentgym"
+_PROBE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One thing that is there or not."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str | None = None
+    """The command that would put it right, None where there is nothing to do."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def facts() -> tuple[Fact, ...]:
+    """What the machine offers; runs a few short programs, the slowest asking the Docker daemon."""
+    return (
+        Fact(name="Python", ok=True, detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        Fact(name="CPU", ok=True, detail=f"{num_cores()} cores usable of {os.cpu_count()}"),
+        Fact(name="memory", ok=True, detail=_memory()),
+        _gpu(),
+        _torch(),
+        _package("transformers", "pip install 'agentgym[train]'"),
+        _docker(),
+        _bubblewrap(),
+        _program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
+        _package("vllm", "pip install vllm (needs a GPU)"),
+        _program("Java", ("java",), "apt-get install default-jre-headless", "-version"),
+    )
+
+
+def engines(found: Sequence[Fact]) -> tuple[Fact, ...]:
+    """The engines that work with what was found."""
+    by_name = {fact.name: fact for fact in found}
+    has_torch = by_name["torch"].ok and by_name["transformers"].ok
+    on = "GPU" if "CUDA" in by_name["torch"].detail else "CPU"
+    return (
+        Fact(
+            name="torch",
+            ok=has_torch,
+            detail=f"embedded, on the {on}; trains and evaluates" if has_torch else "needs torch and transformers",
+            fix=None if has_torch else "pip install 'agentgym[train]'",
+        ),
+    )
+
+
+def environments() -> tuple[Fact, ...]:
+    """The registered environments, and what the others need."""
+    from agentgym.registry import entries
+
+    return tuple(
+        Fact(
+            name=entry.id,
+            ok=entry.is_available,
+            detail=entry.summary,
+            fix=None if entry.is_available else f"pip install 'agentgym[{entry.extra}]'",
+        )
+        for entry in entries()
+    )
+
+
+def extras() -> tuple[Fact, ...]:
+    """The package's extras, and whether all they ask for is installed."""
+    try:
+        wanted = importlib.metadata.metadata(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+    requirements = wanted.get_all("Requires-Dist") or []
+    rows: list[Fact] = []
+    for extra in sorted(wanted.get_all("Provides-Extra") or []):
+        mine = [text for text in requirements if re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", text)]
+        names = [re.split(r"[\s<>=!~;\[]", text, maxsplit=1)[0] for text in mine]
+        missing = [name for name in names if name != PACKAGE and _version(name) is None]
+        rows.append(
+            Fact(
+                name=extra,
+                ok=not missing,
+                detail="installed" if not missing else f"missing {', '.join(missing)}",
+                fix=f"pip install '{PACKAGE}[{extra}]'" if missing else None,
+            )
+        )
+    return tuple(rows)
+
+
+def num_cores() -> int:
+    """Cores this process may use: its affinity, cut by a container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
+        return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cores
+
+
+def _memory() -> str:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    total, free = kilobytes["MemTotal"] / 2**20, kilobytes["MemAvailable"] / 2**20
+    return f"{free:.1f} GiB free of {total:.1f}"
+
+
+def _gpu() -> Fact:
+    text = _run(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    if not text:
+        return Fact(name="GPU", ok=False, detail="none found (nvidia-smi); small models train on the CPU")
+    return Fact(name="GPU", ok=True, detail="; ".join(text.splitlines()))
+
+
+def _torch() -> Fact:
+    version = _version("torch")
+    if version is None:
+        return Fact(name="torch", ok=False, detail="not installed", fix="pip install 'agentgym[train]'")
+    try:
+        import torch
+
+        has_cuda = torch.cuda.is_available()
+    except Exception as error:  # a broken install must not take the doctor down
+        return Fact(name="torch", ok=False, detail=f"{version} does not load: {error}", fix="pip install -U torch")
+    return Fact(name="torch", ok=True, detail=f"{version}, {'with CUDA' if has_cuda else 'CPU only'}")
+
+
+def _docker() -> Fact:
+    if shutil.which("docker") is None:
+        return Fact(name="Docker", ok=False, detail="not installed", fix="apt-get install docker.io")
+    version = _run(["docker", "version", "--format", "{{.Server.Version}}"])
+    if not version:
+        return Fact(name="Docker", ok=False, detail="installed, daemon not reachable", fix="systemctl start docker")
+    return Fact(name="Docker", ok=True, detail=f"daemon {version}")
+
+
+def _bubblewrap() -> Fact:
+    fix = "apt-get install bubblewrap"
+    if shutil.which("bwrap") is None:
+        return Fact(name="bubblewrap", ok=False, detail="not installed", fix=fix)
+    works = _run(["bwrap", "--ro-bind", "/", "/", "--unshare-all", "echo", "yes"]) == "yes"
+    detail = _run(["bwrap", "--version"]) or "installed"
+    if not works:
+        return Fact(name="bubblewrap", ok=False, detail=f"{detail}, but namespaces are not allowed here")
+    return Fact(name="bubblewrap", ok=True, detail=detail)
+
+
+def _program(name: str, commands: Sequence[str], fix: str, version_flag: str = "--version") -> Fact:
+    found = next((path for command in commands if (path := shutil.which(command))), None)
+    if found is None:
+        return Fact(name=name, ok=False, detail="not installed", fix=fix)
+    said = _run([found, version_flag])
+    return Fact(name=name, ok=True, detail=said.splitlines()[0].strip() if said else found)
+
+
+def _package(name: str, fix: str) -> Fact:
+    version = _version(name)
+    return Fact(name=name, ok=version is not None, detail=version or "not installed", fix=None if version else fix)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _run(command: Sequence[str]) -> str:
+    """What a program prints (some print their version to stderr), or nothing if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout.strip() or done.stderr.strip()) if done.returncode == 0 else ""

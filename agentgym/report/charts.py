@@ -1,0 +1,243 @@
+"""Charts as inline SVG: lines with a moving average, and stacked areas. Colours come from the page's style sheet.
+
+Each chart carries ``data-hover``, a JSON list of ``[x in the drawing, text]``, which the page's script shows under
+the pointer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+MAX_POINTS = 300
+"""Points a curve is drawn with; longer ones are averaged in bins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Size of a drawing in its own units, and the margins left for the axes."""
+
+    width: int = 300
+    height: int = 120
+    left: int = 42
+    right: int = 8
+    top: int = 8
+    bottom: int = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A measured value with its interval, drawn as a dot with whiskers."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    label: str
+
+
+Format = Callable[[float], str]
+
+
+def as_number(value: float) -> str:
+    """A value in few characters.
+
+    Example:
+        >>> [as_number(x) for x in (0.0, 0.25, 12.0, 1234.5, 2.5e6, 1.8e-05)]
+        ['0', '0.25', '12', '1.2k', '2.5M', '1.8e-05']
+    """
+    size = abs(value)
+    for limit, scale, unit in ((1e6, 1e6, "M"), (1e3, 1e3, "k")):
+        if size >= limit:
+            return f"{value / scale:.3g}{unit}" if size >= 100 * scale else f"{value / scale:.2g}{unit}"
+    return f"{value:.3g}"
+
+
+def as_share(value: float) -> str:
+    """A share as per cent.
+
+    Example:
+        >>> as_share(0.125)
+        '12.5%'
+    """
+    return f"{value * 100:.3g}%"
+
+
+def ticks(low: float, high: float, num_wanted: int = 4) -> list[float]:
+    """Round numbers that cover an interval.
+
+    Example:
+        >>> ticks(0.0, 0.93)
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    span = (high - low) or abs(high) or 1.0
+    rough = span / num_wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next((power * m for m in (1, 2, 2.5, 5) if power * m >= rough * 0.999), power * 10)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(n * step, 12) for n in range(first, max(last, first + 1) + 1)]
+
+
+def moving_average(values: Sequence[float], window: int) -> list[float]:
+    """The mean of up to ``window`` values ending at each.
+
+    Example:
+        >>> moving_average([0.0, 2.0, 4.0], 2)
+        [0.0, 1.0, 3.0]
+    """
+    smooth: list[float] = []
+    for at in range(len(values)):
+        inside = values[max(0, at + 1 - window) : at + 1]
+        smooth.append(sum(inside) / len(inside))
+    return smooth
+
+
+def thinned(xs: Sequence[float], ys: Sequence[float], max_points: int = MAX_POINTS) -> tuple[list[float], list[float]]:
+    """The curve with finite values alone, averaged in bins if it has more than ``max_points``."""
+    kept = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
+    size = math.ceil(len(kept) / max_points) or 1
+    bins = [kept[at : at + size] for at in range(0, len(kept), size)]
+    return [b[-1][0] for b in bins], [sum(y for _, y in b) / len(b) for b in bins]
+
+
+def line_chart(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    *,
+    frame: Frame = Frame(),
+    show: Format = as_number,
+    from_zero: bool = False,
+    points: Sequence[Point] = (),
+) -> Markup:
+    """One curve: raw values faint, their moving average strong, measured points with intervals on top."""
+    xs, ys = thinned(xs, ys)
+    if not ys and not points:
+        return Markup('<p class="none">no values</p>')
+    lows = [*ys, *(p.low for p in points), *([0.0] if from_zero else [])]
+    axes = _Axes(frame, [*xs, *(p.x for p in points)], lows, [*ys, *(p.high for p in points)])
+    window = max(2, len(ys) // 12)
+    smooth = moving_average(ys, window)
+    parts = [axes.grid(show), _path("raw", axes, xs, ys)]
+    if len(ys) > 8:
+        parts.append(_path("smooth", axes, xs, smooth))
+    parts += [_dot(axes, point) for point in points]
+    words = [
+        f"step {x:g}: {show(y)}" + (f" (mean of {window}: {show(s)})" if len(ys) > 8 else "")
+        for x, y, s in zip(xs, ys, smooth, strict=True)
+    ]
+    hover = [*zip(map(axes.x, xs), words, strict=True), *((axes.x(p.x), p.label) for p in points)]
+    return _svg(frame, hover, parts)
+
+
+def stacked_chart(
+    xs: Sequence[float],
+    layers: Sequence[tuple[str, str, Sequence[float]]],
+    *,
+    frame: Frame = Frame(),
+    show: Format = as_number,
+) -> Markup:
+    """Areas on top of each other; ``layers`` are (name, CSS class, values)."""
+    drawn = [(name, css, thinned(xs, values)) for name, css, values in layers]
+    if not drawn or not drawn[0][2][0]:
+        return Markup('<p class="none">no values</p>')
+    at = drawn[0][2][0]
+    totals = [0.0] * len(at)
+    areas: list[tuple[str, list[float], list[float]]] = []
+    for _, css, (_, values) in drawn:
+        tops = [total + value for total, value in zip(totals, values, strict=True)]
+        areas.append((css, totals, tops))
+        totals = tops
+    axes = _Axes(frame, at, [0.0], totals)
+    parts = [axes.grid(show), *(_area(css, axes, at, floor, top) for css, floor, top in areas)]
+    hover = [
+        (axes.x(x), f"step {x:g}: " + ", ".join(f"{name} {show(v[i])}" for name, _, (_, v) in drawn if v[i]))
+        for i, x in enumerate(at)
+    ]
+    return _svg(frame, hover, parts)
+
+
+def interval_chart(rows: Sequence[Point], *, frame: Frame) -> Markup:
+    """Shares between 0 and 1 as dots with whiskers, one row each."""
+    axes = _Axes(frame, [0.0, 1.0], [0.0], [1.0])
+    parts = [
+        f'<line class="grid" x1="{axes.x(t):.1f}" y1="{frame.top}" x2="{axes.x(t):.1f}" '
+        f'y2="{frame.height - frame.bottom}"/><text class="tick" text-anchor="middle" x="{axes.x(t):.1f}" '
+        f'y="{frame.height - 5}">{as_share(t)}</text>'
+        for t in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
+    step = (frame.height - frame.top - frame.bottom) / len(rows)
+    for at, row in enumerate(rows):
+        y = frame.top + (at + 0.5) * step
+        parts.append(
+            f'<text class="row" text-anchor="end" x="{frame.left - 10}" y="{y + 4:.1f}">{escape(row.label)}</text>'
+            f'<line class="whisker" x1="{axes.x(row.low):.1f}" y1="{y:.1f}" x2="{axes.x(row.high):.1f}" y2="{y:.1f}"/>'
+            f'<circle class="dot" cx="{axes.x(row.y):.1f}" cy="{y:.1f}" r="5"/>'
+        )
+    return _svg(frame, [], parts)
+
+
+class _Axes:
+    """Where values lie in a drawing."""
+
+    def __init__(self, frame: Frame, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> None:
+        self._frame = frame
+        self._ticks = ticks(min(lows), max(highs))
+        self._y0, self._y1 = self._ticks[0], self._ticks[-1]
+        self._x0, self._x1 = min(xs), max(xs)
+
+    def x(self, value: float) -> float:
+        span = self._x1 - self._x0
+        share = (value - self._x0) / span if span else 0.5
+        return self._frame.left + share * (self._frame.width - self._frame.left - self._frame.right)
+
+    def y(self, value: float) -> float:
+        share = (value - self._y0) / (self._y1 - self._y0)
+        return self._frame.height - self._frame.bottom - share * (
+            self._frame.height - self._frame.top - self._frame.bottom
+        )
+
+    def grid(self, show: Format) -> str:
+        frame = self._frame
+        lines = [
+            f'<line class="grid" x1="{frame.left}" y1="{self.y(t):.1f}" x2="{frame.width - frame.right}" '
+            f'y2="{self.y(t):.1f}"/><text class="tick" text-anchor="end" x="{frame.left - 5}" '
+            f'y="{self.y(t) + 3:.1f}">{escape(show(t))}</text>'
+            for t in self._ticks
+        ]
+        y = frame.height - 5
+        ends = f'<text class="tick" x="{frame.left}" y="{y}">{self._x0:g}</text>'
+        ends += f'<text class="tick" text-anchor="end" x="{frame.width - frame.right}" y="{y}">{self._x1:g}</text>'
+        return "".join(lines) + (ends if self._x1 > self._x0 else "")
+
+
+def _path(css: str, axes: _Axes, xs: Sequence[float], ys: Sequence[float]) -> str:
+    if len(xs) == 1:
+        return f'<circle class="dot" cx="{axes.x(xs[0]):.1f}" cy="{axes.y(ys[0]):.1f}" r="3"/>'
+    steps = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
+    return f'<polyline class="{css}" points="{steps}"/>'
+
+
+def _area(css: str, axes: _Axes, xs: Sequence[float], floor: Sequence[float], top: Sequence[float]) -> str:
+    there = [f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(xs, top, strict=True)]
+    back = [f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(xs, floor, strict=True)]
+    return f'<polygon class="area {css}" points="{" ".join([*there, *reversed(back)])}"/>'
+
+
+def _dot(axes: _Axes, point: Point) -> str:
+    x = f"{axes.x(point.x):.1f}"
+    return (
+        f'<line class="whisker" x1="{x}" y1="{axes.y(point.low):.1f}" x2="{x}" y2="{axes.y(point.high):.1f}"/>'
+        f'<circle class="dot" cx="{x}" cy="{axes.y(point.y):.1f}" r="4"/>'
+    )
+
+
+def _svg(frame: Frame, hover: Sequence[tuple[float, str]], parts: Sequence[str]) -> Markup:
+    rounded = json.dumps([[round(x, 1), text] for x, text in sorted(hover)])
+    return Markup(
+        f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img" data-hover="{escape(rounded)}" '
+        f'data-top="{frame.top}" data-bottom="{frame.height - frame.bottom}">{"".join(parts)}</svg>'
+    )

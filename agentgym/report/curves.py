@@ -1,0 +1,144 @@
+"""Which curves the report shows, in which order, and what each means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from agentgym.report.charts import Format, Frame, Point, as_number, as_share, line_chart, stacked_chart
+from agentgym.types import Status
+
+_SHARE, _NUMBER = as_share, as_number
+
+KNOWN: dict[str, tuple[str, Format, str]] = {
+    "return": ("return", _NUMBER, "mean undiscounted return of the step's episodes"),
+    "num_turns": ("turns", _NUMBER, "mean turns per episode"),
+    "loss": ("loss", _NUMBER, "the policy loss"),
+    "entropy": ("entropy", _NUMBER, "mean entropy of the sampled distribution, in nats per token"),
+    "clip_fraction": ("clipped", _SHARE, "share of tokens whose ratio was clipped"),
+    "grad_norm": ("gradient norm", _NUMBER, "norm of the gradient before it is cut"),
+    "logprob_gap_max": ("logprob gap, max", _NUMBER, "largest gap of trainer and engine log-probabilities"),
+    "logprob_gap_mean": ("logprob gap, mean", _NUMBER, "mean gap of trainer and engine log-probabilities"),
+    "anchor_share": ("turns with an anchor", _SHARE, "share of turns whose state another turn of the group shared"),
+    "anchor_size": ("anchor group size", _NUMBER, "mean number of turns that share a state"),
+    "zero_advantage_share": ("turns that teach nothing", _SHARE, "share of turns with advantage zero"),
+    "num_dropped_groups": ("dropped groups", _NUMBER, "groups left out of the update"),
+    "invalid_share": ("invalid turns", _SHARE, "share of turns with a malformed or impossible action"),
+    "tokens_per_s": ("tokens per second", _NUMBER, "sampled tokens per second of rollout"),
+}
+"""Small multiples of the RL phase in order: label, format, explanation."""
+
+SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
+    "loss": ("loss", _NUMBER, "cross-entropy over all weighted tokens"),
+    "action_loss": ("loss on actions", _NUMBER, "cross-entropy over the demonstrated actions alone"),
+}
+
+_WIDE = Frame(width=760, height=260, left=48, bottom=22)
+_MIDDLE = Frame(width=460, height=150)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One chart with its caption."""
+
+    label: str
+    about: str
+    last: str
+    """The latest value, ready to be shown."""
+    chart: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One part of a whole, for a legend or a bar."""
+
+    name: str
+    css: str
+    share: float
+    text: str
+
+
+def success_curve(rows: Sequence[dict[str, Any]], eval_rows: Sequence[dict[str, Any]]) -> Curve | None:
+    """Training success per step, with the evaluations as dots; None without either."""
+    xs, ys = _column(rows, "success")
+    points = [
+        Point(
+            float(row["step"]),
+            float(row["success"]),
+            float(row.get("success_low", row["success"])),
+            float(row.get("success_high", row["success"])),
+            f"evaluation at step {row['step']}: {as_share(float(row['success']))}",
+        )
+        for row in eval_rows
+        if "success" in row
+    ]
+    if not ys and not points:
+        return None
+    return Curve(
+        label="success",
+        about="share of the step's episodes that succeed; dots are evaluations with 95 % intervals",
+        last=as_share(ys[-1]) if ys else as_share(points[-1].y),
+        chart=line_chart(xs, ys, frame=_WIDE, show=as_share, from_zero=True, points=points),
+    )
+
+
+def small_multiples(rows: Sequence[dict[str, Any]], known: dict[str, tuple[str, Format, str]]) -> list[Curve]:
+    """The known curves that the rows hold."""
+    curves: list[Curve] = []
+    for name, (label, show, about) in known.items():
+        xs, ys = _column(rows, name)
+        if ys:
+            chart = line_chart(xs, ys, show=show, from_zero=min(ys) >= 0)
+            curves.append(Curve(label=label, about=f"{name}: {about}", last=show(ys[-1]), chart=chart))
+    return curves
+
+
+def other_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+    """The remaining numbers of the rows, under their own names."""
+    shown = {"phase", "step", "success", *KNOWN}
+    names = sorted({name for row in rows for name in row if name not in shown and "/" not in name})
+    return small_multiples(rows, {name: (name, _NUMBER, "as logged") for name in names})
+
+
+def status_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
+    """How episodes ended, stacked per step, with a legend of totals; None if it was not logged."""
+    layers = _layers(rows, {f"status/{status}": (str(status), f"status-{status}") for status in Status})
+    if not layers:
+        return None
+    xs = [float(row["step"]) for row in rows]
+    totals = {name: sum(values) for name, _, values in layers}
+    whole = sum(totals.values()) or 1.0
+    legend = [Share(name=n, css=css, share=totals[n] / whole, text=f"{totals[n]:,.0f}") for n, css, _ in layers]
+    return stacked_chart(xs, layers, frame=_MIDDLE), legend
+
+
+def time_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
+    """Where the wall time went, stacked per step, with the shares of the whole run; None if it was not logged."""
+    names = list(dict.fromkeys(name for row in rows for name in row if name.startswith("time/")))
+    parts = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % 6}") for at, n in enumerate(names)}
+    layers = _layers(rows, parts)
+    if not layers:
+        return None
+    xs = [float(row["step"]) for row in rows]
+    totals = {name: sum(values) for name, _, values in layers}
+    whole = sum(totals.values()) or 1.0
+    legend = [
+        Share(name=n, css=css, share=totals[n] / whole, text=f"{as_share(totals[n] / whole)}, {totals[n]:,.1f} s")
+        for n, css, _ in layers
+    ]
+    return stacked_chart(xs, layers, frame=_MIDDLE, show=lambda s: f"{s:.3g} s"), legend
+
+
+def _layers(
+    rows: Sequence[dict[str, Any]], names: dict[str, tuple[str, str]]
+) -> list[tuple[str, str, list[float]]]:
+    layers = [(label, css, [float(row.get(key, 0.0)) for row in rows]) for key, (label, css) in names.items()]
+    return [layer for layer in layers if any(layer[2])]
+
+
+def _column(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
+    found = [(float(row["step"]), float(row[name])) for row in rows if isinstance(row.get(name), int | float)]
+    return [x for x, _ in found], [y for _, y in found]

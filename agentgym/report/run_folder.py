@@ -1,0 +1,95 @@
+"""Reading a run's folder for the report: a training run, or a single evaluation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError, UsageError
+from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME
+from agentgym.evals.runner import EvalSummary, load_summary
+from agentgym.rollout.record import read_json_lines, recorded_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """What a run's folder holds, rollouts left on disk."""
+
+    path: Path
+    config: dict[str, Any]
+    """The saved configuration, empty if there is none."""
+    metrics: dict[str, list[dict[str, Any]]]
+    """Rows of ``metrics.jsonl`` by phase (``sft``, ``rl``, ``eval``), in order of step."""
+    steps: tuple[int, ...]
+    """Training steps with recorded rollouts."""
+    evals: dict[str, Path]
+    """Folders of evaluations by label, in order of time; the run's own folder under an empty label if it is one."""
+    summaries: dict[str, EvalSummary] = field(default_factory=dict)
+    """Results of the evaluations that finished."""
+
+    @property
+    def is_training(self) -> bool:
+        """False for the folder of a single evaluation."""
+        return "" not in self.evals
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.resolve().name
+
+
+def open_run_folder(path: Path) -> RunFolder:
+    """Look through a run's folder.
+
+    Raises:
+        UsageError: there is no such folder.
+        CorruptDataError: it is no run, or a file in it cannot be read.
+    """
+    if not path.is_dir():
+        raise UsageError(f"no folder {str(path)!r}; name the folder of a training run or an evaluation")
+    if any((path / name).is_file() for name in (ROWS_NAME, RECORD_NAME, PARTIAL_NAME)):
+        evals = {"": path}
+    elif (path / "metrics.jsonl").is_file() or (path / "rollouts").is_dir():
+        found = sorted((folder for folder in (path / "eval").glob("*") if folder.is_dir()), key=_order)
+        evals = {folder.name: folder for folder in found}
+    else:
+        raise CorruptDataError(
+            f"{path} is no run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation)"
+        )
+    return RunFolder(
+        path=path,
+        config=_read_config(path / "config.json"),
+        metrics=_read_metrics(path / "metrics.jsonl"),
+        steps=recorded_steps(path),
+        evals=evals,
+        summaries={
+            label: load_summary(folder) for label, folder in evals.items() if (folder / "summary.json").is_file()
+        },
+    )
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    return {"before": 0, "after": 2}.get(folder.name, 1), folder.name
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorruptDataError(f"{path} is not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise CorruptDataError(f"{path} holds a {type(config).__name__}, expected an object")
+    return config
+
+
+def _read_metrics(path: Path) -> dict[str, list[dict[str, Any]]]:
+    phases: dict[str, list[dict[str, Any]]] = {}
+    for number, row in enumerate(read_json_lines(path), 1):
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int) or "phase" not in row:
+            raise CorruptDataError(f"{path}, line {number}: expected an object with phase and step")
+        phases.setdefault(str(row["phase"]), []).append(row)
+    return {phase: sorted(rows, key=lambda row: int(row["step"])) for phase, rows in phases.items()}

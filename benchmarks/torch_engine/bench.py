@@ -1,0 +1,142 @@
+"""Sampled tokens per second of the torch engine beside ``model.generate``, in the same process, interleaved.
+
+    OMP_NUM_THREADS=1 python benchmarks/torch_engine/bench.py --output benchmarks/torch_engine/results.json
+
+Both sample the same number of tokens at temperature 1 for the same prompts, none stops early. Rounds of the two
+alternate, so that whatever else the machine does hits both, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import logging
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from agentgym.engine import SamplingParams
+from agentgym.trainers.engines.torch_engine import TorchEngine
+
+NUM_PROMPT_TOKENS = 24
+NUM_NEW_TOKENS = 128
+BATCH_SIZES = (1, 16, 64)
+MODELS: dict[str, dict[str, Any]] = {
+    "4.2M": {"vocab_size": 4096, "hidden_size": 256, "head_dim": 64, "intermediate_size": 768},
+    "0.8M": {"vocab_size": 512, "hidden_size": 128, "head_dim": 32, "intermediate_size": 384},
+}
+
+
+def build_model(sizes: dict[str, Any]) -> Any:
+    torch.manual_seed(0)
+    fixed: dict[str, Any] = {
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "initializer_range": 0.06,
+        "tie_word_embeddings": True,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+    }
+    model: Any = Qwen3ForCausalLM(Qwen3Config(**{**fixed, **sizes}))
+    return model.eval()
+
+
+def cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def measure(model: Any, batch_size: int, num_rounds: int) -> dict[str, Any]:
+    """Medians over ``num_rounds`` alternating rounds, after one round of each that is not counted."""
+    generator = torch.Generator().manual_seed(batch_size)
+    prompts = torch.randint(model.config.vocab_size, (batch_size, NUM_PROMPT_TOKENS), generator=generator)
+    engine = TorchEngine(model, num_slots=64)
+
+    async def sample_all() -> None:
+        requests = (
+            engine.generate(ids, SamplingParams(max_new_tokens=NUM_NEW_TOKENS, seed=seed))
+            for seed, ids in enumerate(prompts.tolist())
+        )
+        await asyncio.gather(*requests)
+
+    def run_engine() -> None:
+        asyncio.run(sample_all())
+
+    @torch.no_grad()
+    def run_generate() -> None:
+        attention_mask = torch.ones_like(prompts)
+        out = model.generate(
+            prompts, attention_mask=attention_mask, max_new_tokens=NUM_NEW_TOKENS, do_sample=True, top_k=0
+        )
+        assert out.shape[1] == NUM_PROMPT_TOKENS + NUM_NEW_TOKENS
+
+    run_engine()
+    run_generate()
+    engine_s, generate_s = [], []
+    for _ in range(num_rounds):
+        engine_s.append(seconds(run_engine))
+        generate_s.append(seconds(run_generate))
+    num_tokens = batch_size * NUM_NEW_TOKENS
+    ratios = [slow / fast for slow, fast in zip(generate_s, engine_s, strict=True)]
+    return {
+        "batch_size": batch_size,
+        "engine_tokens_per_s": round(num_tokens / statistics.median(engine_s)),
+        "generate_tokens_per_s": round(num_tokens / statistics.median(generate_s)),
+        "ratio": round(statistics.median(generate_s) / statistics.median(engine_s), 2),
+        "ratio_lowest_round": round(min(ratios), 2),
+        "ratio_highest_round": round(max(ratios), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, help="alternating rounds per batch size")
+    parser.add_argument("--output", type=Path, help="write the results there as JSON")
+    arguments = parser.parse_args()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {
+        "date": datetime.date.today().isoformat(),
+        "cpu": cpu_name(),
+        "num_cores": os.cpu_count(),
+        "num_threads": 1,
+        "dtype": "float32",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "num_prompt_tokens": NUM_PROMPT_TOKENS,
+        "num_new_tokens": NUM_NEW_TOKENS,
+        "num_rounds": arguments.rounds,
+        "models": {},
+    }
+    for name, sizes in MODELS.items():
+        model = build_model(sizes)
+        rows = []
+        for batch_size in BATCH_SIZES:
+            rows.append(measure(model, batch_size, arguments.rounds))
+            print(name, rows[-1], flush=True)
+        results["models"][name] = {"num_parameters": sum(p.numel() for p in model.parameters()), "rows": rows}
+    if arguments.output:
+        arguments.output.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Environments of other people, run by their own unmodified engines."""

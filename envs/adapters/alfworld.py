@@ -1,0 +1,224 @@
+"""``agentgym/ALFWorld-v0``: the real ALFWorld engine, with the household's tools.
+
+Source: "ALFWorld: Aligning Text and Embodied Environments for Interactive Learning", the text games.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentgym.envs.adapters.worker_process import WorkerProcess
+from agentgym.envs.household.commands import Command, format_command, parse_command
+from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv, Interface
+from agentgym.envs.household.vocabulary import TASK_TYPES
+from agentgym.errors import MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.types import Message, Task
+
+DATA_VARIABLE = "ALFWORLD_DATA"
+GAME_FILE = "game.tw-pddl"
+
+_FOLDERS: Mapping[str, str] = {"train": "train", "valid": "valid_seen", "test": "valid_unseen"}
+_RELEASE = "json_2.1.1"
+"""Folder of the official data release below its root."""
+_TAIL_BYTES = 1 << 15
+_WORKER = "agentgym.envs.adapters.alfworld_worker"
+
+
+class ALFWorldEnv(CommandEnv):
+    """The real ALFWorld engine on games from a data folder.
+
+    Tools, texts and commands are the household's; the engine says what happens. The outcome is 1.0 when the engine
+    says the game is won. Each instance has a process of its own for the engine, which keeps its game between episodes.
+
+    Args:
+        data_dir: folder with ``game.tw-pddl`` files anywhere below; by default ``$ALFWORLD_DATA``. Games below
+            ``train``, ``valid_seen`` and ``valid_unseen`` are the splits train, valid and test; in a folder without
+            those all games are for training.
+        max_turns: turns after which an episode is truncated.
+        interface: ``tools`` for tool calls, ``text`` for free text.
+        step_timeout_s: seconds the engine may take for a command (most take 0.1) or a plan.
+        load_timeout_s: seconds it may take to start and load a game (most take 2).
+
+    Raises:
+        MissingExtraError: ALFWorld is not installed.
+        UsageError: there is no such folder.
+    """
+
+    is_blocking: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | Path | None = None,
+        max_turns: int = 50,
+        interface: Interface = "tools",
+        step_timeout_s: float = 60.0,
+        load_timeout_s: float = 180.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if any(importlib.util.find_spec(name) is None for name in ("alfworld", "textworld")):
+            raise MissingExtraError("agentgym/ALFWorld-v0", "alfworld")
+        self._data_dir = _data_dir(data_dir)
+        self._step_timeout_s = step_timeout_s
+        self._load_timeout_s = load_timeout_s
+        self._worker: WorkerProcess | None = None
+        self._seen: dict[str, Any] = {}
+        self._plan: list[str] | None = None
+        super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        path = self._data_dir / str(task.data.get("path", ""))
+        if not path.is_file():
+            raise UsageError(f"no game {str(path)!r}; a task's data holds the path of a {GAME_FILE} below data_dir")
+        if self._worker is None or not self._worker.is_alive:
+            self.stop()
+            self._worker = WorkerProcess(_WORKER)
+        self._seen = self._worker.call(self._load_timeout_s, op="start", path=str(path))
+        # A recorded walkthrough may wander: one too long for the turns there are is no gold, and help is no tool.
+        commands = [command for command in self.walkthrough if command != "help"]
+        self._plan = commands if self.max_turns is None or len(commands) <= self.max_turns else None
+        return str(self._seen["said"])
+
+    def execute(self, command: Command) -> str | None:
+        return self._step(format_command(command))
+
+    def execute_line(self, line: str) -> str | None:
+        command = parse_command(line)
+        return self._step(line if command is None else format_command(command))
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def _step(self, command: str) -> str | None:
+        before = self._seen["key"]
+        answer = self._running().call(self._step_timeout_s, op="step", command=command)
+        self._seen = {**self._seen, **answer}
+        if self._plan and self._plan[0] == command:
+            del self._plan[0]
+        elif answer["key"] != before:
+            self._plan = None
+        if answer["won"]:
+            self.finish(1.0)
+        return None if answer["said"] == NOTHING_HAPPENS else str(answer["said"])
+
+    def _running(self) -> WorkerProcess:
+        if self._worker is None:
+            raise ResetNeededError(f"{self.env_id}: no game before reset()")
+        return self._worker
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def walkthrough(self) -> tuple[str, ...]:
+        """The commands recorded with the current game that win it, empty if none are."""
+        return tuple(self._seen.get("walkthrough", ()))
+
+    @property
+    def num_loads(self) -> int:
+        """Games that the current engine process has loaded; beginning the same game again loads nothing."""
+        return int(self._seen.get("num_loads", 0))
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the engine, None before the first reset."""
+        return None if self._worker is None else self._worker.pid
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The solvable games of a split, by path; the ids are the games' folders."""
+        if split not in _FOLDERS:
+            raise unknown_name("split", split, _FOLDERS)
+        return _tasks(self._data_dir, split)
+
+    def state_key(self) -> str:
+        """The task, a digest of what never changes, and every fact that commands change; names are the texts'."""
+        if not self._seen:
+            raise ResetNeededError(f"{self.env_id}: no game before reset()")
+        return str(self._seen["key"])
+
+    def oracle(self) -> Message:
+        """The recorded walkthrough's next command while the episode follows it, else that of the engine's planner.
+
+        Raises:
+            UsageError: the planner finds no way to win from here.
+        """
+        if not self._plan:
+            self._plan = list(self._running().call(self._step_timeout_s, op="plan")["plan"])
+        command = parse_command(self._plan[0]) if self._plan else None
+        if command is None:
+            raise UsageError(
+                f"{self.env_id}: the engine's planner finds no plan from this state; choose another policy"
+            )
+        return self.message_of(command)
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """The engine's admissible commands; in the tools interface only those that are tools."""
+        commands: Sequence[str] = self._seen.get("admissible", ())
+        if self.interface == "text":
+            return tuple(commands)
+        parsed = ((text, parse_command(text)) for text in commands)
+        return tuple(text for text, command in parsed if command is not None and command.name != "help")
+
+
+def _data_dir(given: str | Path | None) -> Path:
+    found = os.environ.get(DATA_VARIABLE) if given is None else given
+    if not found:
+        raise UsageError(
+            f"ALFWorld needs its games: pass data_dir, or set {DATA_VARIABLE}, to a folder with {GAME_FILE} files "
+            "below (alfworld-download fetches them, alfworld-generate makes them)"
+        )
+    path = Path(found).expanduser().resolve()
+    if not path.is_dir():
+        raise UsageError(f"ALFWorld's data folder {str(path)!r} does not exist")
+    return path
+
+
+@functools.cache
+def _tasks(data_dir: Path, split: str) -> tuple[Task, ...]:
+    root = next((base for base in (data_dir, data_dir / _RELEASE) if _has_splits(base)), None)
+    if root is not None:
+        folder = root / _FOLDERS[split]
+    elif split == "train":
+        folder = data_dir
+    else:
+        return ()
+    games = (game for game in sorted(folder.rglob(GAME_FILE)) if _is_playable(game))
+    return tuple(
+        Task(
+            id=game.parent.relative_to(data_dir).as_posix(),
+            split=split,
+            seed=0,
+            data={"path": game.relative_to(data_dir).as_posix(), "task_type": _task_type(game)},
+        )
+        for game in games
+    )
+
+
+def _has_splits(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in _FOLDERS.values())
+
+
+def _is_playable(game: Path) -> bool:
+    """As ALFWorld's own loader has it: no movable receptacles, nothing sliced, not known to be unsolvable."""
+    if any("movable" in part or "Sliced" in part for part in game.parts[-3:-1]):
+        return False
+    with game.open("rb") as file:
+        file.seek(max(0, game.stat().st_size - _TAIL_BYTES))
+        return b'"solvable": false' not in file.read()
+
+
+def _task_type(game: Path) -> str:
+    """Read off the folder's name, as in the official layout, else from the file beside the game."""
+    for name in TASK_TYPES:
+        if any(part.startswith(name) for part in game.parts[-3:-1]):
+            return name
+    beside = game.with_name("traj_data.json")
+    return str(json.loads(beside.read_text()).get("task_type", "")) if beside.is_file() else ""

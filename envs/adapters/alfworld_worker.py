@@ -1,0 +1,137 @@
+"""The process that runs ALFWorld's engine for one environment; see :mod:`agentgym.envs.adapters.alfworld`.
+
+The engine keeps its state in a C++ library, one game for a whole process, and prints as it likes, so it gets a
+process of its own. Requests: ``start`` (a game's path), ``step`` (a command), ``plan``. The engine and the game files
+are used as they are; only the translation of a game's PDDL, which takes most of a restart, is remembered.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+BANNER = "-= Welcome to TextWorld, ALFRED! =-\n\n"
+NOT_STATE = frozenset({"checked", "examined", "wasinreceptacle"})
+"""Predicates that tell what has been done, not how things are."""
+
+_NUM_TRANSLATIONS = 16  # two a game
+_ORPHAN_CHECK_S = 1.0
+
+
+class Game:
+    """The engine with at most one game loaded."""
+
+    def __init__(self) -> None:
+        downward: Any = importlib.import_module("fast_downward")
+        translate = downward.pddl2sas
+
+        @functools.lru_cache(_NUM_TRANSLATIONS)
+        def remembered(domain: str, problem: str, verbose: bool, optimize: bool) -> Any:
+            return translate(domain, problem, verbose=verbose, optimize=optimize)
+
+        def pddl2sas(domain: str, problem: str, verbose: bool = False, optimize: bool = False) -> Any:
+            return remembered(domain, problem, verbose, optimize)
+
+        downward.pddl2sas = pddl2sas
+        textworld: Any = importlib.import_module("textworld")
+        engine: Any = importlib.import_module("textworld.envs.pddl.pddl")
+        wrappers: Any = importlib.import_module("alfworld.agents.environment.alfred_tw_env")
+        infos = textworld.EnvInfos(won=True, admissible_commands=True)
+        self._env = wrappers.AlfredDemangler(engine.PddlEnv(infos), shuffle=False)
+        self._path = ""
+        self._num_loads = 0
+        self._key_head = ""
+        self._fluents: frozenset[str] = frozenset()
+
+    def start(self, path: str) -> dict[str, Any]:
+        """Begin the game, loading it if it is not the one that was played last."""
+        if path != self._path:
+            self._path = ""
+            self._env.load(path)
+            self._path = path
+            self._num_loads += 1
+        state = self._env.reset()
+        task = self._env._pddl_state.task
+        self._fluents = frozenset(
+            effect.literal.predicate for action in task.actions for effect in action.effects
+        ).difference(NOT_STATE)
+        said = str(state.feedback).removeprefix(BANNER)
+        self._key_head = f"{said.rpartition(chr(10))[2]} | {self._rest_of_world(state)}"
+        walkthrough = self._env.unwrapped.walkthrough or []
+        return {**self._seen(state, said), "walkthrough": walkthrough, "num_loads": self._num_loads}
+
+    def step(self, command: str) -> dict[str, Any]:
+        """Give the engine one command."""
+        state, _, _ = self._env.step(command)
+        return self._seen(state, str(state.feedback))
+
+    def plan(self) -> dict[str, Any]:
+        """The commands of the engine's planner from here to the goal, empty if it finds none."""
+        return {"plan": self._env._pddl_state.replan(self._env._entity_infos)}
+
+    def _seen(self, state: Any, said: str) -> dict[str, Any]:
+        facts = sorted(self._as_text(fact) for fact in state["_facts"] if fact.name in self._fluents)
+        return {
+            "said": said,
+            "won": bool(state["won"]),
+            "admissible": state["admissible_commands"],
+            "key": f"{self._key_head} | {'; '.join(facts)}",
+        }
+
+    def _rest_of_world(self, state: Any) -> str:
+        """Digest of the facts that no action changes."""
+        facts = sorted(
+            self._as_text(fact)
+            for fact in state["_facts"]
+            if fact.name not in self._fluents | NOT_STATE and not fact.name.startswith(("not_", "new-axiom@"))
+        )
+        return hashlib.blake2b("\n".join(facts).encode(), digest_size=8).hexdigest()
+
+    def _as_text(self, fact: Any) -> str:
+        names = (self._env._entity_infos[variable.name].name.strip() for variable in fact.arguments)
+        return f"{fact.name}({', '.join(names)})"
+
+
+def answer(game: Game, request: dict[str, Any]) -> dict[str, Any]:
+    """What one request gives; an error of the engine is an answer too."""
+    operations: dict[str, Callable[..., dict[str, Any]]] = {"start": game.start, "step": game.step, "plan": game.plan}
+    try:
+        return operations[request.pop("op")](**request)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after its parent has ended, even in the middle of a step."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_ORPHAN_CHECK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    end_with(int(sys.argv[1]))
+    # What the engine prints must not get among the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    game = Game()
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(game, json.loads(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""A child process that answers requests, one JSON value a line: for engines that crash, hang or hold global state."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from typing import Any
+
+from agentgym.errors import EnvError, EnvTimeoutError
+
+_TAIL_BYTES = 2000
+_CHUNK_BYTES = 1 << 16
+
+
+class WorkerProcess:
+    """Runs ``python -m module PARENT_PID`` and talks to it over its standard input and output.
+
+    The child is to answer each line with one line, ``{"error": text}`` if it could not, and to end when its input
+    does or when its parent is gone. It lives in a session of its own, so Ctrl-C reaches the parent alone, and it is
+    killed when this object is closed or collected.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the child)
+        # The child imports what this process does, but never from its working directory: a file there might carry
+        # the name of a package.
+        path = os.pathsep.join(part or os.getcwd() for part in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        self._buffer = b""
+        self._finalizer = weakref.finalize(self, _kill, self._process)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """True until the child has ended."""
+        return self._process.poll() is None
+
+    def call(self, timeout_s: float, **request: Any) -> dict[str, Any]:
+        """Send a request and give the answer.
+
+        Raises:
+            EnvTimeoutError: no answer in time; the child is killed.
+            EnvError: the child died, or answered with an error.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):  # broken by the child's death, or closed by another thread
+            raise self._died() from None
+        answer: dict[str, Any] = json.loads(self._read_line(timeout_s, request))
+        if "error" in answer:
+            raise EnvError(f"worker {self.pid}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """Kill the child; a second call does nothing."""
+        self._finalizer()
+        self._stderr.close()
+
+    def _read_line(self, timeout_s: float, request: dict[str, Any]) -> bytes:
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            try:
+                selector.register(self._process.stdout, selectors.EVENT_READ)
+            except ValueError:  # closed by another thread
+                raise self._died() from None
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self.close()
+                    raise EnvTimeoutError(f"worker {self.pid} gave no answer to {request} in {timeout_s:g} s")
+                chunk = os.read(self._process.stdout.fileno(), _CHUNK_BYTES)
+                if not chunk:
+                    raise self._died()
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _died(self) -> EnvError:
+        try:
+            code: int | None = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        said = ""
+        if not self._stderr.closed:
+            size = self._stderr.seek(0, os.SEEK_END)
+            self._stderr.seek(max(0, size - _TAIL_BYTES))
+            said = self._stderr.read().decode(errors="replace").strip()
+        self.close()
+        return EnvError(f"worker {self.pid} died with exit code {code}{': ' + said if said else ''}")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # unsent bytes for a dead child
+                pipe.close()

@@ -1,0 +1,132 @@
+"""list, describe, check, new: what they say, and their JSON."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+def test_list(run: Command) -> None:
+    rows = run("list", "--json").json
+    household = next(row for row in rows if row["id"] == "agentgym/Household-v0")
+    assert {"id", "version", "extra", "available"} <= set(household)
+    assert (household["version"], household["extra"], household["available"]) == ("v0", None, True)
+    shown = run("list")
+    assert shown.code == 0
+    assert "agentgym/Household-v0" in shown.out
+
+
+def test_list_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from agentgym.cli.main import app\n"
+        "app(['list', '--json'], standalone_mode=False)\n"
+        "print([m for m in ('torch', 'transformers', 'jinja2', 'tokenizers') if m in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_describe(run: Command, guess: str) -> None:
+    value = run("describe", guess, "highest=3", "--json").json
+    assert value["id"] == "Guess-v0"
+    assert value["docstring"].startswith("Guess a number.")
+    assert value["splits"] == {"train": 1_000_000, "valid": 1000, "test": 1000}
+    assert value["max_turns"] == 6
+    assert [row["name"] for row in value["parameters"]] == ["highest", "max_turns", "render_mode"]
+    assert value["parameters"][0]["default"] == "10"
+    assert value["tools"][0]["usage"] == "guess(number: integer)"
+    assert value["tools"][0]["parameters"]["properties"]["number"]["type"] == "integer"
+    assert value["first_observation"] == "Guess my [number] between 1 and 3."
+    assert value["admissible_actions"] == ["guess: 1", "guess: 2", "guess: 3"]
+    shown = run("describe", guess)
+    assert shown.code == 0
+    for text in ("Guess-v0", "The second paragraph.", "guess(number: integer)", "my [number]", "highest: int = 10"):
+        assert text in shown.out
+
+
+def test_check(run: Command, guess: str) -> None:
+    done = run("check", guess, "--json")
+    value = done.json
+    assert set(value) == {"env", "passed", "checks"}
+    assert all(set(check) == {"name", "passed", "detail"} for check in value["checks"])
+    assert value["passed"] is all(check["passed"] for check in value["checks"])
+    assert done.code == (0 if value["passed"] else 1)
+
+
+def test_check_of_an_unsound_environment_fails(run: Command, guess_file: Path) -> None:
+    done = run("check", f"{guess_file}:Broken-v0", "--json")
+    assert done.code == 1
+    assert done.json["passed"] is False
+    assert done.json["env"].endswith("Broken-v0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["describe", "agentgym/Houshold-v0"], "did you mean 'agentgym/Household-v0'?"),
+        (["check", "agentgym/Houshold-v0"], "did you mean 'agentgym/Household-v0'?"),
+        (["play", "agentgym/Houshold-v0"], "did you mean 'agentgym/Household-v0'?"),
+        (["eval", "agentgym/Houshold-v0", "--policy", "oracle"], "did you mean 'agentgym/Household-v0'?"),
+        (["describe", "GUESS", "hihgest=3"], "unknown argument of Guess-v0: 'hihgest'; did you mean 'highest'?"),
+        (["describe", "GUESS", "highest"], "expected key=value, got 'highest'"),
+        (["describe", "GUESS", "highest=3", "highest=4"], "highest is given twice"),
+        (["describe", "GUESS", "max_turns=0"], "max_turns must be at least 1, got 0"),
+        (["describe", "nowhere.py:X-v0"], "no file 'nowhere.py'"),
+        (["describe", "nowhere_at_all:X-v0"], "no module 'nowhere_at_all'"),
+    ],
+)
+def test_bad_input_is_one_line(run: Command, guess: str, arguments: list[str], said: str) -> None:
+    done = run(*(guess if argument == "GUESS" else argument for argument in arguments))
+    assert said in done.assert_one_line_error()
+    with_json = run(*(guess if argument == "GUESS" else argument for argument in arguments), "--json")
+    assert said in with_json.assert_one_line_error()
+
+
+def test_missing_extra_says_what_to_install(run: Command) -> None:
+    rows = {row["id"]: row for row in run("list", "--json").json}
+    if rows["agentgym/ALFWorld-v0"]["available"]:
+        pytest.skip("the extra alfworld is installed")
+    assert "pip install 'agentgym[alfworld]'" in run("describe", "agentgym/ALFWorld-v0").assert_one_line_error()
+
+
+def test_a_mistake_in_the_users_file_names_its_line(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "slip.py").write_text("import agentgym\n\nundefined_name\n")
+    assert "slip.py:3" in run("describe", "slip.py").assert_one_line_error(1)
+
+
+def test_debug_shows_the_traceback(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTGYM_DEBUG", "1")
+    done = run("describe", "nowhere.py")
+    assert done.code == 2
+    assert "Traceback" in done.err
+
+
+@pytest.mark.parametrize("name", ["MyWorld", "my_world", "my-world"])
+def test_new_writes_a_sound_environment(run: Command, tmp_path: Path, name: str) -> None:
+    value = run("new", name, "--json").json
+    assert value["id"] == "MyWorld-v0"
+    assert value["files"] == ["my_world.py", "test_my_world.py"]
+    assert run("check", "my_world.py:MyWorld-v0", "--json").json["passed"] is True
+    compile((tmp_path / "test_my_world.py").read_text(), "test_my_world.py", "exec")
+
+
+def test_new_refuses_to_overwrite_and_bad_names(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text("precious")
+    assert "test_mine.py is there already" in run("new", "Mine").assert_one_line_error()
+    assert (tmp_path / "test_mine.py").read_text() == "precious"
+    assert not (tmp_path / "mine.py").exists()
+    for bad in ("3d", "a/b", "class", ""):
+        assert "cannot name an environment" in run("new", bad).assert_one_line_error()
+
+
+def test_new_says_what_to_do_next(run: Command) -> None:
+    done = run("new", "Mine", "--dir", "envs_of_mine")
+    assert "agentgym check envs_of_mine/mine.py" in done.out

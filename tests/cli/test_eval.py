@@ -1,0 +1,75 @@
+"""agentgym eval: its JSON, its folder, going on with a stopped one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Command = Callable[..., Any]
+
+FIELDS = {
+    "suite_or_env", "policy", "num_episodes", "num_failed", "success", "success_low", "success_high", "mean_return",
+    "mean_turns", "mean_tokens", "statuses", "run_dir",
+}  # fmt: skip
+
+
+def test_json(run: Command, guess: str) -> None:
+    value = run("eval", guess, "--policy", "oracle", "--episodes", "5", "--json").json
+    assert set(value) == FIELDS
+    assert (value["suite_or_env"], value["policy"], value["num_episodes"]) == ("Guess-v0", "oracle", 5)
+    assert (value["success"], value["statuses"]) == (1.0, {"completed": 5})
+    assert value["run_dir"] == "runs/eval-guess-v0-001"
+    assert json.loads((Path(value["run_dir"]) / "summary.json").read_text()) == value
+
+
+def test_text_and_the_next_folder(run: Command, guess: str) -> None:
+    run("eval", guess, "--policy", "random", "--episodes", "4")
+    done = run("eval", guess, "highest=1000", "--policy", "random", "--episodes", "4")
+    assert "0.0%" in done.out
+    assert "truncated_turns 4" in done.out
+    assert "agentgym view runs/eval-guess-v0-002" in done.out
+
+
+def test_more_episodes_than_tasks(run: Command, guess: str) -> None:
+    done = run("eval", guess, "--policy", "oracle", "--episodes", "1001", "--json")
+    assert done.json["num_episodes"] == 1000
+    assert "has 1000 tasks" in done.err
+
+
+def test_resume_takes_the_saved_plan(run: Command, guess: str) -> None:
+    whole = run("eval", guess, "highest=3", "--policy", "random", "--episodes", "6", "--seed", "4", "--json").json
+    rows = Path(whole["run_dir"], "episodes.jsonl")
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:2]))
+    assert run("eval", "--resume", whole["run_dir"], "--json").json == whole
+    refused = run("eval", "--resume", whole["run_dir"], "--seed", "5").assert_one_line_error()
+    assert "begun with seed=4, not 5" in refused
+    assert run("eval", guess, "highest=3", "--resume", whole["run_dir"], "--json").json == whole
+
+
+def test_lost_episodes_fail_the_command_with_the_reason(run: Command, guess_file: Path) -> None:
+    reference = f"{guess_file}:Broken-v0"
+    assert "the world is broken" in run("eval", reference, "--policy", "oracle").assert_one_line_error(1)
+
+
+def test_bad_input(run: Command, guess: str, guess_file: Path, tmp_path: Path) -> None:
+    assert "did you mean 'oracle'?" in run("eval", guess, "--policy", "oracel").assert_one_line_error()
+    assert "name an environment and a policy" in run("eval", guess).assert_one_line_error()
+    assert not (tmp_path / "runs").exists()
+    no_oracle = run("eval", f"{guess_file}:NoOracle-v0", "--policy", "oracle")
+    assert "has no oracle" in no_oracle.assert_one_line_error()
+    (tmp_path / "plain").mkdir()
+    assert "not an evaluation" in run("eval", "--resume", "plain").assert_one_line_error()
+    (tmp_path / "plain" / "config.json").write_text("{")
+    assert "not an evaluation's configuration" in run("eval", "--resume", "plain").assert_one_line_error()
+    taken = run("eval", guess, "--policy", "oracle", "--run-dir", "plain")
+    assert "is there already" in taken.assert_one_line_error()
+    assert "did you mean 'test'?" in run("eval", guess, "--policy", "oracle", "--split", "tset").assert_one_line_error()
+    assert run("eval", guess, "--policy", "oracle", "--episodes", "0").code == 2
+
+
+def test_corrupt_episodes(run: Command, guess: str) -> None:
+    folder = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
+    Path(folder, "episodes.jsonl").write_text("not json\n{}\n")
+    assert "line 1: not JSON" in run("eval", "--resume", folder).assert_one_line_error()

@@ -1,0 +1,173 @@
+"""agentgym train and doctor, and how commands end when something goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agentgym.cli.env_args import parse_pairs
+from agentgym.cli.exits import describe, first_cause
+from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError
+
+Command = Callable[..., Any]
+Behave = Callable[[BaseException | None], list[tuple[Any, Path, bool]]]
+
+
+@dataclass(frozen=True)
+class FakeResult:
+    """The fields of the trainer's result."""
+
+    run_dir: str
+    steps: int = 3
+    num_trajectories: int = 12
+    success_before: float | None = 0.25
+    success_after: float | None = 0.75
+    wall_s: float = 1.5
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Behave:
+    """Replaces the training loop, so that no test of the command line waits for torch."""
+
+    def behave(error: BaseException | None = None) -> list[tuple[Any, Path, bool]]:
+        calls: list[tuple[Any, Path, bool]] = []
+
+        def train(config: Any, run_dir: Path, *, resume: bool = False) -> FakeResult:
+            print("chatter on standard output")
+            calls.append((config, run_dir, resume))
+            if error is not None:
+                raise error
+            return FakeResult(str(run_dir))
+
+        loop = ModuleType("agentgym.trainers.loop")
+        loop.train = train  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "agentgym.trainers.loop", loop)
+        return calls
+
+    return behave
+
+
+def test_train(run: Command, trainer: Behave) -> None:
+    calls = trainer(None)
+    done = run("train", "household-demo", "num_steps=3", "group.group_size=4", "--json")
+    assert done.json == {
+        "run_dir": "runs/household-demo-001", "steps": 3, "num_trajectories": 12, "success_before": 0.25,
+        "success_after": 0.75, "wall_s": 1.5,
+    }  # fmt: skip
+    config, folder, resume = calls[0]
+    assert (config.num_steps, config.group.group_size, folder, resume) == (3, 4, Path("runs/household-demo-001"), False)
+    shown = run("train", "household-demo", "--run-dir", "mine")
+    assert "success before RL 25.0%, after 75.0%" in shown.out
+    assert "agentgym view mine" in shown.out
+
+
+def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behave, tmp_path: Path) -> None:
+    from agentgym.trainers.overrides import apply_overrides, save_config
+    from agentgym.trainers.recipes import load_recipe
+
+    calls = trainer(None)
+    config = apply_overrides(load_recipe("household-demo"), ["seed=7"])
+    (tmp_path / "old").mkdir()
+    save_config(config, tmp_path / "old" / "config.json")
+    assert run("train", "--resume", "old").code == 0
+    assert calls == [(config, Path("old"), True)]
+    assert "keeps its recipe" in run("train", "household-demo", "--resume", "old").assert_one_line_error()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["household-dmo"], "did you mean 'household-demo'?"),
+        ([], "name a recipe (finetune, household-demo"),
+        (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
+        (["household-demo", "num_steps=three"], "num_steps"),
+        (["household-demo", "num_steps"], "expected key=value"),
+        (["--resume", "nowhere"], "not a training run"),
+    ],
+)
+def test_train_refuses_bad_input(run: Command, trainer: Behave, arguments: list[str], said: str) -> None:
+    calls = trainer(None)
+    assert said in run("train", *arguments).assert_one_line_error()
+    assert calls == []
+
+
+def test_ctrl_c_says_how_to_go_on(run: Command, trainer: Behave) -> None:
+    trainer(KeyboardInterrupt())
+    done = run("train", "household-demo", "--json")
+    assert done.code == 130
+    assert done.out == ""
+    assert "interrupted; to go on: agentgym train --resume runs/household-demo-001" in done.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("no such model"), 2, "no such model"),
+        (RunStoppedError("loss is not finite at step 4"), 1, "loss is not finite at step 4"),
+        (EnvError("step: it broke"), 1, "step: it broke"),
+        (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "the disk is full while writing runs/x"),
+        (PermissionError(errno.EACCES, "Permission denied", "runs/x"), 1, "Permission denied: runs/x"),
+        (ExceptionGroup("a", [ValueError("x"), ExceptionGroup("b", [UsageError("two\nlines")])]), 2, "two lines"),
+        (ExceptionGroup("a", [OSError(errno.ENOSPC, "No space left on device")]), 1, "the disk is full;"),
+        (ZeroDivisionError("division by zero"), 1, "ZeroDivisionError: division by zero ("),
+    ],
+)
+def test_every_error_is_one_line(run: Command, trainer: Behave, error: BaseException, code: int, said: str) -> None:
+    trainer(error)
+    done = run("train", "household-demo", "--json")
+    assert (done.code, done.out) == (code, "")
+    last = done.err.splitlines()[-1]
+    assert last.startswith("error: ") and said in last
+    assert "Traceback" not in done.err
+
+
+def test_first_cause_prefers_our_own_errors() -> None:
+    ours = InfrastructureError("ours")
+    assert first_cause(BaseExceptionGroup("g", [KeyError("x"), ours])) is ours
+    assert describe(first_cause(ExceptionGroup("g", [KeyError("x")]))).startswith("KeyError: 'x'")
+
+
+def test_parser_errors_exit_2(run: Command) -> None:
+    for arguments in (["frobnicate"], ["list", "--jsn"], ["play"], ["play", "x", "--policy", "god"]):
+        done = run(*arguments)
+        assert (done.code, done.out) == (2, "")
+        assert "Traceback" not in done.err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    code = "from agentgym.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "list", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_doctor(run: Command) -> None:
+    value = run("doctor", "--json").json
+    assert set(value) == {"machine", "engines", "envs", "extras"}
+    names = {fact["name"] for fact in value["machine"]}
+    wanted = {"CPU", "memory", "GPU", "torch", "transformers", "Docker", "bubblewrap", "Chromium", "vllm", "Java"}
+    assert wanted <= names
+    assert all(set(fact) == {"name", "ok", "detail", "fix"} for facts in value.values() for fact in facts)
+    assert any(fact["name"] == "agentgym/Household-v0" and fact["ok"] for fact in value["envs"])
+    shown = run("doctor")
+    assert shown.code == 0
+    assert "machine" in shown.out
+
+
+def test_version(run: Command) -> None:
+    assert run("--version").out.strip().count(".") == 2
+
+
+def test_pairs_are_read_as_json_where_they_parse() -> None:
+    pairs = parse_pairs(["a=1", "b=[1, 2]", "c=text", "d=true", "e=", "f=x=y"])
+    assert pairs == {"a": 1, "b": [1, 2], "c": "text", "d": True, "e": "", "f": "x=y"}

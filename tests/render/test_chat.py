@@ -1,0 +1,122 @@
+"""Incremental rendering gives the text the whole template gives, and never touches sampled tokens."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tokenizers_for_tests import HERMES, THINKING, trained
+
+from agentgym.errors import UnknownNameError, UsageError
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.session import Session
+from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.types import Completion, FinishReason, Message, ToolCall, ToolResult, ToolSpec
+
+LOOK = ToolSpec("look", "Look around.", {"type": "object", "properties": {}})
+
+
+def completion(ids: list[int], finish: FinishReason = FinishReason.STOP) -> Completion:
+    n = len(ids)
+    return Completion(token_ids=tuple(ids), logprobs=(-1.0,) * n, policy_versions=(0,) * n, finish_reason=finish)
+
+
+def tool_reply(text: str) -> Message:
+    return Message("tool", text, result=ToolResult(text, "look", "0"))
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="<|>"), min_size=1, max_size=30).map(str.strip).filter(bool)
+
+
+@pytest.mark.parametrize("template", [HERMES, CHAT_TEMPLATE])
+@given(turns=st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_the_buffer_reads_like_the_whole_conversation(template: str, turns: list[tuple[str, list[str]]]) -> None:
+    tokenizer = trained(template)
+    renderer = ChatRenderer(tokenizer)
+    first = Message("user", "Begin.")
+    session = Session(renderer, [LOOK], (first,))
+    rows = [{"role": "user", "content": "Begin."}]
+    for said, replies in turns:
+        ids = tokenizer.encode(said, add_special_tokens=False)
+        session.add_completion(completion([*ids, renderer.turn_end_ids[0]]))
+        session.add_replies(tuple(tool_reply(reply) for reply in replies))
+        rows += [{"role": "assistant", "content": said}, *({"role": "tool", "content": reply} for reply in replies)]
+    whole = tokenizer.apply_chat_template(rows, tools=[LOOK.as_function()], tokenize=False, add_generation_prompt=True)
+    assert tokenizer.decode(list(session.prompt_ids)) == whole
+    assert session.num_segments == 1
+
+
+def test_sampled_ids_stay_as_they_were_sampled() -> None:
+    tokenizer = trained()
+    renderer = ChatRenderer(tokenizer)
+    session = Session(renderer, [LOOK], (Message("user", "Hi."),))
+    letters = [tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "room"]  # one id would do
+    before = session.prompt_ids
+    session.add_completion(completion([*letters, renderer.turn_end_ids[0]]))
+    session.add_replies((tool_reply("ok"),))
+    assert session.prompt_ids[: len(before) + 5] == (*before, *letters, renderer.turn_end_ids[0])
+    assert len(tokenizer.encode("room", add_special_tokens=False)) < len(letters)
+
+
+def test_a_completion_cut_by_length_is_ended_by_the_suffix() -> None:
+    tokenizer = trained()
+    renderer = ChatRenderer(tokenizer)
+    session = Session(renderer, [], (Message("user", "Hi."),))
+    session.add_completion(completion(tokenizer.encode("go", add_special_tokens=False), FinishReason.LENGTH))
+    session.add_replies((Message("user", "on"),))
+    assert tokenizer.decode(list(session.added_ids)).startswith("<|im_end|>\n<|im_start|>user\non<|im_end|>")
+
+
+def test_a_template_that_drops_thinking_begins_a_new_segment() -> None:
+    tokenizer = trained(THINKING)
+    renderer = ChatRenderer(tokenizer)
+    session = Session(renderer, [], (Message("user", "Hi."),))
+    thought = tokenizer.encode("<think>hm</think>go", add_special_tokens=False)
+    session.add_completion(completion([*thought, renderer.turn_end_ids[0]]))
+    assert session.add_replies((Message("user", "on"),))
+    assert session.num_segments == 2
+    assert session.added_ids == session.prompt_ids
+    assert "hm" not in tokenizer.decode(list(session.prompt_ids))
+
+
+def test_without_thinking_the_same_template_keeps_its_segment() -> None:
+    tokenizer = trained(THINKING)
+    renderer = ChatRenderer(tokenizer)
+    session = Session(renderer, [], (Message("user", "Hi."),))
+    session.add_completion(completion([*tokenizer.encode("go", add_special_tokens=False), renderer.turn_end_ids[0]]))
+    assert not session.add_replies((Message("user", "on"),))
+
+
+def test_reading_gives_text_and_calls() -> None:
+    tokenizer = trained()
+    renderer = ChatRenderer(tokenizer)
+    text = 'Well. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    message = renderer.read([*tokenizer.encode(text, add_special_tokens=False), renderer.turn_end_ids[0]], [LOOK])
+    assert message.text == text
+    assert message.calls == (ToolCall("look", {}, "0"),)
+
+
+@pytest.mark.parametrize(("template", "codec"), [(HERMES, "hermes"), (CHAT_TEMPLATE, "compact")])
+def test_the_codec_is_the_templates(template: str, codec: str) -> None:
+    assert ChatRenderer(trained(template)).codec.name == codec
+
+
+def test_a_demonstration_is_read_back_as_its_calls() -> None:
+    renderer = ChatRenderer(trained())
+    ids = renderer.action_ids(Message("assistant", calls=(ToolCall("look", {}),)), [LOOK])
+    assert renderer.read(ids, [LOOK]).calls == (ToolCall("look", {}, "0"),)
+
+
+def test_a_model_without_chat_template_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UsageError, match=r"no chat template.*chat_template\.jinja"):
+        ChatRenderer(trained(""))
+
+
+def test_an_unknown_codec_names_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'hermes'"):
+        ChatRenderer(trained(), "hermse")

@@ -1,0 +1,62 @@
+"""Tokenizers trained on the spot, with chat templates of the shapes real models have."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>"]
+
+HERMES = """{%- if tools %}<|im_start|>system
+# Tools
+{%- for tool in tools %}
+{{ tool | tojson }}
+{%- endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}
+{%- if message.role == "tool" %}
+{%- if loop.first or loop.previtem.role != "tool" %}<|im_start|>user{% endif %}
+<tool_response>
+{{ message.content }}
+</tool_response>
+{%- if loop.last or loop.nextitem.role != "tool" %}<|im_end|>
+{% endif %}
+{%- else %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""ChatML with Hermes tools; neighbouring tool results share one user block, as in Qwen's templates."""
+
+THINKING = """{%- for message in messages %}
+{%- set content = message.content %}
+{%- if message.role == "assistant" and not loop.last and "</think>" in content %}
+{%- set content = content.split("</think>")[-1] %}
+{%- endif %}<|im_start|>{{ message.role }}
+{{ content }}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""Drops the thinking of every earlier assistant message."""
+
+
+@cache
+def trained(template: str = HERMES) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with the given chat template."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    corpus = ["You are in the middle of a room. go to the fridge and open it", '{"name": "look", "arguments": {}}'] * 20
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(corpus, trainer)
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    wrapped.chat_template = template
+    return wrapped

@@ -1,0 +1,212 @@
+"""The loop as a whole: it trains, keeps a record it can be repeated from, and survives kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym.check.chaos import Chaos
+from agentgym.credit.compose import assign_credit
+from agentgym.env import Env
+from agentgym.errors import ConfigError, CorruptDataError, UsageError
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
+from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.overrides import apply_overrides, save_config
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
+from agentgym.trainers.samples import GroupVerdict, judge_group
+from agentgym.trainers.update import update_policy
+
+ENV_FILE = Path(__file__).parent / "counting_env.py"
+NUM_STEPS = 6
+
+
+def config(**changes: Any) -> TrainConfig:
+    made = replace(
+        apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0"]),
+        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
+        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
+        num_steps=NUM_STEPS,
+        groups_per_step=3,
+        group=GroupConfig(group_size=4, num_envs=8),
+        eval=EvalConfig(num_episodes=6),
+        checkpoint_every=2,
+    )
+    return replace(made, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing interrupted."""
+    run_dir = tmp_path_factory.mktemp("runs") / "whole"
+    train(config(), run_dir)
+    return run_dir
+
+
+def weights(run_dir: Path) -> bytes:
+    return (run_dir / "model" / "model.safetensors").read_bytes()
+
+
+# -------------------------------------------------------------------------------------------------------- the record
+
+
+def test_every_task_is_trained_exactly_once(finished: Path) -> None:
+    ordinals = [r.group.ordinal for step in recorded_steps(finished) for r in read_records(record_path(finished, step))]
+    assert ordinals == list(range(NUM_STEPS * 3))
+
+
+def test_what_is_logged_from_the_first_step(finished: Path) -> None:
+    rows = [row for row in read_json_lines(finished / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["step"] for row in rows] == list(range(1, NUM_STEPS + 1))
+    expected = {"logprob_gap_max", "entropy", "clip_fraction", "anchor_share", "anchor_size", "tokens_per_s",
+                "status/completed", "status/env_error", "time/rollout_s", "time/train_s"}  # fmt: skip
+    assert expected <= set(rows[0])
+    assert any(row["trained_tokens"] for row in rows)
+    assert max(row["logprob_gap_max"] for row in rows if row["trained_tokens"]) < 1e-4
+    phases = [row["phase"] for row in read_json_lines(finished / "metrics.jsonl")]
+    assert (phases[0], phases.count("eval"), phases[-1]) == ("sft", 2, "eval")
+
+
+def test_the_training_step_can_be_repeated_from_the_record_without_environments(
+    finished: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "short"
+    train(config(checkpoint_every=1, num_steps=2), short)
+    run = Run(config(), tmp_path)
+    begin = torch.load(checkpoint_path(short, "rl", 1), weights_only=True)
+    end = torch.load(checkpoint_path(short, "rl", 2), weights_only=True)
+    run.model.load_state_dict(begin["model"])
+    optimizer = run.make_optimizer(config().optimizer)
+    optimizer.load_state_dict(begin["optimizer"])
+    verdicts = [GroupVerdict(r.group, r.credit, r.dropped) for r in read_records(record_path(short, 1))]
+    update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1.0)
+    for name, value in run.model.state_dict().items():
+        assert torch.equal(value, end["model"][name]), name
+
+
+def test_credit_can_be_computed_again_from_the_record(finished: Path) -> None:
+    records = read_records(record_path(finished, 0))
+    assert assign_credit([r.group for r in records], config().credit) == tuple(r.credit for r in records)
+
+
+def test_the_model_folder_is_a_plain_one(finished: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert AutoModelForCausalLM.from_pretrained(finished / "model").config.model_type == "qwen3"
+    assert AutoTokenizer.from_pretrained(finished / "model").chat_template
+
+
+# ------------------------------------------------------------------------------------------------ failures are data's end
+
+
+def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
+    """Crashes, hangs and slow steps at 20 %: what is trained on is what was trained on without them."""
+    limits = EpisodeLimits(reset_timeout_s=0.2, step_timeout_s=0.2)
+    group = GroupConfig(group_size=6, num_envs=8, max_retries=0, max_failure_rate=1.0, limits=limits)
+    run = Run(config(group=group), tmp_path)
+    attempts: Counter[str] = Counter()
+
+    def chaotic() -> Env:
+        return Chaos(run_make(), crash=0.08, hang=0.02, slow=0.1, slow_s=0.001, attempts=attempts)
+
+    run_make = run.make_env
+    run.make_env = chaotic  # type: ignore[method-assign]
+    run.pool._make_env = chaotic
+
+    import asyncio
+
+    from agentgym.rollout.group import run_groups
+
+    tasks = [(n, run.train_tasks[n]) for n in range(4)]
+    groups = asyncio.run(run_groups(tasks, run.pool, run.make_actor(), group, seed=0))
+    lost = [t for g in groups for t in g.trajectories if not t.status.is_evidence]
+    assert lost, "the faults struck"
+    alone = tuple(replace(g, trajectories=g.valid) for g in groups)
+
+    def gradient(chosen: Any) -> torch.Tensor:
+        credit = assign_credit(chosen, config().credit)
+        verdicts = [judge_group(g, c, 2, "off") for g, c in zip(chosen, credit, strict=True)]
+        optimizer = torch.optim.SGD(run.model.parameters(), lr=0.0)
+        update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1e9)
+        return torch.cat([p.grad.flatten() for p in run.model.parameters() if p.grad is not None])
+
+    assert torch.equal(gradient(groups), gradient(alone))
+
+
+# ------------------------------------------------------------------------------------------------------------ resume
+
+SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \
+from agentgym.trainers.overrides import load_config; d = Path(sys.argv[1]); \
+train(load_config(d / 'config.json'), d, resume=True)"
+
+
+def start(run_dir: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(run_dir)], env=environment, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", [("sft", 25), ("rl", 1), ("rl", 4)], ids=["in sft", "in rl", "late in rl"])
+def test_kill_9_and_resume_end_in_the_same_weights(finished: Path, tmp_path: Path, when: tuple[str, int]) -> None:
+    run_dir = tmp_path / "killed"
+    run_dir.mkdir()
+    save_config(config(), run_dir / "config.json")
+    process = start(run_dir)
+    deadline = time.monotonic() + 120
+    while not any((row["phase"], row["step"]) == when for row in _rows(run_dir)):
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (run_dir / "model").exists()
+    assert start(run_dir).wait() == 0
+    assert weights(run_dir) == weights(finished)
+    rows = read_json_lines(run_dir / "metrics.jsonl")
+    assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, NUM_STEPS + 1))
+    for step in range(NUM_STEPS):
+        again = [r.group.trajectories for r in read_records(record_path(run_dir, step))]
+        first = [r.group.trajectories for r in read_records(record_path(finished, step))]
+        assert [[t.segments[0].token_ids for t in g] for g in again] == [
+            [t.segments[0].token_ids for t in g] for g in first
+        ]
+
+
+def _rows(run_dir: Path) -> list[dict[str, Any]]:
+    try:
+        return read_json_lines(run_dir / "metrics.jsonl")
+    except (CorruptDataError, json.JSONDecodeError):  # read while it was written
+        return []
+
+
+def test_a_finished_run_is_not_overwritten(finished: Path) -> None:
+    with pytest.raises(UsageError, match="holds a run already; resume it"):
+        train(config(), finished)
+
+
+def test_a_resumed_run_keeps_its_configuration(finished: Path) -> None:
+    with pytest.raises(ConfigError, match="other values of seed"):
+        train(config(seed=1), finished, resume=True)
+
+
+def test_a_damaged_checkpoint_says_what_to_do(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "damaged"
+    (copy / "checkpoints").mkdir(parents=True)
+    for name in ("rl-000004.pt", "rl-000006.pt"):
+        (copy / "checkpoints" / name).write_bytes((finished / "checkpoints" / name).read_bytes()[:1000])
+    with pytest.raises(CorruptDataError, match=r"rl-000006\.pt is damaged .* delete it to resume from rl-000004\.pt"):
+        load_latest_checkpoint(copy)

@@ -13,7 +13,9 @@ three as coroutines (``areset`` / ``astep`` / ``aclose``).
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, overload
 
@@ -351,7 +353,7 @@ class Env(gymnasium.Env[Observation, Action]):
         if isinstance(task, Task):
             return task
         if isinstance(task, str):
-            return self._task_by_id(task, (options["split"],) if "split" in options else SPLITS)
+            return self._task_by_id(task, options.get("split"))
         split = options.get("split", "train")
         tasks = self.tasks(split)
         if isinstance(task, int | np.integer):
@@ -365,24 +367,25 @@ class Env(gymnasium.Env[Observation, Action]):
         rng = self.np_random if seed is None else np.random.default_rng(seed)
         return tasks[int(rng.integers(len(tasks)))]
 
-    def _task_by_id(self, task_id: str, splits: Sequence[str]) -> Task:
-        for split in splits:
-            tasks = self.tasks(split)
-            number = task_id.rpartition("-")[2]
+    def _task_by_id(self, task_id: str, split: str | None) -> Task:
+        pools = []
+        for name in SPLITS if split is None else (split,):
+            with nullcontext() if split is not None else suppress(UsageError):  # not every environment has every split
+                pools.append(self.tasks(name))
+        number = task_id.rpartition("-")[2]
+        for tasks in pools:  # ids often end in their index: spares a search of a million tasks made as they are seen
             if number.isdecimal() and int(number) < len(tasks) and tasks[int(number)].id == task_id:
-                return tasks[int(number)]  # spares a search of a million tasks that are made as they are looked at
-            for candidate in tasks:
-                if candidate.id == task_id:
-                    return candidate
-        raise UsageError(f"{self.env_id}: no task {task_id!r} in split {' or '.join(splits)}")
+                return tasks[int(number)]
+        for task in itertools.chain.from_iterable(pools):
+            if task.id == task_id:
+                return task
+        raise UsageError(f"{self.env_id}: no task {task_id!r} in {'any split' if split is None else split}")
 
     def _enter(self, action: Action) -> Message:
         if self._is_closed:
             raise ClosedError(f"{self.env_id} is closed; make a new one")
         if self._is_over:
-            raise ResetNeededError(
-                f"{self.env_id}: the episode is over or was never begun; call reset() before step()"
-            )
+            raise ResetNeededError(f"{self.env_id}: the episode is over or was never begun; call reset() before step()")
         message = action if isinstance(action, Message) else self.parse_action(action)
         self._actions.append(message)
         self._turn += 1

@@ -117,7 +117,7 @@ def boundary(error_class: type[InfrastructureError], what: str) -> Iterator[None
     except AgentGymError:
         raise
     except TimeoutError as error:
-        raise EnvTimeoutError(f"{what}: {error or 'timed out'}") from error
+        raise EnvTimeoutError(f"{what}: {str(error) or 'timed out'}") from error
     except Exception as error:
         raise error_class(f"{what}: {type(error).__name__}: {error}") from error
 

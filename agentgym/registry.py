@@ -11,8 +11,8 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ class EnvEntry:
     """Extra that must be installed, None if the core suffices."""
     requires: tuple[str, ...] = ()
     """Modules the environment imports."""
-    check_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -78,9 +77,7 @@ def register(
     if max_turns is not None:
         kwargs["max_turns"] = max_turns
     try:
-        gymnasium.register(
-            id=id, entry_point=entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False
-        )
+        gymnasium.register(id=id, entry_point=entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False)
     except gymnasium.error.Error as error:
         raise UsageError(f"cannot register {id!r}: {error}; an id is [namespace/]Name-vN") from error
     _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires))

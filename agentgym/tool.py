@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import re
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -90,12 +91,15 @@ class Tool:
         from pydantic import ValidationError
 
         try:
+            _check_unicode(call)
             model = self._model.model_validate(dict(call.arguments))
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(str(at) for at in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
             )
             raise ToolError(f"{problems}. Usage: {usage(self.spec)}", "invalid_arguments") from None
+        except UnicodeEncodeError as error:
+            raise ToolError(f"arguments are not valid Unicode: {error.reason}", "invalid_arguments") from None
         return {name: getattr(model, name) for name in type(model).model_fields}
 
 
@@ -241,6 +245,11 @@ def _define(function: Callable[..., Any], timeout_s: float | None, parallel_safe
     return Tool(name, function, description, parameter_docs, parallel_safe, timeout_s)
 
 
+def _check_unicode(call: ToolCall) -> None:
+    """Half a surrogate pair, which JSON can spell, cannot be written to a file, a database or a log."""
+    json.dumps(dict(call.arguments), ensure_ascii=False, default=repr).encode()
+
+
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
 
@@ -250,6 +259,3 @@ def _split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     description = re.split(_SECTION, doc)[0]
     entries = re.findall(r"^\s+(\w+)(?:\s*\([^)]*\))?:\s*(.+(?:\n\s{8,}.+)*)", arguments, re.MULTILINE)
     return " ".join(description.split()), {name: " ".join(text.split()) for name, text in entries}
-
-
-AnyToolFunction = Callable[..., str | Awaitable[str]]

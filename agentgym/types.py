@@ -315,6 +315,8 @@ class Trajectory:
     segments: tuple[Segment, ...]
     seed: int
     """Seed of the policy's sampling in this episode (the start state is fixed by the task)."""
+    observation: Observation = ()
+    """What the environment said first."""
     success: bool | None = None
     """None if the infrastructure failed: then nobody knows."""
     error: str | None = None

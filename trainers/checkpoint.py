@@ -76,4 +76,4 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
 
 def _checkpoints(run_dir: Path) -> list[Path]:
     paths = (run_dir / "checkpoints").glob("*.pt")
-    return sorted(paths, key=lambda path: (_PHASES.index(path.name.partition("-")[0]), path.name))  # type: ignore[arg-type]
+    return sorted(paths, key=lambda path: (_PHASES.index(path.name.partition("-")[0]), path.name))

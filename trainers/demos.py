@@ -49,7 +49,9 @@ async def collect_demos(
     groups = await run_groups(
         tasks,
         pool,
-        lambda env, member_seed: DemonstrationActor(demonstrator(env, noise, member_seed), renderer, max_context_tokens),
+        lambda env, member_seed: DemonstrationActor(
+            demonstrator(env, noise, member_seed), renderer, max_context_tokens
+        ),
         GroupConfig(group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),
         on_episode=on_episode,

@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -51,7 +52,7 @@ class _Loop:
         self.config, self.run_dir = config, run_dir
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
         self.r = Run(config, run_dir)
-        self.reference = None
+        self.reference: Any = None
         self.success_before: float | None = None
         self.num_trajectories = 0
         self.earlier_wall_s = 0.0

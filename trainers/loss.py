@@ -6,6 +6,7 @@ Every function works on the ``N`` sampled tokens of a micro-batch, flat.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,6 @@ from torch import Tensor
 from agentgym.trainers.batch import TrainBatch
 from agentgym.trainers.config import LossConfig
 from agentgym.trainers.correction import LOG_RATIO_LIMIT, token_tis
-
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "tis_weight")
 MAXIMA = ("logprob_gap_max",)
@@ -28,14 +28,14 @@ class LossOutput:
     maxima: dict[str, float]
 
 
-def token_logprobs(model: torch.nn.Module, batch: TrainBatch, temperature: float) -> tuple[Tensor, Tensor]:
+def token_logprobs(model: Any, batch: TrainBatch, temperature: float) -> tuple[Tensor, Tensor]:
     """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]`` (detached).
 
     The head is applied at the positions that predict a sampled token alone: observations cost no vocabulary.
     """
     policy = model.get_base_model() if hasattr(model, "get_base_model") else model
-    hidden = policy.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state  # type: ignore[operator, union-attr]
-    logits = policy.lm_head(hidden[batch.row, batch.position - 1]).float() / temperature  # type: ignore[operator, union-attr]
+    hidden = policy.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+    logits = policy.lm_head(hidden[batch.row, batch.position - 1]).float() / temperature
     log_distribution = torch.log_softmax(logits, dim=-1)
     picked = log_distribution.gather(-1, batch.targets[:, None])[:, 0]
     with torch.no_grad():

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agentgym.errors import MissingExtraError
-from agentgym.rollout.record import append_json_line, rewrite_json_lines, read_json_lines
+from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 
 SHOWN = ("success", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
 LINES_EVERY = 10

@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
 from agentgym.trainers.config import LoraSettings
+
+disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
 def load_model(path: str | Path) -> tuple[Any, Any]:

@@ -51,7 +51,7 @@ def from_dict(tree: Mapping[str, Any]) -> TrainConfig:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(TrainConfig).validate_python(dict(tree))
+        return TypeAdapter(TrainConfig).validate_python(tree)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(at) for at in first["loc"])

@@ -82,7 +82,9 @@ def open_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
     path = run_dir / "config.json"
     if not resume:
         if path.exists():
-            raise UsageError(f"{run_dir} holds a run already; resume it with --resume {run_dir}, or choose another folder")
+            raise UsageError(
+                f"{run_dir} holds a run already; resume it with --resume {run_dir}, or choose another folder"
+            )
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, path)
         return
@@ -102,4 +104,3 @@ class TrainResult:
     success_before: float | None
     success_after: float | None
     wall_s: float
-

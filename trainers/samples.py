@@ -31,9 +31,9 @@ def judge_group(
     dropped = None
     if len(group.valid) < min_valid:
         dropped = "too_few_valid"
-    elif zero_variance_filter == "return" and len({t.reward for t in group.valid}) == 1:
-        dropped = "zero_variance"
-    elif zero_variance_filter == "advantage" and all(abs(turn.advantage) < ZERO for row in credit for turn in row):
+    elif (zero_variance_filter == "return" and len({t.reward for t in group.valid}) == 1) or (
+        zero_variance_filter == "advantage" and all(abs(turn.advantage) < ZERO for row in credit for turn in row)
+    ):
         dropped = "zero_variance"
     return GroupVerdict(group, credit, dropped)
 

@@ -20,7 +20,6 @@ from agentgym.trainers.config import SftConfig
 from agentgym.trainers.schedule import learning_rate
 from agentgym.types import Segment, Trajectory
 
-
 BATCHES_PER_WINDOW = 32
 
 

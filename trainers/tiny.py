@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -56,13 +57,20 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] 
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD
+    )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
-    """A Qwen3-shaped network with random weights, a function of the seed."""
+    """A Qwen3-shaped network with random weights, a function of the seed.
+
+    Queries and keys of a head begin equal ("Mimetic Initialization of Self-Attention Layers", Trockman and Kolter,
+    2023): attention then begins by looking for the same word elsewhere, which is how names are copied from an
+    observation into an action. From independent weights that takes several times as many demonstrations to learn.
+    """
     num_heads = max(1, config.hidden_size // config.head_dim)
     shape = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -81,4 +89,18 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: i
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen3ForCausalLM(shape)
+        model = Qwen3ForCausalLM(shape)
+        for layer in model.model.layers:
+            attention: Any = layer.self_attn
+            _tie_queries_to_keys(attention.q_proj.weight, attention.k_proj.weight, shape.head_dim)
+        return model
+
+
+@torch.no_grad()
+def _tie_queries_to_keys(query: torch.Tensor, key: torch.Tensor, head_dim: int) -> None:
+    """Begin every head with one orthogonal projection for its queries and the keys it shares, rows ``[H * D]``."""
+    num_shared = query.shape[0] // key.shape[0]
+    for first in range(0, key.shape[0], head_dim):
+        projection = torch.nn.init.orthogonal_(torch.empty(head_dim, key.shape[1]))
+        key[first : first + head_dim] = projection
+        query[first * num_shared : (first + head_dim) * num_shared] = projection.repeat(num_shared, 1)

@@ -18,8 +18,8 @@ def check(env: EnvArgument, as_json: JsonFlag = False) -> None:
     from agentgym.registry import find
 
     with output(as_json) as out:
-        entry = find(env)  # an unknown name is the user's slip, not a failed check
-        report = check_env(env if env.endswith(entry.id) else f"{env}:{entry.id}")
+        find(env)  # an unknown name is the user's slip, not a failed check
+        report = check_env(env)
         out.result(
             {
                 "env": report.env,

@@ -16,7 +16,7 @@ import typer
 
 from agentgym.errors import AgentGymError, UsageError
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 class InterruptedCommandError(KeyboardInterrupt):
@@ -25,14 +25,7 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 @contextmanager
 def resumable_by(command: str) -> Iterator[None]:
-    """Say ``command`` if what is inside is interrupted.
-
-    Example:
-        >>> with resumable_by("agentgym train --resume runs/demo-001"):
-        ...     raise KeyboardInterrupt
-        Traceback (most recent call last):
-        agentgym.cli.exits.InterruptedCommandError: to go on: agentgym train --resume runs/demo-001
-    """
+    """Say ``command`` if what is inside is interrupted."""
     try:
         yield
     except KeyboardInterrupt:

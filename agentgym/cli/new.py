@@ -60,8 +60,7 @@ from agentgym.check import check_env
 
 
 def test_$module_name() -> None:
-    source = Path(__file__).with_name("$module_name.py")
-    report = check_env(f"{source}:$id")
+    report = check_env(str(Path(__file__).with_name("$module_name.py")))
     assert report.passed, str(report)
 ''')
 

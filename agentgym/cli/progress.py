@@ -31,7 +31,7 @@ class EpisodeProgress(AbstractContextManager["EpisodeProgress"]):
         self._bar.start()
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def add(self, trajectory: Trajectory) -> None:

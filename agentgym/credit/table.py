@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +148,7 @@ def returns_to_go(table: TurnTable, gamma: float) -> Floats:
     distance = last_index - np.arange(len(table))
     order = np.argsort(distance, kind="stable")
     bounds = np.searchsorted(distance[order], np.arange(1, int(distance.max()) + 2))
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in pairwise(bounds.tolist()):
         rows = order[begin:end]
         returns[rows] += gamma * returns[rows + 1]
     return returns

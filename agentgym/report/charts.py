@@ -196,8 +196,10 @@ class _Axes:
 
     def y(self, value: float) -> float:
         share = (value - self._y0) / (self._y1 - self._y0)
-        return self._frame.height - self._frame.bottom - share * (
-            self._frame.height - self._frame.top - self._frame.bottom
+        return (
+            self._frame.height
+            - self._frame.bottom
+            - share * (self._frame.height - self._frame.top - self._frame.bottom)
         )
 
     def grid(self, show: Format) -> str:

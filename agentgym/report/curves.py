@@ -132,9 +132,7 @@ def time_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | N
     return stacked_chart(xs, layers, frame=_MIDDLE, show=lambda s: f"{s:.3g} s"), legend
 
 
-def _layers(
-    rows: Sequence[dict[str, Any]], names: dict[str, tuple[str, str]]
-) -> list[tuple[str, str, list[float]]]:
+def _layers(rows: Sequence[dict[str, Any]], names: dict[str, tuple[str, str]]) -> list[tuple[str, str, list[float]]]:
     layers = [(label, css, [float(row.get(key, 0.0)) for row in rows]) for key, (label, css) in names.items()]
     return [layer for layer in layers if any(layer[2])]
 

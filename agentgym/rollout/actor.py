@@ -154,9 +154,7 @@ class DemonstrationActor:
         )
         added_ids = self._session.added_ids
         action = self._session.add_completion(completion)
-        return Decision(
-            action=action, prompt_ids=added_ids, completion=completion, begins_segment=self._begins_segment
-        )
+        return Decision(action=action, prompt_ids=added_ids, completion=completion, begins_segment=self._begins_segment)
 
     def observe(self, replies: Observation) -> None:
         self._observation = replies

@@ -83,16 +83,12 @@ async def run_groups(
     return groups
 
 
-async def _run_member(
-    task: Task, pool: EnvPool, make_actor: MakeActor, config: GroupConfig, seed: int
-) -> Trajectory:
+async def _run_member(task: Task, pool: EnvPool, make_actor: MakeActor, config: GroupConfig, seed: int) -> Trajectory:
     for attempt in range(config.max_retries + 1):
         try:
             async with pool.lend() as loan:
                 actor = make_actor(loan.env, seed)
-                trajectory = await run_episode(
-                    loan.env, task, actor, config.limits, seed=seed, num_retries=attempt
-                )
+                trajectory = await run_episode(loan.env, task, actor, config.limits, seed=seed, num_retries=attempt)
                 loan.is_spoilt = not trajectory.status.is_evidence
         except InfrastructureError as error:  # the environment could not even be made
             trajectory = Trajectory(

@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agentgym.env import Env
-from agentgym.errors import ConfigError, EngineError, EnvError, EnvTimeoutError, InfrastructureError, boundary
+from agentgym.errors import (
+    ConfigError,
+    EngineError,
+    EnvError,
+    EnvTimeoutError,
+    InfrastructureError,
+    ToolError,
+    boundary,
+)
 from agentgym.rollout.actor import Actor, Decision
 from agentgym.types import Latency, Observation, Segment, Status, Task, Trajectory, Turn
+
+_REFUSED: Mapping[str, Any] = {"reward_parts": (), "is_valid": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +45,10 @@ async def run_episode(
 ) -> Trajectory:
     """Play one task. Never raises for what the environment, a tool or the engine did wrong: see ``status``."""
     turns: list[tuple[Turn, bool]] = []
-    status, error, success = Status.ABORTED, None, None
+    observation: Observation = ()
+    status: Status = Status.ABORTED
+    error: str | None = None
+    success: bool | None = None
     try:
         observation = await _reset(env, task, limits)
         actor.begin(observation, env.tools)
@@ -43,13 +58,12 @@ async def run_episode(
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
                 break
-            turn, terminated, truncated, won = await _step(env, decision, len(turns), state_key, limits)
-            turns.append((turn, decision.begins_segment))
-            if terminated or truncated:
-                status = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS
-                success = won
+            outcome = await _step(env, decision, len(turns), state_key, limits)
+            turns.append((outcome.turn, decision.begins_segment))
+            if outcome.ended is not None:
+                status, success, error = outcome.ended, outcome.success, outcome.error
                 break
-            actor.observe(turn.replies)
+            actor.observe(outcome.turn.replies)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:
@@ -60,10 +74,19 @@ async def run_episode(
         status=status,
         segments=_segments(turns),
         seed=seed,
+        observation=observation,
         success=success,
         error=error,
         num_retries=num_retries,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    turn: Turn
+    ended: Status | None = None
+    success: bool | None = None
+    error: str | None = None
 
 
 async def _reset(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
@@ -73,15 +96,19 @@ async def _reset(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
     return observation
 
 
-async def _step(
-    env: Env, decision: Decision, index: int, state_key: str, limits: EpisodeLimits
-) -> tuple[Turn, bool, bool, bool]:
+async def _step(env: Env, decision: Decision, index: int, state_key: str, limits: EpisodeLimits) -> _Outcome:
     started = time.perf_counter()
-    with boundary(EnvError, f"{env.env_id} step {index}"):
-        async with asyncio.timeout(limits.step_timeout_s):
-            replies, _, terminated, truncated, info = await env.astep(decision.action)
-    latency = Latency(decision.render_s, decision.generate_s, time.perf_counter() - started)
-    is_void = not decision.action.calls and (bool(env.tools) or not decision.action.text.strip())
+    replies: Observation = ()
+    info: Mapping[str, Any] = _REFUSED
+    ended: Status | None = None
+    refusal: str | None = None
+    try:
+        with boundary(EnvError, f"{env.env_id} step {index}"):
+            async with asyncio.timeout(limits.step_timeout_s):
+                replies, _, terminated, truncated, info = await env.astep(decision.action)
+        ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
+    except ToolError as error:  # an environment's last word on what the policy did
+        refusal, ended = str(error), Status.POLICY_ERROR
     turn = Turn(
         index=index,
         prompt_ids=decision.prompt_ids,
@@ -91,10 +118,10 @@ async def _step(
         reward_parts=info["reward_parts"],
         state_key=state_key,
         is_valid=info["is_valid"],
-        is_void=is_void,
-        latency=latency,
+        is_void=not decision.action.calls and (bool(env.tools) or not decision.action.text.strip()),
+        latency=Latency(decision.render_s, decision.generate_s, time.perf_counter() - started),
     )
-    return turn, terminated, truncated, info.get("success", False)
+    return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
 
 
 def _state_key(env: Env) -> str:

@@ -65,6 +65,8 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
 
     if not path.is_file():
         raise CorruptDataError(f"no record at {path}")
+    if path.stat().st_size == 0:  # which gzip would take for no records
+        raise CorruptDataError(f"{path} is empty; it was cut short or changed")
     records: list[GroupRecord] = []
     try:
         with gzip.open(path, "rb") as lines:

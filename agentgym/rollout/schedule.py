@@ -1,4 +1,4 @@
-"""The order in which a run takes its tasks: a function of the seed and a counter, so that the counter is all its state."""
+"""The order in which a run takes its tasks: a function of the seed and a counter, which is all its state."""
 
 from __future__ import annotations
 

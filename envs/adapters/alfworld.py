@@ -62,7 +62,7 @@ class ALFWorldEnv(CommandEnv):
         load_timeout_s: float = 180.0,
         render_mode: str | None = None,
     ) -> None:
-        if any(importlib.util.find_spec(name) is None for name in ("alfworld", "textworld")):
+        if not _is_installed():
             raise MissingExtraError("agentgym/ALFWorld-v0", "alfworld")
         self._data_dir = _data_dir(data_dir)
         self._step_timeout_s = step_timeout_s
@@ -166,6 +166,10 @@ class ALFWorldEnv(CommandEnv):
             return tuple(commands)
         parsed = ((text, parse_command(text)) for text in commands)
         return tuple(text for text, command in parsed if command is not None and command.name != "help")
+
+
+def _is_installed() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in ("alfworld", "textworld"))
 
 
 def _data_dir(given: str | Path | None) -> Path:

@@ -69,20 +69,24 @@ class CommandEnv(Env):
         return (Message("user", said),)
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed: a command (``go to fridge 1``) or a call (``go_to: fridge 1``), in both interfaces."""
-        command = parse_command(text.lower())
-        if command is not None:
-            return self.message_of(command)
+        """What a person typed, in both interfaces: commands (``go to fridge 1``) or calls (``go_to: fridge 1``).
+
+        In the tools interface every line is a call.
+        """
+        commands = [parse_command(line.lower()) for line in text.splitlines() if line.strip()]
+        known = [command for command in commands if command is not None]
+        if known and len(known) == len(commands):
+            return self.message_of(*known)
         if self.interface == "text":
             return Message("assistant", _as_commands(text))
         return Message("assistant", text, parse_calls(text, TOOLS))
 
-    def message_of(self, command: Command) -> Message:
-        """A command as the assistant message that gives it in this interface."""
+    def message_of(self, *commands: Command) -> Message:
+        """Commands as the assistant message that gives them in this interface."""
         if self.interface == "text":
-            return Message("assistant", format_command(command))
-        call = call_of(command, "0")
-        return Message("assistant", format_call(call, TOOLS), (call,))
+            return Message("assistant", "\n".join(map(format_command, commands)))
+        calls = tuple([call_of(command, str(index)) for index, command in enumerate(commands)])
+        return Message("assistant", "\n".join([format_call(call, TOOLS) for call in calls]), calls)
 
     # --------------------------------------------------------------------------------------------------- private
 

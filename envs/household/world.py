@@ -287,21 +287,15 @@ class World:
                 self.lit >> lamp & 1 and self.places[lamp] == self.agent and kind == goal.place
                 for lamp, kind in enumerate(house.object_types)
             )
-        at_goal = [
-            self.places[thing]
+        in_place = [
+            thing
             for thing in house.targets
             if self.places[thing] != NOWHERE and house.receptacle_types[self.places[thing]] == goal.place
         ]
         if goal.task_type == "pick_two_obj_and_place":
-            return len(set(at_goal)) < len(at_goal)
+            return len({self.places[thing] for thing in in_place}) < len(in_place)
         process = PROCESS_OF.get(goal.task_type)
-        if process is None or not at_goal:
-            return bool(at_goal)
-        return any(
-            self.is_processed(process, thing)
-            for thing in house.targets
-            if self.places[thing] != NOWHERE and house.receptacle_types[self.places[thing]] == goal.place
-        )
+        return any(process is None or self.is_processed(process, thing) for thing in in_place)
 
     def _here(self, name: str) -> int | None:
         """The receptacle of this name if the agent is at it."""

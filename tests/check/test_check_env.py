@@ -430,7 +430,7 @@ class Sorter(ToolEnv):
         self.finish(1.0 if name == "nobody" else 0.0)
         return "So be it."
 
-register("Sorter-v0", Sorter)
+register("names/ORDER-v0", Sorter)
 """
 
 
@@ -438,9 +438,10 @@ register("Sorter-v0", Sorter)
 def test_order_of_sets_is_found_by_other_processes(order: str, expected: list[str], tmp_path: Path) -> None:
     path = tmp_path / f"names_{order}.py"
     path.write_text(FILE.replace("ORDER", order))
-    report = check_env(f"{path}:Sorter-v0", num_episodes=1)
+    name = f"{path}:names/{order}-v0"
+    report = check_env(name, num_episodes=1)
     assert list(failed(report)) == expected
-    assert report.env == f"{path}:Sorter-v0"
+    assert report.env == name
 
 
 def test_an_id_of_this_process_alone_is_not_tried_in_another() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setenv("COLUMNS", "160")
 
     def call(*arguments: str, stdin: str = "") -> Ran:
-        result = CliRunner().invoke(app, list(arguments), input=stdin)
+        with warnings.catch_warnings():  # each test registers the same ids anew, from a file of its own
+            warnings.filterwarnings("ignore", message=".*Overriding environment")
+            result = CliRunner().invoke(app, list(arguments), input=stdin)
         return Ran(result.exit_code, result.stdout, result.stderr)
 
     return call

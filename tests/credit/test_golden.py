@@ -146,13 +146,17 @@ def test_order_of_trajectories_does_not_matter(rows: list[tuple[int, list[tuple[
     for estimate in (grpo, gigpo):
         a, b = estimate(straight).advantage, estimate(shuffled).advantage
         for position, original in enumerate(order):
-            np.testing.assert_allclose(a[straight.trajectory == original], b[shuffled.trajectory == position], atol=1e-9)
+            np.testing.assert_allclose(
+                a[straight.trajectory == original], b[shuffled.trajectory == position], atol=1e-9
+            )
 
 
 @given(batch, st.floats(-5, 5))
 def test_grpo_ignores_a_constant(rows: list[tuple[int, list[tuple[float, str]]]], shift: float) -> None:
     np.testing.assert_allclose(
-        grpo(table_of(rows), norm="mean_norm").advantage, grpo(table_of(rows, shift), norm="mean_norm").advantage, atol=1e-9
+        grpo(table_of(rows), norm="mean_norm").advantage,
+        grpo(table_of(rows, shift), norm="mean_norm").advantage,
+        atol=1e-9,
     )
 
 

@@ -120,7 +120,9 @@ def test_goals_read_in_two_ways(task_type: str, place: str, sentences: tuple[str
 def test_help_lists_the_commands() -> None:
     (said,) = transcript(kitchen(), "help")
     assert said is not None
-    assert said.startswith("Available commands:\n  look:                             look around your current location\n")
+    assert said.startswith(
+        "Available commands:\n  look:                             look around your current location\n"
+    )
     assert "  take (object) from (receptacle):  take an object from a receptacle\n" in said
 
 

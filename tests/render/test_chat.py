@@ -30,7 +30,9 @@ def tool_reply(text: str) -> Message:
     return Message("tool", text, result=ToolResult(text, "look", "0"))
 
 
-texts = st.text(st.characters(codec="utf-8", exclude_characters="<|>"), min_size=1, max_size=30).map(str.strip).filter(bool)
+texts = (
+    st.text(st.characters(codec="utf-8", exclude_characters="<|>"), min_size=1, max_size=30).map(str.strip).filter(bool)
+)
 
 
 @pytest.mark.parametrize("template", [HERMES, CHAT_TEMPLATE])
@@ -69,7 +71,7 @@ def test_a_completion_cut_by_length_is_ended_by_the_suffix() -> None:
     session = Session(renderer, [], (Message("user", "Hi."),))
     session.add_completion(completion(tokenizer.encode("go", add_special_tokens=False), FinishReason.LENGTH))
     session.add_replies((Message("user", "on"),))
-    assert tokenizer.decode(list(session.added_ids)).startswith("<|im_end|>\n<|im_start|>user\non<|im_end|>")
+    assert str(tokenizer.decode(list(session.added_ids))).startswith("<|im_end|>\n<|im_start|>user\non<|im_end|>")
 
 
 def test_a_template_that_drops_thinking_begins_a_new_segment() -> None:

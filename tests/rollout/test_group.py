@@ -19,14 +19,14 @@ from agentgym.check.chaos import Chaos
 from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
-from agentgym.errors import ConfigError, RunStoppedError
+from agentgym.errors import ConfigError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor, ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import EpisodeLimits, run_episode
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.tiny import CHAT_TEMPLATE
-from agentgym.types import Status, Task, ToolCall, Trajectory, TrajectoryGroup
+from agentgym.types import Message, Status, Task, ToolCall, Trajectory, TrajectoryGroup
 
 LIMITS = EpisodeLimits(reset_timeout_s=0.2, step_timeout_s=0.2)
 
@@ -96,6 +96,18 @@ def test_what_the_policy_does_wrong_is_data() -> None:
     assert trajectory.reward == 0
 
 
+def test_an_environment_may_end_the_episode_over_what_the_policy_did() -> None:
+    class Strict(Counter):
+        def no_call(self, action: Message) -> str:
+            raise ToolError("say something useful")
+
+    trajectory = play(Strict(), "add: 1", "")
+    assert (trajectory.status, trajectory.success) == (Status.POLICY_ERROR, False)
+    assert trajectory.error == "say something useful"
+    assert len(trajectory.turns) == 2, "the turn that did it is kept, and trained on"
+    assert trajectory.reward == pytest.approx(-0.01)
+
+
 def test_a_full_context_truncates() -> None:
     assert play(Counter(), "add: 9", context=40).status is Status.TRUNCATED_TOKENS
 
@@ -146,7 +158,9 @@ def test_faults_leave_the_same_episodes_as_no_faults() -> None:
     attempts: Tally[str] = Tally()
     config = GroupConfig(group_size=4, max_retries=50, limits=LIMITS, max_failure_rate=1.0)
     calm = play_groups(Counter, config)
-    chaotic = play_groups(lambda: Chaos(Counter(), crash=0.2, hang=0.02, slow=0.2, slow_s=0.001, attempts=attempts), config)
+    chaotic = play_groups(
+        lambda: Chaos(Counter(), crash=0.2, hang=0.02, slow=0.2, slow_s=0.001, attempts=attempts), config
+    )
     assert sum(t.num_retries for group in chaotic for t in group.trajectories) > 0
     for a, b in zip(calm, chaotic, strict=True):
         for left, right in zip(a.trajectories, b.trajectories, strict=True):

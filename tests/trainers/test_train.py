@@ -82,9 +82,7 @@ def test_what_is_logged_from_the_first_step(finished: Path) -> None:
     assert (phases[0], phases.count("eval"), phases[-1]) == ("sft", 2, "eval")
 
 
-def test_the_training_step_can_be_repeated_from_the_record_without_environments(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_the_training_step_can_be_repeated_from_the_record_without_environments(finished: Path, tmp_path: Path) -> None:
     short = tmp_path / "short"
     train(config(checkpoint_every=1, num_steps=2), short)
     run = Run(config(), tmp_path)
@@ -111,7 +109,7 @@ def test_the_model_folder_is_a_plain_one(finished: Path) -> None:
     assert AutoTokenizer.from_pretrained(finished / "model").chat_template
 
 
-# ------------------------------------------------------------------------------------------------ failures are data's end
+# ---------------------------------------------------------------------------------------- failures are not data
 
 
 def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from torch import Tensor
 from agentgym.engine import SamplingParams
 
 _BLOCK_WIDTH = 64
-_MIN_SORTED = 256
-"""How many of the largest logits top-p looks at before it sorts a whole vocabulary, which takes ten times as long."""
+_NUM_SORTED_FIRST = 64
+"""Of how many of the largest logits top-p hopes that they are enough, before it sorts a whole vocabulary."""
 _MIN_TEMPERATURE = 1e-6
 """Below this a float32 quotient overflows; the distribution is a point mass long before."""
 
@@ -48,8 +48,8 @@ class RowSettings:
     """One entry per filtered row, at least 1 and at most the vocabulary size."""
     top_p: Tensor | None
     """One entry per filtered row, float64."""
-    max_top_k: int
-    """The largest top-k below the vocabulary size, 0 if there is none."""
+    num_sorted: int
+    """How many of the largest logits the filter looks at first; no fewer than any top-k below the vocabulary size."""
 
     @classmethod
     def build(cls, params: Sequence[SamplingParams], vocab_size: int, device: torch.device) -> RowSettings:
@@ -66,7 +66,7 @@ class RowSettings:
             filtered_rows=torch.tensor(filtered, device=device) if filtered else None,
             top_k=torch.tensor(top_ks, device=device) if filtered else None,
             top_p=torch.tensor(top_ps, dtype=torch.float64, device=device) if filtered else None,
-            max_top_k=max((k for k in top_ks if k < vocab_size), default=0),
+            num_sorted=max((k if k < vocab_size else min(_NUM_SORTED_FIRST, k) for k in top_ks), default=0),
         )
 
 
@@ -99,26 +99,26 @@ def distribution(logits_BV: Tensor, settings: RowSettings) -> Tensor:
     if settings.filtered_rows is not None:
         assert settings.top_k is not None and settings.top_p is not None
         rows = settings.filtered_rows
-        kept = _filter(logits_BV[rows], settings.top_k, settings.top_p, settings.max_top_k)
+        kept = _filter(logits_BV[rows], settings.top_k, settings.top_p, settings.num_sorted)
         logits_BV = logits_BV.index_copy(0, rows, kept)
     return torch.softmax(logits_BV, dim=-1)
 
 
-def _filter(logits_RV: Tensor, top_k_R: Tensor, top_p_R: Tensor, max_top_k: int) -> Tensor:
+def _filter(logits_RV: Tensor, top_k_R: Tensor, top_p_R: Tensor, num_sorted: int) -> Tensor:
     """Logits with everything outside top-k and top-p at -inf.
 
     Both limits are turned into one threshold on the logit, so tokens tied with the last kept one stay too: what is
     kept then depends on the values alone, never on how a sort happens to order equals.
     """
     vocab_size = logits_RV.shape[1]
-    width = min(max(max_top_k, _MIN_SORTED), vocab_size)
-    sorted_RK = logits_RV.topk(width, dim=-1).values
+    sorted_RK = logits_RV.topk(num_sorted, dim=-1).values
     is_unlimited_R = top_k_R == vocab_size
-    threshold_R = sorted_RK.gather(1, top_k_R.clamp(max=width)[:, None] - 1)[:, 0]
+    threshold_R = sorted_RK.gather(1, top_k_R.clamp(max=num_sorted)[:, None] - 1)[:, 0]
     threshold_R1 = threshold_R.masked_fill(is_unlimited_R, -torch.inf)[:, None]
-    norm_R1 = logits_RV.masked_fill(logits_RV < threshold_R1, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    probs_RV = logits_RV.masked_fill(logits_RV < threshold_R1, -torch.inf).softmax(dim=-1)
+    norm_R1 = sorted_RK[:, :1] - probs_RV.amax(dim=-1, keepdim=True).log()  # softmax is far faster than logsumexp
     probs_RK = _sorted_probs(sorted_RK, threshold_R1, norm_R1)
-    if width < vocab_size and bool((is_unlimited_R & (probs_RK.sum(dim=-1) < top_p_R)).any()):
+    if num_sorted < vocab_size and bool((is_unlimited_R & (probs_RK.sum(dim=-1) < top_p_R)).any()):
         sorted_RK = logits_RV.sort(dim=-1, descending=True).values
         probs_RK = _sorted_probs(sorted_RK, threshold_R1, norm_R1)
     mass_before_RK = probs_RK.cumsum(dim=-1) - probs_RK

@@ -7,7 +7,15 @@ from dataclasses import replace
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config import EnvConfig, EvalConfig, LossConfig, ModelConfig, OptimizerConfig, SftConfig, TrainConfig
+from agentgym.trainers.config import (
+    EnvConfig,
+    EvalConfig,
+    LossConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SftConfig,
+    TrainConfig,
+)
 
 
 def household_demo() -> TrainConfig:
@@ -16,12 +24,12 @@ def household_demo() -> TrainConfig:
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs={"num_receptacles": 6, "num_objects": 5, "max_turns": 16}),
         model=ModelConfig(hidden_size=128, num_layers=4, vocab_size=1024, max_context_tokens=512),
-        sft=SftConfig(num_demos=4000, noise=0.15, num_epochs=2, batch_size=16),
+        sft=SftConfig(num_demos=3500, noise=0.1, num_epochs=2, batch_size=4),
         num_steps=150,
         groups_per_step=8,
         group=GroupConfig(group_size=8, num_envs=64),
         sampling=SamplingParams(max_new_tokens=16),
-        credit=CreditConfig(estimator="gigpo"),
+        credit=CreditConfig(estimator="gigpo", invalid_penalty=0.1),
         loss=LossConfig(num_updates=1),
         optimizer=OptimizerConfig(lr=2e-4),
         eval=EvalConfig(num_episodes=200),

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config import EnvConfig, EvalConfig, LoraSettings, ModelConfig, OptimizerConfig, SftConfig, TrainConfig
+from agentgym.trainers.config import (
+    EnvConfig,
+    EvalConfig,
+    LoraSettings,
+    ModelConfig,
+    OptimizerConfig,
+    SftConfig,
+    TrainConfig,
+)
 
 
 def tiny() -> TrainConfig:

@@ -1,0 +1,140 @@
+"""The report: one HTML file that needs nothing beside itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from agentgym.report.charts import Frame, Point, as_share, interval_chart
+from agentgym.report.curves import (
+    KNOWN,
+    SFT_KNOWN,
+    other_curves,
+    small_multiples,
+    status_chart,
+    success_curve,
+    time_chart,
+)
+from agentgym.report.run_folder import RunFolder, open_run_folder
+from agentgym.report.token_text import load_token_text
+from agentgym.report.traces import sample_traces
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write ``report.html`` into a training run's or an evaluation's folder, finished or not.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        UsageError: there is no such folder.
+        CorruptDataError: it is no run, or something in it cannot be read.
+    """
+    run = open_run_folder(run_dir)
+    traces = sample_traces(run, load_token_text(_tokenizer_path(run)))
+    rl, sft, evals = (run.metrics.get(phase, []) for phase in ("rl", "sft", "eval"))
+    page = _template().render(
+        run=run,
+        facts=_facts(run),
+        overview=_overview(run),
+        success=success_curve(rl, evals),
+        multiples=small_multiples(rl, KNOWN),
+        others=other_curves(rl),
+        warm_start=small_multiples(sft, SFT_KNOWN),
+        statuses=status_chart(rl),
+        times=time_chart(rl),
+        as_share=as_share,
+        css=Markup(_asset("report.css")),
+        js=Markup(_asset("report.js")),
+        traces=Markup(_as_script_data(traces)),
+        has_traces=bool(traces["sections"]),
+    )
+    path = run_dir / "report.html"
+    partial = path.with_name("report.html.partial")
+    partial.write_text(page, encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def _tokenizer_path(run: RunFolder) -> Path:
+    """The tokenizer of the policy: the run's own, that of the run an evaluation lies in, or that it evaluated."""
+    saved = run.config.get("eval", {})
+    folders = [run.path / "model", run.path.resolve().parent.parent / "model"]
+    if isinstance(saved, dict) and isinstance(saved.get("policy"), str):
+        folders += [Path(saved["policy"]), Path(saved["policy"]) / "model"]
+    paths = [folder / "tokenizer.json" for folder in folders]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _facts(run: RunFolder) -> list[tuple[str, str]]:
+    """What the run was, as far as its configuration says."""
+    saved = run.config.get("eval")
+    config = saved if isinstance(saved, dict) and "policy" in saved else run.config
+    env = config.get("env", "")
+    env_id, kwargs = (env.get("id", ""), env.get("kwargs")) if isinstance(env, dict) else (env, config.get("kwargs"))
+    credit = config.get("credit")
+    rows = {
+        "recipe": config.get("recipe"),
+        "policy": config.get("policy"),
+        "environment": env_id,
+        "arguments": ", ".join(f"{k}={json.dumps(v)}" for k, v in (kwargs or {}).items()),
+        "credit": credit.get("estimator") if isinstance(credit, dict) else None,
+        "seed": config.get("seed"),
+    }
+    if not run.is_training and "" in run.summaries:
+        summary = run.summaries[""]
+        rows |= {
+            "policy": summary.policy,
+            "environment": summary.suite_or_env,
+            "episodes": summary.num_episodes,
+            "lost": summary.num_failed or None,
+            "mean return": f"{summary.mean_return:.3g}",
+            "mean turns": f"{summary.mean_turns:.1f}",
+        }
+    return [(name, str(value)) for name, value in rows.items() if value not in (None, "")]
+
+
+def _overview(run: RunFolder) -> dict[str, Any] | None:
+    """Success of each finished evaluation with its interval."""
+    if not run.summaries:
+        return None
+    rows = [
+        Point(0.0, s.success, s.success_low, s.success_high, label or "success") for label, s in run.summaries.items()
+    ]
+    frame = Frame(width=420, height=34 + 30 * len(rows), left=84, right=22, top=6, bottom=22)
+    return {
+        "headline": [
+            {
+                "label": label,
+                "value": as_share(round(s.success, 4)),
+                "interval": f"{s.success_low:.1%} to {s.success_high:.1%}",
+                "num_episodes": s.num_episodes - s.num_failed,
+                "num_failed": s.num_failed,
+            }
+            for label, s in run.summaries.items()
+        ],
+        "chart": interval_chart(rows, frame=frame),
+    }
+
+
+def _as_script_data(value: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _asset(name: str) -> str:
+    return (files("agentgym.report") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_asset("report.html.jinja"))

@@ -1,0 +1,289 @@
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const tip = $("tip");
+
+  // Everything that comes from a run goes into the page as text, never as markup.
+  const make = (tag, css = "", text = null, title = null) => {
+    const made = document.createElement(tag);
+    if (css) made.className = css;
+    if (text !== null) made.textContent = text;
+    if (title !== null) made.title = title;
+    return made;
+  };
+  const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(3)));
+  const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + number(Math.abs(value));
+
+  // ------------------------------------------------------------------------------------------------ charts
+  const showTip = (event, text) => {
+    tip.textContent = text;
+    tip.hidden = false;
+    const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
+    tip.style.left = `${left}px`;
+    tip.style.top = `${event.clientY - tip.offsetHeight - 10}px`;
+  };
+  for (const svg of document.querySelectorAll("svg[data-hover]")) {
+    const points = JSON.parse(svg.dataset.hover);
+    if (!points.length) continue;
+    const cross = document.createElementNS(svg.namespaceURI, "line");
+    cross.setAttribute("class", "cross");
+    cross.setAttribute("y1", svg.dataset.top);
+    cross.setAttribute("y2", svg.dataset.bottom);
+    svg.addEventListener("mousemove", (event) => {
+      const box = svg.getBoundingClientRect();
+      const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
+      const near = points.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best));
+      cross.setAttribute("x1", near[0]);
+      cross.setAttribute("x2", near[0]);
+      svg.append(cross);
+      showTip(event, near[1]);
+    });
+    svg.addEventListener("mouseleave", () => { cross.remove(); tip.hidden = true; });
+  }
+
+  // ---------------------------------------------------------------------------------------------- episodes
+  const traces = JSON.parse($("traces").textContent);
+  if (!traces.sections.length) return;
+  const colour = (advantage) => {
+    if (!advantage) return "transparent";
+    const strength = Math.min(1, Math.abs(advantage) / traces.scale) * 0.5 + 0.06;
+    return `rgba(var(--${advantage > 0 ? "pos" : "neg"}), ${strength.toFixed(2)})`;
+  };
+  const hasCredit = traces.sections.some((s) => s.groups.some((g) => g.members.some((m) =>
+    m.turns.some((t) => "advantage" in t))));
+  if (hasCredit) {
+    $("scale").append("advantage", make("b", "soft", `≤ −${number(traces.scale)}`), make("i"),
+      make("b", "soft", `≥ +${number(traces.scale)}`));
+  }
+
+  const hasTokens = traces.sections.some((s) => s.groups.some((g) => g.members.some((m) => m.turns.some((t) => t.tokens))));
+  let byChance = !hasCredit && hasTokens;
+  if (hasCredit && hasTokens) {
+    const button = make("button", "", "colour tokens by probability", "the less probable a token was, the stronger its colour");
+    button.setAttribute("aria-pressed", "true");
+    button.onclick = () => {
+      byChance = !byChance;
+      button.textContent = `colour tokens by ${byChance ? "advantage" : "probability"}`;
+      const [row, at] = [open, here];
+      open = null;
+      show(row, at);
+    };
+    $("scale").append(button);
+  }
+
+  let section = traces.sections[0];
+  let rows = []; // the members that are shown: {group, member, element}
+  let open = null;
+  let here = 0;
+  const hidden = { status: new Set(), outcome: new Set() };
+  const outcomeOf = (m) => (m.success === null ? "unknown" : m.success ? "success" : "no success");
+
+  const toggles = (kind, values) => {
+    $(kind).replaceChildren(...values.map((value) => {
+      const button = make("button", "", value.replaceAll("_", " "));
+      button.setAttribute("aria-pressed", !hidden[kind].has(value));
+      button.onclick = () => {
+        if (!hidden[kind].delete(value)) hidden[kind].add(value);
+        button.setAttribute("aria-pressed", !hidden[kind].has(value));
+        showGroups();
+      };
+      return button;
+    }));
+  };
+
+  const markSame = (group, key) => {
+    for (const cell of $("groups").querySelectorAll("i.same")) cell.classList.remove("same");
+    if (key === null) return;
+    for (const row of rows.filter((r) => r.group === group)) {
+      row.member.turns.forEach((turn, at) => {
+        if (turn.key === key && row.cells[at]) row.cells[at].classList.add("same");
+      });
+    }
+  };
+
+  const stripOf = (row) => {
+    const isPlain = !row.member.turns.some((turn) => "advantage" in turn);
+    const strip = make("span", `strip ${row.member.turns.length > 20 ? "many" : ""} ${isPlain ? "plain" : ""}`);
+    row.cells = row.member.turns.map((turn, at) => {
+      const cell = make("i", turn.valid ? "" : "invalid");
+      if ("advantage" in turn) cell.style.backgroundImage = `linear-gradient(${colour(turn.advantage)}, ${colour(turn.advantage)})`;
+      cell.onmouseenter = (event) => {
+        const credit = "advantage" in turn ? `, advantage ${signed(turn.advantage)}` : "";
+        showTip(event, `turn ${at + 1}${credit}\n${turn.action.slice(0, 200)}`);
+        if (!section.is_eval) markSame(row.group, turn.key);
+      };
+      cell.onmouseleave = () => { tip.hidden = true; markSame(row.group, null); };
+      cell.onclick = (event) => { event.stopPropagation(); show(row, at); };
+      return cell;
+    });
+    strip.append(...row.cells);
+    if (row.member.status !== "completed") strip.append(make("span", "", row.member.status.replaceAll("_", " ")));
+    return strip;
+  };
+
+  const rowOf = (group, member, at) => {
+    const row = { group, member, cells: [] };
+    const element = make("button", section.is_eval ? "member task" : "member");
+    const mark = member.success === null ? ["soft", "–"] : member.success ? ["good", "✓"] : ["bad", "✗"];
+    element.append(
+      make("span", "soft", section.is_eval ? member.task : String(at + 1), section.is_eval ? member.task : "member"),
+      make("b", mark[0], mark[1], outcomeOf(member)),
+      make("span", "num", number(member.return), "return"),
+      make("span", "num", `${member.turns.length} t`, `${member.turns.length} turns`),
+      stripOf(row));
+    element.onclick = () => show(row, 0);
+    row.element = element;
+    return row;
+  };
+
+  const showGroups = () => {
+    rows = [];
+    const cards = section.groups.map((group) => {
+      const shown = group.members.filter((m) => !hidden.status.has(m.status) && !hidden.outcome.has(outcomeOf(m)));
+      if (!shown.length) return null;
+      const card = make("div", "group card");
+      const title = make("h3", "", group.title);
+      const known = group.members.filter((m) => m.success !== null);
+      title.append(make("span", "", `${known.filter((m) => m.success).length} of ${known.length} succeed`));
+      if (group.dropped) title.append(make("span", "bad", `left out: ${group.dropped.replaceAll("_", " ")}`));
+      card.append(title);
+      for (const member of shown) {
+        const row = rowOf(group, member, group.members.indexOf(member));
+        rows.push(row);
+        card.append(row.element);
+      }
+      return card;
+    });
+    $("groups").replaceChildren(...cards.filter(Boolean));
+    if (rows.length) show(rows[0], 0, false);
+    else $("groups").append(make("p", "none", "No episode is left by these filters."));
+  };
+
+  const actionOf = (turn) => {
+    const pre = make("pre", "action");
+    const tint = colour(turn.advantage);
+    if (!turn.tokens) {
+      const span = make("span", "", turn.action || "(empty)");
+      span.style.backgroundColor = tint;
+      pre.append(span);
+      return pre;
+    }
+    for (const [text, logprob] of turn.tokens) {
+      const chance = `p = ${number(Math.exp(logprob))}, log p = ${number(logprob)}`;
+      const credit = "advantage" in turn ? `, advantage ${signed(turn.advantage)}` : "";
+      const span = make("span", "", text, chance + credit);
+      span.style.backgroundColor = byChance ? `rgba(var(--chance), ${(0.8 * (1 - Math.exp(logprob))).toFixed(2)})` : tint;
+      pre.append(span);
+    }
+    return pre;
+  };
+
+  // The middle goes: keys of one task tend to begin alike.
+  const shortened = (key) => (key.length > 30 ? `${key.slice(0, 10)}…${key.slice(-19)}` : key);
+  const milliseconds = (s) => (s >= 1 ? `${number(s)} s` : `${number(s * 1000)} ms`);
+  const aboutOf = (turn, at, row) => {
+    const about = make("div", "about");
+    about.append(make("b", "", `turn ${at + 1}`));
+    const chip = (text, css = "", title = null) => about.append(make("span", `chip ${css}`, text, title));
+    if ("advantage" in turn) {
+      const credit = make("span", "chip", `advantage ${signed(turn.advantage)}`);
+      credit.style.backgroundColor = colour(turn.advantage);
+      about.append(credit);
+      chip(`to go ${number(turn.to_go)}`, "", `return to go; shaped reward ${number(turn.shaped)}`);
+      if (!turn.gate_open) chip("gate closed");
+      if (turn.anchor >= 0) {
+        const anchor = make("button", "chip", `anchor ${turn.anchor} × ${turn.anchor_size}`,
+          "turns of the batch in the same state; click to mark this group's");
+        anchor.onclick = () => markSame(row.group, turn.key);
+        about.append(anchor);
+      }
+    }
+    for (const [name, role, value] of turn.parts) chip(`${name} ${signed(value)}`, value > 0 ? "good" : value < 0 ? "bad" : "", role);
+    if (!turn.valid) chip("invalid", "bad");
+    if (turn.void) chip("void", "bad", "no call and no answer");
+    for (const reason of turn.malformed) chip("malformed", "bad", reason);
+    if (turn.anew) chip("context begins anew");
+    if (turn.key !== null) chip(shortened(turn.key), "soft", `state: ${turn.key}`);
+    const [render, generate, env] = turn.seconds;
+    const tokens = turn.num_tokens ? `${turn.num_tokens} tokens, ` : "";
+    const version = turn.version === null ? "" : `; policy version ${turn.version}`;
+    about.append(make("span", "time", `${tokens}${milliseconds(render + generate + env)}`,
+      `rendering ${milliseconds(render)}, sampling ${milliseconds(generate)}, environment ${milliseconds(env)}${version}`));
+    return about;
+  };
+
+  const repliesOf = (turn) => turn.replies.flatMap((reply) => {
+    const pre = make("pre", reply.error ? "reply error" : "reply", reply.text, [reply.role, reply.name, reply.error].filter(Boolean).join(", "));
+    const images = reply.images.filter((data) => /^[A-Za-z0-9+/=]+$/.test(data)).map((data) => {
+      const image = make("img");
+      image.src = `data:image/png;base64,${data}`;
+      return image;
+    });
+    return [pre, ...images];
+  });
+
+  const show = (row, at, scroll = true) => {
+    const { member } = row;
+    if (open !== row) {
+      if (open) open.element.classList.remove("open");
+      open = row;
+      row.element.classList.add("open");
+      const page = $("episode");
+      page.className = "card";
+      const outcome = make("span", member.success ? "good" : member.success === null ? "soft" : "bad", ` ${outcomeOf(member)}`);
+      const head = make("h3", "", `${member.task}`);
+      head.append(outcome);
+      const facts = `return ${number(member.return)}, ${member.turns.length} turns, ${member.status.replaceAll("_", " ")}, seed ${member.seed}`;
+      page.replaceChildren(head, make("div", "soft", facts + (member.retries ? `, ${member.retries} retries` : "")));
+      if (member.error) page.append(make("pre", "reply error", member.error));
+      if (member.data !== "{}") {
+        const data = make("details");
+        data.append(make("summary", "", "task data"), make("pre", "", member.data));
+        page.append(data);
+      }
+      if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first prompt"));
+      member.turns.forEach((turn, index) => {
+        const box = make("div", "turn");
+        box.append(aboutOf(turn, index, row), actionOf(turn), ...repliesOf(turn));
+        box.onclick = () => mark(index, false);
+        page.append(box);
+      });
+      page.scrollTop = 0;
+      row.element.scrollIntoView({ block: "nearest" });
+    }
+    mark(at, scroll && at > 0);
+  };
+
+  const mark = (at, scroll = true) => {
+    const turns = [...$("episode").querySelectorAll(".turn")];
+    if (!turns.length) return;
+    here = Math.max(0, Math.min(at, turns.length - 1));
+    turns.forEach((turn, index) => turn.classList.toggle("here", index === here));
+    if (scroll) $("episode").scrollTo({ top: turns[here].offsetTop - $("episode").offsetTop - 60 });
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    const go = (by) => { const next = rows[rows.indexOf(open) + by]; if (next) show(next, 0); };
+    const actions = { j: () => mark(here + 1), k: () => mark(here - 1), n: () => go(1), p: () => go(-1) };
+    if (actions[event.key]) { actions[event.key](); event.preventDefault(); }
+  });
+
+  const pick = (index) => {
+    section = traces.sections[index];
+    const members = section.groups.flatMap((g) => g.members);
+    toggles("status", [...new Set(members.map((m) => m.status))].sort());
+    toggles("outcome", [...new Set(members.map(outcomeOf))].sort());
+    open = null;
+    showGroups();
+  };
+  $("section").append(...traces.sections.map((s, at) => {
+    const option = make("option", "", `${s.label} (${s.note})`);
+    option.value = at;
+    return option;
+  }));
+  $("section").onchange = (event) => pick(+event.target.value);
+  const last = traces.sections.map((s) => s.is_eval).lastIndexOf(false);
+  $("section").value = Math.max(0, last);
+  pick(Math.max(0, last));
+})();

@@ -1,0 +1,210 @@
+"""A sample of a run's episodes, as plain data for the trace viewer; bounded, however long the run was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agentgym.evals.episodes import read_groups
+from agentgym.report.run_folder import RunFolder
+from agentgym.report.token_text import TokenText
+from agentgym.rollout.record import GroupRecord, read_records, record_path
+from agentgym.types import ImagePart, MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
+
+MAX_CHARACTERS = 3_500_000
+"""Size of all sampled episodes together, as JSON."""
+NUM_STEPS = 5
+GROUPS_PER_STEP = 4
+EVAL_EPISODES = 16
+"""Episodes shown of each evaluation of a training run."""
+EVAL_FOLDER_EPISODES = 300
+LONGEST_TEXT = 6_000
+LONGEST_IMAGE = 100_000
+
+
+def sample_traces(run: RunFolder, decode: TokenText | None) -> dict[str, Any]:
+    """Sections of groups of episodes of turns, ready for JSON, with the scale of their advantages.
+
+    Training steps are taken evenly from the first to the last; of each step's groups, those first that were trained
+    and where some members succeeded and others did not.
+
+    Raises:
+        CorruptDataError: a record cannot be read.
+    """
+    budget = _Budget(MAX_CHARACTERS)
+    sections = [_eval_section(run, label, decode, budget) for label in run.evals]
+    steps = [_step_section(run, step, decode, budget) for step in spread(run.steps, NUM_STEPS)]
+    sections = [section for section in [*steps, *sections] if section["groups"]]
+    return {"scale": _scale(sections), "sections": sections, "has_tokens": decode is not None}
+
+
+def spread(values: Sequence[int], count: int) -> list[int]:
+    """Up to ``count`` values, evenly from the first to the last.
+
+    Example:
+        >>> spread(range(101), 5)
+        [0, 25, 50, 75, 100]
+    """
+    if len(values) <= count:
+        return list(values)
+    return [values[round(at * (len(values) - 1) / (count - 1))] for at in range(count)]
+
+
+class _Budget:
+    """Characters that may still be written."""
+
+    def __init__(self, num_characters: int) -> None:
+        self._left = num_characters
+
+    def takes(self, value: object) -> bool:
+        """Whether the value still fits; if so it is paid for."""
+        size = len(json.dumps(value))
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: _Budget) -> dict[str, Any]:
+    records = sorted(read_records(record_path(run.path, step)), key=_dullness)
+    groups = (_group(record, decode) for record in records[:GROUPS_PER_STEP])
+    return {
+        "label": f"step {step + 1}",
+        "note": f"{min(len(records), GROUPS_PER_STEP)} of {len(records)} groups",
+        "is_eval": False,
+        "groups": [group for group in groups if budget.takes(group)],
+    }
+
+
+def _dullness(record: GroupRecord) -> tuple[bool, bool]:
+    outcomes = {trajectory.success for trajectory in record.group.valid}
+    return record.dropped is not None, len(outcomes) < 2
+
+
+def _eval_section(run: RunFolder, label: str, decode: TokenText | None, budget: _Budget) -> dict[str, Any]:
+    groups = read_groups(run.evals[label])
+    chosen = groups[:EVAL_FOLDER_EPISODES] if label == "" else _alternating(groups)[:EVAL_EPISODES]
+    members = (_member(group.trajectories[0], (), decode) for group in chosen if group.trajectories)
+    kept = [member for member in members if budget.takes(member)]
+    title = f"{len(kept)} of {len(groups)} episodes"
+    return {
+        "label": f"evaluation {label}".strip(),
+        "note": title,
+        "is_eval": True,
+        "groups": [{"title": title, "dropped": None, "members": kept}] if kept else [],
+    }
+
+
+def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
+    """Successes and failures in turn, so that a short sample shows both."""
+    by_outcome: dict[bool, list[TrajectoryGroup]] = {True: [], False: []}
+    for group in groups:
+        by_outcome[bool(group.trajectories[0].success)].append(group)
+    ranked = [(rank, not won, g) for won, some in by_outcome.items() for rank, g in enumerate(some)]
+    return [group for *_, group in sorted(ranked, key=lambda item: item[:2])]
+
+
+def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
+    group = record.group
+    credit = record.credit or ((),) * len(group.trajectories)
+    return {
+        "title": f"task {group.task.id}",
+        "dropped": record.dropped,
+        "members": [_member(t, c, decode) for t, c in zip(group.trajectories, credit, strict=False)],
+    }
+
+
+def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, Any]:
+    turns = trajectory.turns
+    first_of_segment = {segment.turns[0].index for segment in trajectory.segments[1:] if segment.turns}
+    return {
+        "task": trajectory.task.id,
+        "data": _cut(json.dumps(dict(trajectory.task.data), indent=1, default=str)),
+        "seed": str(trajectory.seed),  # wider than the numbers of a browser
+        "status": trajectory.status.value,
+        "success": trajectory.success,
+        "return": trajectory.reward,
+        "error": trajectory.error,
+        "retries": trajectory.num_retries,
+        "opening": _cut("\n".join(message.text for message in trajectory.observation)),
+        "turns": [
+            _turn(turn, credit[at] if at < len(credit) else None, decode) | {"anew": turn.index in first_of_segment}
+            for at, turn in enumerate(turns)
+        ],
+    }
+
+
+def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:
+    completion = turn.completion
+    row: dict[str, Any] = {
+        "action": _cut(turn.action.text) or _calls_as_text(turn),
+        "tokens": _tokens(turn, decode),
+        "num_tokens": len(completion.token_ids),
+        "version": max(completion.policy_versions, default=None),
+        "malformed": [call.reason for call in turn.action.calls if isinstance(call, MalformedCall)],
+        "replies": [_reply(message) for message in turn.replies],
+        "parts": [[part.name, part.role.value, part.value] for part in turn.reward_parts],
+        "key": turn.state_key,
+        "valid": turn.is_valid,
+        "void": turn.is_void,
+        "seconds": [turn.latency.render_s, turn.latency.generate_s, turn.latency.env_s],
+    }
+    if credit is not None:
+        row |= {
+            "advantage": credit.advantage,
+            "to_go": credit.return_to_go,
+            "shaped": credit.shaped_reward,
+            "anchor": credit.anchor_group,
+            "anchor_size": credit.anchor_size,
+            "gate_open": credit.gate_open,
+        }
+    return row
+
+
+def _tokens(turn: Turn, decode: TokenText | None) -> list[list[Any]] | None:
+    completion = turn.completion
+    if decode is None or not completion.token_ids:
+        return None
+    pieces = decode.pieces(completion.token_ids[: LONGEST_TEXT // 4])
+    return [[piece, round(p, 4)] for piece, p in zip(pieces, completion.logprobs, strict=False)]
+
+
+def _calls_as_text(turn: Turn) -> str:
+    """The calls of an action that has no text of its own, as a scripted policy's may."""
+    calls = (call for call in turn.action.calls if isinstance(call, ToolCall))
+    return _cut("\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
+
+
+def _reply(message: Message) -> dict[str, Any]:
+    images: list[str] = []
+    if not isinstance(message.content, str):
+        parts = (part.png_base64 for part in message.content if isinstance(part, ImagePart))
+        images = [image for image in parts if len(image) <= LONGEST_IMAGE]
+    result = message.result
+    return {
+        "role": message.role,
+        "name": result.name if result is not None else "",
+        "text": _cut(message.text),
+        "error": result.error_type if result is not None else None,
+        "images": images,
+    }
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT:,} characters more]"
+
+
+def _scale(sections: Sequence[dict[str, Any]]) -> float:
+    """The size of an advantage that gets the full colour: all but the largest twentieth fit below it."""
+    sizes = sorted(
+        abs(turn["advantage"])
+        for section in sections
+        for group in section["groups"]
+        for member in group["members"]
+        for turn in member["turns"]
+        if turn.get("advantage")
+    )
+    return float(sizes[int(len(sizes) * 0.95)]) if sizes else 1.0

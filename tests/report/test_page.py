@@ -1,0 +1,194 @@
+"""The report as a file: what it holds, that it is closed in itself, and that nothing in a run can break out of it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym.errors import CorruptDataError, UsageError
+from agentgym.report import write_report
+from agentgym.rollout.record import GroupRecord, record_path, write_records
+from agentgym.types import ImagePart, Message, Segment, Status, Task, TextPart, Trajectory, TrajectoryGroup
+
+HOSTILE = "</script><img src=x onerror=alert(1)><b>&amp;"
+
+
+def page_of(folder: Path) -> str:
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+def traces_of(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="traces">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def test_a_training_run(run_dir: Path) -> None:
+    page = page_of(run_dir)
+    for text in ("mugs-001", "training run", "Mugs-v0", "num_mugs=3", "gigpo", "success before", "success after"):
+        assert text in page
+    assert "5.7% to 51.0%, 10 episodes" in page  # Wilson's interval of 2 in 10
+    captions = re.findall(r"<figcaption>([^<]+)", page)
+    assert captions[:3] == ["success", "how episodes ended", "where the time went"]
+    for caption in ("return", "turns", "loss", "entropy", "turns with an anchor", "my_own_number", "loss on actions"):
+        assert caption in captions
+    assert page.count("<svg") == 1 + 1 + 1 + 11 + 1 + 2  # overview, success, statuses, small multiples, own, warm start
+    hover = html.unescape(page)
+    assert "evaluation at step 12: 80%" in hover
+    assert "step 12: completed 52, truncated_turns 12" in hover
+    assert "rollout <span>56.5%, 15.6 s</span>" in page
+
+
+def test_it_is_closed_in_itself(run_dir: Path) -> None:
+    page = page_of(run_dir)
+    assert not re.search(r"https?://|<link|<script[^>]+src|<iframe|@import|url\(", page)
+    assert "default-src 'none'" in page
+    assert not (run_dir / "report.html.partial").exists()
+
+
+def test_nothing_breaks_out(run_dir: Path, tmp_path: Path, make_record: Callable[..., GroupRecord]) -> None:
+    config = {"recipe": HOSTILE, "env": {"id": HOSTILE, "kwargs": {HOSTILE: HOSTILE}}, "seed": 0}
+    (run_dir / "config.json").write_text(json.dumps(config))
+    with open(run_dir / "metrics.jsonl", "a") as out:
+        out.write(json.dumps({"phase": "rl", "step": 13, HOSTILE.replace("/", ""): 1.0, f"time/{HOSTILE}": 2.0}) + "\n")
+    group = make_record(0).group
+    task = Task(id=HOSTILE, split="train", seed=0, data={HOSTILE: HOSTILE})
+    said = replace(
+        group.trajectories[0].turns[0],
+        action=Message("assistant", HOSTILE),
+        replies=(Message("user", (TextPart(HOSTILE), ImagePart(HOSTILE))),),
+        state_key=HOSTILE,
+    )
+    episode = replace(group.trajectories[0], task=task, segments=(Segment((said,)),), error=HOSTILE)
+    hostile = GroupRecord(group=replace(group, task=task, trajectories=(episode,)), dropped=HOSTILE)
+    write_records(record_path(run_dir, 11), [hostile])
+    renamed = run_dir.rename(tmp_path / "<img src=y onerror=alert(2)>")
+    page = page_of(renamed)
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    last = next(s for s in traces_of(page)["sections"] if s["label"] == "step 12")
+    member = last["groups"][0]["members"][0]
+    assert (member["task"], member["turns"][0]["key"], member["error"]) == (HOSTILE, HOSTILE, HOSTILE)
+
+
+def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
+    traces = traces_of(page_of(run_dir))
+    labels = [section["label"] for section in traces["sections"]]
+    assert labels == ["step 1", "step 4", "step 7", "step 9", "step 12", "evaluation before", "evaluation after"]
+    assert traces["scale"] == 1.5
+    first = traces["sections"][0]
+    assert [group["title"] for group in first["groups"]] == [
+        "task train-1",
+        "task train-2",
+        "task train-3",
+        "task train-4",
+    ]
+    member = first["groups"][0]["members"][0]
+    assert (member["success"], member["return"], member["seed"]) == (True, 1.0, str(2**62))
+    assert member["opening"] == "Put a mug on the shelf."
+    assert [turn["anew"] for turn in member["turns"]] == [False, False, True]
+    turn = member["turns"][1]
+    assert "".join(text for text, _ in turn["tokens"]) == turn["action"] == "take: mug 1"
+    assert (turn["advantage"], turn["to_go"], turn["anchor"], turn["anchor_size"]) == (1.5, 1.0, 1, 3)
+    assert (turn["valid"], turn["malformed"], turn["replies"][0]["error"]) == (False, ["expected a name"], "tool_error")
+    assert member["turns"][2]["parts"] == [["outcome", "outcome", 1.0]]
+
+
+def test_samples_show_successes_and_failures(run_dir: Path) -> None:
+    traces = traces_of(page_of(run_dir))
+    before = next(section for section in traces["sections"] if section["label"] == "evaluation before")
+    members = before["groups"][0]["members"]
+    assert [member["success"] for member in members][:5] == [True, False, True, False, False]
+
+
+def test_without_a_tokenizer_the_text_stands_alone(run_dir: Path) -> None:
+    (run_dir / "model" / "tokenizer.json").unlink()
+    traces = traces_of(page_of(run_dir))
+    turn = traces["sections"][0]["groups"][0]["members"][0]["turns"][0]
+    assert (turn["tokens"], turn["action"]) == (None, "take: mug 1")
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"phase": "sft", "step": 1, "loss": 3.0}\n{"phase": "sft", "st')
+    page = page_of(tmp_path)
+    assert "Warm start" in page
+    assert "No episodes are recorded." in page
+
+
+def test_numbers_that_are_not_finite_do_not_break_a_curve(tmp_path: Path) -> None:
+    rows = [{"phase": "rl", "step": at, "success": 0.5, "loss": float("nan") if at == 3 else 1.0} for at in range(20)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "nan" not in "".join(re.findall(r'points="([^"]*)"', page_of(tmp_path)))
+
+
+def test_an_evaluations_folder(tmp_path: Path, make_eval: Callable[..., None]) -> None:
+    make_eval(tmp_path / "oracle-eval", num_won=9, policy="oracle")
+    page = page_of(tmp_path / "oracle-eval")
+    for text in ("oracle-eval", "<dd>oracle</dd>", "<dd>Mugs-v0</dd>", "90%"):
+        assert text in page
+    assert "Learning" not in page
+    members = traces_of(page)["sections"][0]["groups"][0]["members"]
+    assert [member["task"] for member in members] == [f"test-{at}" for at in range(10)]
+    assert "advantage" not in members[0]["turns"][0]
+
+
+def test_an_evaluation_that_was_killed(tmp_path: Path, make_eval: Callable[..., None]) -> None:
+    make_eval(tmp_path, num_won=1)
+    (tmp_path / "summary.json").unlink()
+    assert "10 of 10 episodes" in page_of(tmp_path)
+
+
+def test_episodes_lost_to_the_infrastructure(run_dir: Path, make_trajectory: Callable[..., Trajectory]) -> None:
+    task = Task(id="train-0", split="train", seed=0)
+    lost = make_trajectory(task, won=False, segments=(), success=None, status=Status.ENV_ERROR, error="it broke")
+    group = TrajectoryGroup(ordinal=0, task=task, trajectories=(lost,))
+    write_records(record_path(run_dir, 0), [GroupRecord(group=group, dropped="too_few_valid")])
+    member = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"][0]
+    assert (member["success"], member["return"], member["error"], member["turns"]) == (None, None, "it broke", [])
+
+
+def test_the_file_stays_small_however_long_the_run(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
+    group = make_record(0).group
+    wordy = replace(group.trajectories[0].turns[0], replies=(Message("user", "word " * 2_000),))
+    long = replace(group.trajectories[0], segments=(Segment((wordy,) * 60),))
+    big = GroupRecord(group=replace(group, trajectories=(long,) * 4))
+    for step in range(5):
+        write_records(record_path(run_dir, step), [big] * 4)
+    assert write_report(run_dir).stat().st_size < 5_000_000
+    assert "4,000 characters more" in page_of(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("rollouts/step-000000.jsonl.gz", b"\x1f\x8b\x08 cut", "cannot be read"),
+        ("rollouts/step-000000.jsonl.gz", b"plain text", "cannot be read"),
+        ("metrics.jsonl", b"{}\n{}\n", "line 1: expected an object with phase and step"),
+        ("metrics.jsonl", b"nonsense\n{}\n", "line 1: not JSON"),
+        ("config.json", b"{", "is not JSON"),
+        ("config.json", b"[]", "expected an object"),
+        ("model/tokenizer.json", b"{}", "is not a tokenizer"),
+        ("eval/before/summary.json", b"{}", "is not an evaluation's summary"),
+        ("eval/before/episodes.jsonl.gz", b"", "is empty"),
+    ],
+)
+def test_corrupt_files_are_named(run_dir: Path, name: str, content: bytes, said: str) -> None:
+    (run_dir / name).write_bytes(content)
+    with pytest.raises(CorruptDataError, match=said) as raised:
+        write_report(run_dir)
+    assert Path(name).name in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_folders_that_are_no_run(tmp_path: Path) -> None:
+    with pytest.raises(CorruptDataError, match="is no run: it has neither"):
+        write_report(tmp_path)
+    with pytest.raises(UsageError, match="no folder"):
+        write_report(tmp_path / "nowhere")

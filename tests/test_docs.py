@@ -1,0 +1,41 @@
+"""Every example in the README and the docs is run, in order, page by page, as a reader would.
+
+``python`` blocks that begin with ``# name.py`` are saved under that name, others are run; ``bash`` blocks are run as
+scripts. Other blocks (``text``, ``toml``) are not examples to run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str], cwd: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_the_examples_of_a_page_work(page: Path, tmp_path: Path) -> None:
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    assert blocks or page.name != "README.md"
+    for language, code in blocks:
+        saved = re.match(r"# (\w+\.py)\n", code)
+        if saved:
+            (tmp_path / saved.group(1)).write_text(code, encoding="utf-8")
+        elif language == "python":
+            run([sys.executable, "-c", code], tmp_path)
+        else:
+            run(["bash", "-euc", code], tmp_path)

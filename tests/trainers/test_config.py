@@ -1,0 +1,86 @@
+"""Overrides: what can be set, and one clear line for what cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentgym.errors import ConfigError, CorruptDataError, UnknownNameError, UsageError
+from agentgym.trainers.config import OptimizerConfig
+from agentgym.trainers.overrides import apply_overrides, from_dict, load_config, save_config, to_dict
+from agentgym.trainers.recipes import RECIPES, load_recipe, recipe_names
+from agentgym.trainers.schedule import learning_rate
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_sound_and_survives_its_saved_copy(name: str, tmp_path: Path) -> None:
+    config = load_recipe(name)
+    assert config.recipe == name
+    save_config(config, tmp_path / "config.json")
+    assert load_config(tmp_path / "config.json") == config
+    assert from_dict(to_dict(config)) == config
+
+
+def test_overrides_reach_every_level() -> None:
+    config = apply_overrides(
+        load_recipe("tiny"),
+        ["seed=3", "group.group_size=6", "env.kwargs.num_receptacles=5", "credit.estimator=grpo", "optimizer.lr=1e-3"],
+    )
+    assert (config.seed, config.group.group_size, config.credit.estimator) == (3, 6, "grpo")
+    assert config.env.kwargs == {"num_receptacles": 5}
+    assert config.optimizer.lr == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("group.group_sise=4", "did you mean 'group.group_size'"),
+        ("grup.group_size=4", "unknown key"),
+        ("group.group_size=four", "group.group_size: .*integer.*'four'"),
+        ("group.group_size=1", "min_valid must be between 1 and group_size"),
+        ("credit.estimator=ppo", "credit.estimator: .*'grpo' or 'gigpo'"),
+        ("sampling.top_p=0.9", "top_p=1 and top_k=0"),
+        ("sampling.temperature=0", "greedy episodes"),
+        ("loss.clip_low=2", "clip_low must be in"),
+        ("group=4", "group is a group of keys"),
+        ("seed.x=4", "seed is a value"),
+        ("seed", "expected key=value"),
+    ],
+)
+def test_wrong_overrides_say_what_is_wrong(override: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        apply_overrides(load_recipe("tiny"), [override])
+
+
+def test_a_group_of_one_needs_an_estimator_without_groups() -> None:
+    with pytest.raises(ConfigError, match="compares the members of a group"):
+        apply_overrides(load_recipe("tiny"), ["group.group_size=1", "group.min_valid=1"])
+
+
+def test_an_unknown_recipe_names_near_ones() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'household-demo'"):
+        load_recipe("houshold-demo")
+    assert "household-demo" in recipe_names()
+
+
+@pytest.mark.parametrize("content", ["{", '{"recipe": "x"}', "[1]"])
+def test_a_broken_saved_configuration_is_corrupt_data(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    with pytest.raises(CorruptDataError, match="not a training configuration"):
+        load_config(path)
+
+
+def test_a_folder_without_configuration_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(CorruptDataError, match="is not a training run"):
+        load_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_learning_rates_warm_up_and_stay_positive(schedule: str) -> None:
+    config = OptimizerConfig(lr=1.0, schedule=schedule, warmup_steps=4, final_lr_share=0.1)  # type: ignore[arg-type]
+    rates = [learning_rate(config, step, 20) for step in range(20)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert all(0.1 <= rate <= 1.0 for rate in rates[4:])
+    assert schedule == "constant" or rates[-1] < 0.2

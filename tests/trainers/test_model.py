@@ -1,0 +1,96 @@
+"""Tokenizers trained on the spot, model folders, adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym import make
+from agentgym.engine import SamplingParams
+from agentgym.errors import CorruptDataError, UsageError
+from agentgym.trainers.config import LoraSettings, ModelConfig
+from agentgym.trainers.demos import collect_texts
+from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.model import add_lora, load_model, save_model
+from agentgym.trainers.policy import open_policy
+from agentgym.trainers.tiny import build_model, train_tokenizer
+
+SHAPE = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=600, max_context_tokens=128)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    env = make("agentgym/Household-v0", num_receptacles=5, num_objects=5)
+    texts, words = collect_texts(env, list(env.tasks("train")[:60]), seed=0)
+    return train_tokenizer(texts, SHAPE.vocab_size, words)
+
+
+@pytest.mark.parametrize("text", ["You arrive at cabinet 1. On the cabinet 1, you see nothing.", "naïve 東京 \x00 🙂"])
+def test_any_text_survives_the_tokenizer(tokenizer: Any, text: str) -> None:
+    assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+
+
+def test_a_name_is_the_same_tokens_wherever_it_stands(tokenizer: Any) -> None:
+    def pieces(text: str) -> list[str]:
+        return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
+
+    assert pieces("go_to: cabinet 1")[-2:] == [" cabinet", " 1"]
+    assert pieces("You arrive at cabinet 1")[-2:] == [" cabinet", " 1"]
+
+
+def test_the_tokenizer_and_the_weights_are_functions_of_the_seed(tokenizer: Any) -> None:
+    state = torch.get_rng_state()
+    first, second = build_model(tokenizer, SHAPE, 7), build_model(tokenizer, SHAPE, 7)
+    assert torch.equal(torch.get_rng_state(), state), "the global generator is left as it was"
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_saved_model_samples_what_the_trained_one_did(tokenizer: Any, tmp_path: Path) -> None:
+    model = add_lora(build_model(tokenizer, SHAPE, 1), LoraSettings(rank=2), seed=0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(generator=torch.Generator().manual_seed(0))
+    save_model(model, tokenizer, tmp_path / "model")
+    assert hasattr(model, "merge_and_unload"), "the model in training keeps its adapters"
+    params = SamplingParams(max_new_tokens=20, seed=3)
+    reloaded = open_policy(tmp_path / "model", num_slots=1).engine
+    trained = TorchEngine(model, num_slots=1, max_context_tokens=128)
+    assert asyncio.run(reloaded.generate([5, 6, 7], params)).token_ids == (
+        asyncio.run(trained.generate([5, 6, 7], params)).token_ids
+    )
+
+
+def test_lora_trains_adapters_alone(tokenizer: Any) -> None:
+    model = add_lora(build_model(tokenizer, SHAPE, 1), LoraSettings(rank=2), seed=0)
+    assert all("lora_" in name for name, p in model.named_parameters() if p.requires_grad)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no model folder at"):
+        load_model(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"is not a model folder: it has no config\.json"):
+        load_model(tmp_path)
+
+
+def test_a_damaged_model(tokenizer: Any, tmp_path: Path) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(CorruptDataError, match="cannot be loaded"):
+        load_model(tmp_path / "model")
+
+
+def test_a_model_without_a_chat_template(tokenizer: Any, tmp_path: Path) -> None:
+    save_model(build_model(tokenizer, SHAPE, 1), tokenizer, tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").unlink()
+    with pytest.raises(UsageError, match="no chat template"):
+        open_policy(tmp_path / "model", num_slots=1)

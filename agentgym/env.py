@@ -95,7 +95,7 @@ class SeededTasks(Sequence[Task]):
 class Env(gymnasium.Env[Observation, Action]):
     """An environment for language agents. Subclasses implement :meth:`start` and :meth:`respond`."""
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  (Gymnasium's own declaration)
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium's own declaration)
     max_turns: int | None = None
     """Turns after which the episode is truncated; None means no limit."""
     is_blocking: ClassVar[bool] = False

@@ -31,10 +31,12 @@ def train(
     with output(as_json) as out:
         need_train_extra("training")
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
+        from agentgym.report import write_report
         from agentgym.trainers.loop import train as run
 
         with resumable_by(f"agentgym train --resume {folder}"):
             result = run(config, folder, resume=resume is not None)
+            report = write_report(folder)
         out.result(asdict(result))
         before, after = (
             f"{s:.1%}" if s is not None else "not measured" for s in (result.success_before, result.success_after)
@@ -42,7 +44,7 @@ def train(
         out.console.print(
             f"success before RL {before}, after [bold]{after}[/]; "
             f"{result.steps} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
-            f"look at it: agentgym view {folder}",
+            f"report: {report}",
             soft_wrap=True,
         )
 

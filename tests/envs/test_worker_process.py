@@ -57,38 +57,38 @@ def is_running(pid: int) -> bool:
 
 def test_it_answers_and_long_answers_too(start: Callable[[], WorkerProcess]) -> None:
     worker = start()
-    assert worker.call(20, op="say", text="hello") == {"said": "hello"}
-    assert len(worker.call(20, op="say", text="é", times=500_000)["said"]) == 500_000
+    assert worker.call(60, op="say", text="hello") == {"said": "hello"}
+    assert len(worker.call(60, op="say", text="é", times=500_000)["said"]) == 500_000
     assert worker.is_alive
 
 
 def test_an_error_is_an_answer(start: Callable[[], WorkerProcess]) -> None:
     worker = start()
     with pytest.raises(EnvError, match="not that"):
-        worker.call(20, op="refuse")
-    assert worker.call(20, op="say", text="still here") == {"said": "still here"}
+        worker.call(60, op="refuse")
+    assert worker.call(60, op="say", text="still here") == {"said": "still here"}
 
 
 def test_a_death_tells_its_last_words(start: Callable[[], WorkerProcess]) -> None:
     worker = start()
     with pytest.raises(EnvError, match="died with exit code 1: no more"):
-        worker.call(20, op="die")
+        worker.call(60, op="die")
     with pytest.raises(EnvError, match="died"):
-        worker.call(20, op="say", text="hello")
+        worker.call(60, op="say", text="hello")
 
 
 def test_a_killed_worker_is_an_env_error(start: Callable[[], WorkerProcess]) -> None:
     worker = start()
-    worker.call(20, op="say", text="hello")
+    worker.call(60, op="say", text="hello")
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(EnvError, match="died with exit code -9"):
-        worker.call(20, op="say", text="hello")
+        worker.call(60, op="say", text="hello")
     assert not worker.is_alive
 
 
 def test_silence_is_a_timeout_and_the_end_of_the_worker(start: Callable[[], WorkerProcess]) -> None:
     worker = start()
-    worker.call(20, op="say", text="hello")
+    worker.call(60, op="say", text="hello")
     began = time.monotonic()
     with pytest.raises(EnvTimeoutError, match=r"'sleep'.* in 0.2 s"):
         worker.call(0.2, op="sleep")
@@ -111,7 +111,7 @@ PARENT = """
 import os, sys
 from agentgym.envs.adapters.worker_process import WorkerProcess
 worker = WorkerProcess("scripted_worker")
-worker.call(20, op="say", text="hello")
+worker.call(60, op="say", text="hello")
 print(worker.pid, flush=True)
 if sys.argv[1] == "busy":
     worker._process.stdin.write(b'{"op": "sleep"}\\n')

@@ -4,10 +4,11 @@
 """
 
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
-from agentgym.env import Env, ToolEnv
+from agentgym.env import Env
 from agentgym.errors import AgentGymError, ToolError
 from agentgym.registry import make, register
 from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task, ToolCall
 
 __version__ = "0.1.0"

@@ -18,9 +18,9 @@ from typing import Any
 
 import gymnasium
 
+from agentgym.canonical import digest
 from agentgym.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
-from agentgym.types import digest
 
 ENTRY_POINT_GROUP = "agentgym.envs"
 

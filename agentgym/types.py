@@ -5,19 +5,19 @@ The flow, one noun per arrow::
     Task -> Message -> Completion -> Turn -> Segment -> Trajectory -> TrajectoryGroup -> TurnCredit -> TrainingSample
 
 All nouns are frozen dataclasses holding tuples, so that a stage can only make new values, never change those of an
-earlier stage. This module imports the standard library alone.
+earlier stage. This module needs the standard library alone.
 
 Dimension suffixes: ``_G`` sibling in a group, ``_K`` turn, ``_T`` token, ``_B`` row.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
+
+from agentgym.canonical import digest
 
 # --------------------------------------------------------------------------------------------------------- tasks
 
@@ -253,6 +253,8 @@ class Turn:
     """False if a call was malformed, unknown, refused by its schema or, by the env's word, impossible."""
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
+    is_trained: bool = True
+    """False if the completion is not the policy's to learn from, as a random action in a demonstration."""
     latency: Latency = Latency()
 
     @property
@@ -277,10 +279,10 @@ class Segment:
 
     @property
     def loss_mask(self) -> tuple[int, ...]:
-        """1 exactly on the tokens the policy sampled, shape ``[T]``."""
+        """1 exactly on the tokens the policy sampled and is to learn from, shape ``[T]``."""
         ones_and_zeros: list[int] = []
         for turn in self.turns:
-            ones_and_zeros += [0] * len(turn.prompt_ids) + [1] * len(turn.completion.token_ids)
+            ones_and_zeros += [0] * len(turn.prompt_ids) + [int(turn.is_trained)] * len(turn.completion.token_ids)
         return tuple(ones_and_zeros)
 
 
@@ -385,42 +387,3 @@ class TrainingSample:
     policy_versions: tuple[int, ...]
     ordinal: int
     """Task ordinal the row comes from."""
-
-
-# ------------------------------------------------------------------------------------------------- canonical keys
-
-
-def canonical(value: object) -> str:
-    """A text form that is equal exactly for equal values, in any process.
-
-    Sets are sorted, mappings are sorted by key, tuples and lists are the same thing; anything else than text, numbers,
-    booleans, None and containers of those is refused, since its text would be an address. Keys of mappings are text,
-    or else numbers or tuples whose text must not coincide with that of another key.
-
-    Example:
-        >>> canonical({"open": {"b", "a"}, "at": ("fridge", 1)})
-        '{"at":["fridge",1],"open":["a","b"]}'
-    """
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def digest(value: object) -> str:
-    """128-bit hex digest of :func:`canonical`."""
-    return hashlib.blake2b(canonical(value).encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        plain = {key if isinstance(key, str) else canonical(key): _plain(item) for key, item in value.items()}
-        if len(plain) < len(value):
-            raise TypeError(f"keys of a canonical mapping must differ as text; got {list(value)}")
-        return plain
-    if isinstance(value, set | frozenset):
-        return sorted((_plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy scalars and arrays
-        return _plain(value.tolist())
-    raise TypeError(f"a canonical value is text, a number, a bool, None or a container of those; got {type(value)}")

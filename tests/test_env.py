@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from agentgym import Env, Message, Task, ToolCall, ToolEnv, ToolError, tool
-from agentgym.env import SeededTasks
 from agentgym.errors import (
     ClosedError,
     ReplayMismatchError,
@@ -16,6 +15,7 @@ from agentgym.errors import (
     UnknownNameError,
     UsageError,
 )
+from agentgym.tasks import SeededTasks
 from agentgym.types import MalformedCall, Observation, RewardPart, RewardRole
 
 

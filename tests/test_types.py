@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym.canonical import canonical, digest
 from agentgym.types import (
     EMPTY_COMPLETION,
     Completion,
@@ -29,8 +30,6 @@ from agentgym.types import (
     Trajectory,
     TrajectoryGroup,
     Turn,
-    canonical,
-    digest,
 )
 
 TASK = Task(id="train-7", split="train", seed=7, data={"goal": "heat the mug"})
@@ -167,7 +166,7 @@ def _sorted(value: Any) -> Any:
 
 
 def test_digest_is_the_same_in_another_process() -> None:
-    code = "from agentgym.types import digest; print(digest({'open': {'b', 'a', 'c'}, 'at': ('fridge', 1)}))"
+    code = "from agentgym.canonical import digest; print(digest({'open': {'b', 'a', 'c'}, 'at': ('fridge', 1)}))"
     environment = {**os.environ, "PYTHONHASHSEED": "3"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert result.stdout.strip() == digest({"open": {"a", "b", "c"}, "at": ("fridge", 1)})

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 
+from agentgym.canonical import digest
 from agentgym.check.policies import Policy, noop_action
 from agentgym.env import Env, StepReturn
-from agentgym.types import Message, Observation, Task, digest
+from agentgym.types import Message, Observation, Task
 
 MAX_TURNS = 100
 """Turns after which a check stops an episode that does not end by itself."""

@@ -158,9 +158,8 @@ def main() -> None:
     parser.add_argument("--alfworld-data", type=Path)
     args = parser.parse_args()
     results: dict[str, Any] = json.loads(args.output.read_text()) if args.output and args.output.is_file() else {}
-    results["machine"] = (
-        f"{cpu_name()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-    )
+    results["machine"] = f"{cpu_name()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    results["load_average"] = round(os.getloadavg()[0], 1)  # above 1: other work shared the cores
     results["date"] = datetime.date.today().isoformat()
     if args.alfworld_data:
         results["alfworld"] = alfworld(args.alfworld_data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from agentgym.env import SeededTasks
 from agentgym.envs.household.commands import Command, format_command
 from agentgym.envs.household.generator import Difficulty, generate
 from agentgym.envs.household.interface import CommandEnv, Interface
@@ -13,6 +12,7 @@ from agentgym.envs.household.planner import next_command
 from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, TASK_TYPES
 from agentgym.envs.household.world import NOWHERE, House, State, World
 from agentgym.errors import ResetNeededError
+from agentgym.tasks import SeededTasks
 from agentgym.types import Message, Task
 
 

@@ -250,8 +250,3 @@ ROOMS: Final[Mapping[str, Room]] = {
         task_types=("pick_and_place_simple", "pick_clean_then_place_in_recep", "pick_two_obj_and_place"),
     ),
 }
-
-NOUNS: Final[tuple[str, ...]] = tuple(
-    sorted({*CAN_HOLD, *LAMPS, *(name for held in CAN_HOLD.values() for name in held)})
-)
-"""Every receptacle and object type as it stands in texts, sorted; enough to build a tokenizer's vocabulary."""

@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Literal
 import gymnasium
 
 from agentgym import Env, Message, Task, ToolEnv, tool
-from agentgym.env import Action, SeededTasks, StepReturn
-from agentgym.types import MalformedCall, Observation, RewardRole, ToolSpec, canonical
+from agentgym.canonical import canonical
+from agentgym.env import Action, StepReturn
+from agentgym.tasks import SeededTasks
+from agentgym.types import MalformedCall, Observation, RewardRole, ToolSpec
 
 
 class Corridor(ToolEnv):

@@ -16,6 +16,8 @@ import pytest
 from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import describe, first_cause
 from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError
+from agentgym.rollout.record import append_json_line
+from agentgym.trainers.overrides import save_config
 
 Command = Callable[..., Any]
 Behave = Callable[[BaseException | None], list[tuple[Any, Path, bool]]]
@@ -45,6 +47,9 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Behave:
             calls.append((config, run_dir, resume))
             if error is not None:
                 raise error
+            run_dir.mkdir(parents=True, exist_ok=True)
+            save_config(config, run_dir / "config.json")
+            append_json_line(run_dir / "metrics.jsonl", {"phase": "rl", "step": 1, "success": 0.5})
             return FakeResult(str(run_dir))
 
         loop = ModuleType("agentgym.trainers.loop")
@@ -66,7 +71,8 @@ def test_train(run: Command, trainer: Behave) -> None:
     assert (config.num_steps, config.group.group_size, folder, resume) == (3, 4, Path("runs/household-demo-001"), False)
     shown = run("train", "household-demo", "--run-dir", "mine")
     assert "success before RL 25.0%, after 75.0%" in shown.out
-    assert "agentgym view mine" in shown.out
+    assert "report: mine/report.html" in shown.out
+    assert Path("mine/report.html").is_file()
 
 
 def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behave, tmp_path: Path) -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 from tokenizers_for_tests import HERMES, THINKING, trained
 
 from agentgym.errors import UnknownNameError, UsageError

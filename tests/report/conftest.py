@@ -62,7 +62,13 @@ def trajectory(task: Task, *, won: bool = True, num_turns: int = 3, seed: int = 
         "segments": (Segment(turns[:2]), Segment(turns[2:])) if num_turns > 2 else (Segment(turns),),
         "success": won,
     }
-    return Trajectory(task=task, env_id="Mugs-v0", seed=seed, **(values | changes))
+    return Trajectory(
+        task=task,
+        env_id="Mugs-v0",
+        seed=seed,
+        observation=(Message("user", "Put a mug on the shelf."),),
+        **(values | changes),
+    )
 
 
 def record(

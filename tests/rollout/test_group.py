@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter as Tally
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
 from tokenizers_for_tests import trained
 from worlds import Counter
 
@@ -21,7 +16,7 @@ from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor, ModelActor
+from agentgym.rollout.actor import Demonstration, DemonstrationActor, ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import EpisodeLimits, run_episode
 from agentgym.rollout.pool import EnvPool
@@ -63,7 +58,7 @@ def play_groups(make_env: Callable[[], Env], config: GroupConfig, num_tasks: int
         groups = await run_groups(
             [(n, task(n)) for n in range(num_tasks)],
             pool,
-            lambda env, seed: DemonstrationActor(lambda _: env.oracle(), renderer, 4096),
+            lambda env, seed: DemonstrationActor(lambda _: Demonstration(env.oracle()), renderer, 4096),
             config,
             seed=0,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym.env import ToolEnv
 from agentgym.errors import ToolError
 from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 

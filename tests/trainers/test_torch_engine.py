@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from tiny_models import FAMILIES, VOCAB_SIZE, tiny_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from agentgym.engine import Engine, SamplingParams
@@ -15,7 +16,6 @@ from agentgym.trainers.engines import torch_engine
 from agentgym.trainers.engines.sampling import RowSettings, distribution
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.types import Completion, FinishReason
-from tests.trainers.tiny_models import FAMILIES, VOCAB_SIZE, tiny_model
 
 T = TypeVar("T")
 TOLERANCE = 1e-4

@@ -73,7 +73,6 @@ class KVCache:
     """
 
     def __init__(self, shape: Shape, *, max_slots: int, max_tokens: int, device: torch.device, dtype: torch.dtype):
-        self._shape = shape
         self._max = (max_slots, max_tokens)
         self.keys = torch.zeros(
             shape.num_layers,

@@ -23,8 +23,8 @@ def household_demo() -> TrainConfig:
     return TrainConfig(
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs={"num_receptacles": 5, "num_objects": 4, "max_turns": 16}),
-        model=ModelConfig(hidden_size=128, num_layers=4, vocab_size=1024, max_context_tokens=512),
-        sft=SftConfig(num_demos=3500, noise=0.05, num_epochs=2, batch_size=4),
+        model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
+        sft=SftConfig(num_demos=3500, noise=0.1, num_epochs=2, batch_size=4),
         num_steps=300,
         groups_per_step=4,
         group=GroupConfig(group_size=8, num_envs=32),

@@ -1,0 +1,43 @@
+"""Values as text that is equal exactly for equal values: state keys and content hashes rest on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+
+def canonical(value: object) -> str:
+    """A text form that is equal exactly for equal values, in any process.
+
+    Sets are sorted, mappings are sorted by key, tuples and lists are the same thing; anything else than text, numbers,
+    booleans, None and containers of those is refused, since its text would be an address. Keys of mappings are text,
+    or else numbers or tuples whose text must not coincide with that of another key.
+
+    Example:
+        >>> canonical({"open": {"b", "a"}, "at": ("fridge", 1)})
+        '{"at":["fridge",1],"open":["a","b"]}'
+    """
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(value: object) -> str:
+    """128-bit hex digest of :func:`canonical`."""
+    return hashlib.blake2b(canonical(value).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        plain = {key if isinstance(key, str) else canonical(key): _plain(item) for key, item in value.items()}
+        if len(plain) < len(value):
+            raise TypeError(f"keys of a canonical mapping must differ as text; got {list(value)}")
+        return plain
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return _plain(value.tolist())
+    raise TypeError(f"a canonical value is text, a number, a bool, None or a container of those; got {type(value)}")

@@ -1,0 +1,39 @@
+"""Task lists that need no data: tasks that differ by seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, overload
+
+from agentgym.errors import unknown_name
+from agentgym.types import Task
+
+
+class SeededTasks(Sequence[Task]):
+    """Tasks that differ by seed alone; the splits' seeds are disjoint.
+
+    Example:
+        >>> SeededTasks("test", 100)[3].id
+        'test-3'
+    """
+
+    _FIRST_SEED: ClassVar[Mapping[str, int]] = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
+
+    def __init__(self, split: str, num_tasks: int) -> None:
+        if split not in self._FIRST_SEED:
+            raise unknown_name("split", split, self._FIRST_SEED)
+        self._split, self._num_tasks = split, num_tasks
+
+    def __len__(self) -> int:
+        return self._num_tasks
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._num_tasks))]
+        if not 0 <= index < self._num_tasks:
+            raise IndexError(index)
+        return Task(id=f"{self._split}-{index}", split=self._split, seed=self._FIRST_SEED[self._split] + index)

@@ -6,7 +6,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := .venv/.installed
 
-.PHONY: install test lint types imports deadcode fast-tests slow-tests demo clean
+ALFWORLD := .venv-alfworld
+
+.PHONY: install test test-alfworld lint types imports deadcode fast-tests slow-tests demo clean
 
 install: $(INSTALLED)
 
@@ -36,6 +38,15 @@ fast-tests: install
 
 slow-tests: install fast-tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+
+# The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins.
+$(ALFWORLD)/.installed: pyproject.toml
+	test -x $(ALFWORLD)/bin/python || $(PYTHON) -m venv $(ALFWORLD)
+	$(ALFWORLD)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[alfworld]' pytest hypothesis
+	touch $@
+
+test-alfworld: $(ALFWORLD)/.installed
+	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py
 
 demo: install
 	$(BIN)/agentgym train household-demo

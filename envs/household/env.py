@@ -9,7 +9,7 @@ from agentgym.envs.household.commands import Command, format_command
 from agentgym.envs.household.generator import Difficulty, generate
 from agentgym.envs.household.interface import CommandEnv, Interface
 from agentgym.envs.household.planner import next_command
-from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, TASK_TYPES
+from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, ROOMS, TASK_TYPES
 from agentgym.envs.household.world import NOWHERE, House, State, World
 from agentgym.errors import ResetNeededError
 from agentgym.tasks import SeededTasks
@@ -26,6 +26,7 @@ class HouseholdEnv(CommandEnv):
         num_receptacles: pieces of furniture to search, 3 to 30.
         num_objects: things in the room, a lamp included, 3 to 60.
         task_types: which errands there are, of :data:`~agentgym.envs.household.vocabulary.TASK_TYPES`.
+        rooms: which kinds of room there are: kitchen, living room, bedroom, bathroom.
         max_turns: turns after which an episode is truncated.
         interface: ``tools`` for tool calls, ``text`` for ALFWorld's commands as free text.
 
@@ -45,11 +46,12 @@ class HouseholdEnv(CommandEnv):
         num_receptacles: int = 8,
         num_objects: int = 8,
         task_types: Sequence[str] = TASK_TYPES,
+        rooms: Sequence[str] = tuple(ROOMS),
         max_turns: int = 30,
         interface: Interface = "tools",
         render_mode: str | None = None,
     ) -> None:
-        self.difficulty = Difficulty(num_receptacles, num_objects, task_types)
+        self.difficulty = Difficulty(num_receptacles, num_objects, task_types, rooms)
         self._world: World | None = None
         super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 

@@ -33,7 +33,7 @@ from agentgym.errors import UsageError, unknown_name
 MIN_RECEPTACLES, MAX_RECEPTACLES = 3, 30
 MIN_OBJECTS, MAX_OBJECTS = 3, 60
 
-_KNOBS = ("num_receptacles", "num_objects", "task_types")
+_KNOBS = ("num_receptacles", "num_objects", "task_types", "rooms")
 
 SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
 """The half-open range of a content digest's first byte that belongs to each split."""
@@ -62,23 +62,24 @@ class Difficulty:
     num_receptacles: int = 8
     num_objects: int = 8
     task_types: Sequence[str] = TASK_TYPES
+    rooms: Sequence[str] = tuple(ROOMS)
 
     def __post_init__(self) -> None:
         _check_range("num_receptacles", self.num_receptacles, MIN_RECEPTACLES, MAX_RECEPTACLES)
         _check_range("num_objects", self.num_objects, MIN_OBJECTS, MAX_OBJECTS)
-        if isinstance(self.task_types, str) or not isinstance(self.task_types, Sequence) or not self.task_types:
-            raise UsageError(f"task_types is a non-empty sequence of {', '.join(TASK_TYPES)}; got {self.task_types!r}")
-        for name in self.task_types:
-            if name not in TASK_TYPES:
-                raise unknown_name("task type", name, TASK_TYPES)
-        object.__setattr__(self, "task_types", tuple(self.task_types))
+        object.__setattr__(self, "task_types", _checked_names("task_types", "task type", self.task_types, TASK_TYPES))
+        object.__setattr__(self, "rooms", _checked_names("rooms", "room", self.rooms, tuple(ROOMS)))
+        for task_type in self.task_types:
+            if not _choices(task_type, self.rooms):
+                having = [name for name, room in ROOMS.items() if task_type in room.task_types]
+                raise UsageError(f"{task_type} needs one of the rooms {', '.join(having)}; got {', '.join(self.rooms)}")
 
     def as_data(self) -> dict[str, Any]:
         """The difficulty as a task's data.
 
         Example:
-            >>> Difficulty(task_types=["look_at_obj_in_light"]).as_data()
-            {'num_receptacles': 8, 'num_objects': 8, 'task_types': ('look_at_obj_in_light',)}
+            >>> Difficulty(task_types=["look_at_obj_in_light"], rooms=["bedroom"]).as_data()
+            {'num_receptacles': 8, 'num_objects': 8, 'task_types': ('look_at_obj_in_light',), 'rooms': ('bedroom',)}
         """
         return {name: getattr(self, name) for name in _KNOBS}
 
@@ -139,7 +140,7 @@ class _Plan:
         self.uniform = uniform
         self.difficulty = difficulty
         task_type = _drawn(difficulty.task_types, uniform)
-        self.choice = choice = _drawn(_drawn(_choices(task_type), uniform), uniform)
+        self.choice = choice = _drawn(_drawn(_choices(task_type, difficulty.rooms), uniform), uniform)
         self.receptacle_types = kinds = self._layout()
         sources = [index for index, kind in enumerate(kinds) if kind in choice.sources]
         num_targets = 1 + (task_type == "pick_two_obj_and_place") + (uniform() < _SPARE_TARGET)
@@ -209,10 +210,10 @@ def _drawn(items: Sequence[_Item], uniform: _Uniform) -> _Item:
 
 
 @cache
-def _choices(task_type: str) -> tuple[tuple[_Choice, ...], ...]:
+def _choices(task_type: str, rooms: tuple[str, ...]) -> tuple[tuple[_Choice, ...], ...]:
     """Goals of a type, by room."""
     return tuple(
-        tuple(_room_choices(name, room, task_type)) for name, room in ROOMS.items() if task_type in room.task_types
+        tuple(_room_choices(name, ROOMS[name], task_type)) for name in rooms if task_type in ROOMS[name].task_types
     )
 
 
@@ -244,6 +245,15 @@ def _fillers(room: str, target: str) -> Mapping[str, tuple[str, ...]]:
 def _weights(room: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     receptacles = ROOMS[room].receptacles
     return tuple(receptacles), tuple(accumulate(receptacles.values()))
+
+
+def _checked_names(knob: str, kind: str, names: Sequence[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+        raise UsageError(f"{knob} is a non-empty sequence of {', '.join(known)}; got {names!r}")
+    for name in names:
+        if name not in known:
+            raise unknown_name(kind, name, known)
+    return tuple(names)
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

@@ -156,3 +156,10 @@ def test_a_snapshot_can_also_be_replayed() -> None:
     native = env.snapshot()
     replayed = Snapshot(task=native.task, seed=native.seed, actions=native.actions, state_key=native.state_key)
     household().restore(replayed)
+
+
+def test_rooms_can_be_chosen() -> None:
+    env = household(rooms=("bathroom",), task_types=("pick_and_place_simple",))
+    for task in env.tasks("train")[:50]:
+        env.reset(options={"task": task})
+        assert {"bed", "fridge", "sofa"}.isdisjoint(env.world.house.receptacle_types)

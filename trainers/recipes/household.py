@@ -17,12 +17,27 @@ from agentgym.trainers.config import (
     TrainConfig,
 )
 
+KITCHEN = {
+    "rooms": ("kitchen",),
+    "task_types": (
+        "pick_and_place_simple",
+        "pick_clean_then_place_in_recep",
+        "pick_heat_then_place_in_recep",
+        "pick_cool_then_place_in_recep",
+        "pick_two_obj_and_place",
+    ),
+    "num_receptacles": 6,
+    "num_objects": 5,
+    "max_turns": 16,
+}
+"""A kitchen's errands: what there is to name is little enough for a small model to learn in minutes."""
+
 
 def household_demo() -> TrainConfig:
     """A 0.9 M parameter agent learns to keep house: noisy demonstrations, then GiGPO. Minutes on two CPU cores."""
     return TrainConfig(
         recipe="household-demo",
-        env=EnvConfig(id="agentgym/Household-v0", kwargs={"num_receptacles": 5, "num_objects": 4, "max_turns": 16}),
+        env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),
         model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
         sft=SftConfig(num_demos=3500, noise=0.1, num_epochs=2, batch_size=4),
         num_steps=300,

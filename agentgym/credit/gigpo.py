@@ -7,19 +7,40 @@ discounting and on the offending turn alone, and episode statistics over turn ro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
-from agentgym.credit.table import (
-    Floats,
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import (
+    FLAT,
     GroupStatistics,
-    TurnAdvantages,
-    TurnTable,
+    dense,
     group_statistics,
     returns_to_go,
+    trajectories,
     trajectory_returns,
 )
+from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 
 EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GigpoOptions(Options):
+    """Keys of GiGPO beside those it shares with others (norm, gamma, step_weight, statistics_unit)."""
+
+    kind: Literal["gigpo"] = "gigpo"
+    anchors: Literal["exact", "similarity"] = "exact"
+    """Equal state keys, or texts of a likeness of at least ``similarity_threshold`` (column ``observation``)."""
+    similarity_threshold: float = 0.95
+    revisits: bool = True
+    """Whether a state seen again in one trajectory is a member of its anchor group again."""
+
+    def __post_init__(self) -> None:
+        message = f"similarity_threshold must be between 0 and 1, got {self.similarity_threshold}"
+        self.check(is_ok=0 < self.similarity_threshold < 1, message=message)
 
 
 def gigpo(
@@ -30,6 +51,7 @@ def gigpo(
     step_weight: float = 1.0,
     statistics_unit: str = "turn",
     invalid_penalty: float = 0.0,
+    revisits: bool = True,
 ) -> TurnAdvantages:
     """``A = A^E + step_weight * A^S``: episode-level plus step-level advantage of each turn.
 
@@ -40,6 +62,8 @@ def gigpo(
         statistics_unit: ``turn`` takes a group's mean and deviation over turn rows (the released code; long
             trajectories count more), ``trajectory`` over trajectories (the paper's equation 3).
         invalid_penalty: subtracted from an invalid turn's episode score and return (the released scripts use 0.1).
+        revisits: False takes each trajectory's first visit alone into an anchor group's statistics, so that a loop is
+            not compared with itself; a state that one trajectory alone saw is then no group.
 
     Example:
         >>> table = TurnTable.from_lists(
@@ -51,39 +75,52 @@ def gigpo(
         [6.6, 10.083, 3.75, -12.425, -9.417, -9.417, 7.075, 3.75]
     """
     penalty = invalid_penalty * ~table.is_valid
-    score = trajectory_returns(table) - penalty
     step_return = returns_to_go(table, gamma) - penalty
-    episode = _episode_statistics(table, score, statistics_unit)
-    # A group of a single row keeps its score: the reference sets mean 0 and deviation 1 there.
-    alone = episode.count == 1
-    episode_advantage = np.where(alone, score, _normalised(score, episode, norm))
-    anchors = group_statistics(step_return, table.anchor)
+    anchors = _anchor_statistics(table, step_return, revisits)
     step_advantage = np.where(anchors.count == 1, 0.0, _normalised(step_return, anchors, norm))
+    episode = episode_advantage(table, norm=norm, statistics_unit=statistics_unit, invalid_penalty=invalid_penalty)
     return TurnAdvantages(
-        advantage=episode_advantage + step_weight * step_advantage,
+        advantage=episode + step_weight * step_advantage,
         return_to_go=step_return,
         anchor_group=table.anchor,
         anchor_size=anchors.count,
     )
 
 
+def episode_advantage(
+    table: TurnTable, *, norm: str, statistics_unit: str = "turn", invalid_penalty: float = 0.0
+) -> Floats:
+    """GiGPO's A^E, shape ``[N]``: the trajectory's return against its group."""
+    score = trajectory_returns(table) - invalid_penalty * ~table.is_valid
+    episode = _episode_statistics(table, score, statistics_unit)
+    # A group of a single row keeps its score: the reference sets mean 0 and deviation 1 there.
+    return np.where(episode.count == 1, score, _normalised(score, episode, norm))
+
+
 def _episode_statistics(table: TurnTable, score: Floats, unit: str) -> GroupStatistics:
     if unit == "turn":
         return group_statistics(score, table.group)
-    first = table.turn == 0
+    view = trajectories(table)
     # The penalty is the row's own; a trajectory stands for itself by its return without it.
-    per_trajectory = group_statistics(trajectory_returns(table)[first], table.group[first])
-    row_of_trajectory = np.cumsum(first) - 1
-    return GroupStatistics(
-        per_trajectory.mean[row_of_trajectory],
-        per_trajectory.std[row_of_trajectory],
-        per_trajectory.count[row_of_trajectory],
-    )
+    of = group_statistics(trajectory_returns(table)[view.first], view.group)
+    return GroupStatistics(of.mean[view.of_row], of.std[view.of_row], of.count[view.of_row])
+
+
+def _anchor_statistics(table: TurnTable, value: Floats, revisits: bool) -> GroupStatistics:
+    if revisits or not len(table):
+        return group_statistics(value, table.anchor)
+    anchor = dense(table.anchor)
+    num_anchors = int(anchor.max()) + 1
+    first_visit = np.unique(table.trajectory * num_anchors + anchor, return_index=True)[1]
+    of = group_statistics(value[first_visit], anchor[first_visit])
+    row_of_anchor = np.zeros(num_anchors, dtype=np.int64)
+    row_of_anchor[anchor[first_visit]] = np.arange(len(first_visit))
+    row = row_of_anchor[anchor]
+    return GroupStatistics(of.mean[row], of.std[row], of.count[row])
 
 
 def _normalised(value: Floats, statistics: GroupStatistics, norm: str) -> Floats:
     centred = value - statistics.mean
     if norm == "mean_norm":
         return centred
-    # Rounding alone can leave a deviation near 1e-8 among equal values; dividing by it would invent a signal.
-    return np.where(statistics.std < EPS, 0.0, centred / (statistics.std + EPS))
+    return np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + EPS))

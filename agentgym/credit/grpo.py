@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentgym.credit.table import TurnAdvantages, TurnTable, group_statistics, returns_to_go, trajectory_returns
+from agentgym.credit.statistics import (
+    FLAT,
+    group_statistics,
+    per_trajectory,
+    returns_to_go,
+    trajectories,
+    trajectory_returns,
+)
+from agentgym.credit.table import TurnAdvantages, TurnTable
 
 EPS = 1e-6
 
@@ -30,13 +38,11 @@ def grpo(
         >>> np.round(grpo(table).advantage, 6).tolist()
         [0.146385, -1.024694, -0.439155, 1.317464]
     """
-    penalty = np.bincount(table.trajectory, weights=invalid_penalty * ~table.is_valid) if len(table) else np.zeros(0)
-    score = trajectory_returns(table) - penalty[table.trajectory]
-    first = table.turn == 0
-    statistics = group_statistics(score[first], table.group[first])
-    centred = score[first] - statistics.mean
+    view = trajectories(table)
+    penalty = per_trajectory(table, np.where(table.is_valid, 0.0, invalid_penalty))
+    score = trajectory_returns(table)[view.first] - penalty
+    statistics = group_statistics(score, view.group)
+    centred = score - statistics.mean
     if norm == "mean_std_norm":
-        centred = np.where(statistics.std < EPS, 0.0, centred / (statistics.std + EPS))
-    # Rows are sorted by trajectory, so the first turns are in the order of the trajectories.
-    row_of_trajectory = np.cumsum(first) - 1
-    return TurnAdvantages(advantage=centred[row_of_trajectory], return_to_go=returns_to_go(table, gamma))
+        centred = np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + EPS))
+    return TurnAdvantages(advantage=centred[view.of_row], return_to_go=returns_to_go(table, gamma))

@@ -1,27 +1,45 @@
 """The credit library's data: turns as columns of plain arrays, one row per turn.
 
 Estimators see (group, trajectory, turn) scalars and never tokens, so they do not care how a trainer lays its rows out.
+The two columns that are defined per token (:attr:`TurnTable.token_value`, :attr:`TurnTable.token_entropy`) hold the
+*sampled* tokens alone, flat and in the order of the rows; observation tokens do not exist here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym.types import TrajectoryGroup
+from agentgym.errors import ConfigError
+from agentgym.types import RewardRole, TrajectoryGroup
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+DTYPES: dict[str, type] = {
+    **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed"), np.bool_),
+    **dict.fromkeys(("reward", "entropy", "value", "q_value", "info_gain", "progress"), np.float64),
+    **dict.fromkeys(("player_outcome", "drift", "token_value", "token_entropy", "part_values"), np.float64),
+    **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
+    **dict.fromkeys(("num_calls", "num_errors", "num_answers", "num_tokens", "segment"), np.int64),
+    **dict.fromkeys(("role", "invocation", "parent", "branch_turn"), np.int64),
+}
+PER_TOKEN = ("token_value", "token_entropy")
+PER_TRAJECTORY = ("answer_logprobs", "answer_lengths")
+NO_ROWS = ("part_names", "part_roles", "group_keys", *PER_TOKEN, *PER_TRAJECTORY)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTable:
     """Turns of a batch, shape ``[N]`` each, sorted by trajectory and then by turn.
+
+    The first six columns are always there. The others are None until somebody supplies them; a component that needs
+    one says so (:meth:`require`).
 
     Example (two trajectories of one group, with two turns and one turn):
         >>> table = TurnTable.from_lists(
@@ -41,6 +59,80 @@ class TurnTable:
     """Anchor group: equal exactly for turns of one group taken in the same state."""
     is_valid: Bools
 
+    part_names: tuple[str, ...] = ()
+    part_roles: tuple[RewardRole, ...] = ()
+    part_values: Floats | None = None
+    """``[N, P]`` the named parts of each turn's reward; they sum to ``reward``."""
+    group_keys: tuple[str, ...] | None = None
+    """Lasting name of each group's task, indexed by ``group``: what trackers remember across batches."""
+    is_void: Bools | None = None
+    """The turn made no call and gave no answer."""
+    num_calls: Ints | None = None
+    """Tool calls of the turn, malformed ones included."""
+    num_errors: Ints | None = None
+    """Calls of the turn whose reply was an error."""
+    num_answers: Ints | None = None
+    """Final answers in the turn (GRPO-RoC's format penalty)."""
+    num_tokens: Ints | None = None
+    """Sampled tokens of the turn."""
+    segment: Ints | None = None
+    """Context window of the turn, counted from 0 in its trajectory."""
+    role: Ints | None = None
+    """Player or agent that acts; 0 is the main agent."""
+    invocation: Ints | None = None
+    """Which call of a sub-agent the turn belongs to, counted from 0 in its trajectory; -1 for the main agent."""
+    is_truncated: Bools | None = None
+    """The trajectory was cut by a limit before it gave an answer."""
+    parent: Ints | None = None
+    """Trajectory that this one branched from (tree rollouts, retries), -1 if none."""
+    branch_turn: Ints | None = None
+    """First turn that differs from the parent's; turns before it are copies."""
+    action: Ints | None = None
+    """Code of the canonical parsed action: equal exactly for equal actions."""
+    final_anchor: Ints | None = None
+    """State the trajectory ended in, in the codes of ``anchor``; -1 if unknown (then unlike any other)."""
+    observation: tuple[str, ...] | None = None
+    """Text the turn answered, for anchors by similarity."""
+    answer: Ints | None = None
+    """Code of the turn's answer: equal exactly for equal answers, -1 if missing or malformed (UFO)."""
+    entropy: Floats | None = None
+    """Mean token entropy of the turn under the sampling policy, in nats."""
+    value: Floats | None = None
+    """Critic's value of the state the turn was taken in."""
+    q_value: Floats | None = None
+    """Critic's value of (state, action): ``[N]``, or ``[N, C]`` for C critics whose minimum counts."""
+    info_gain: Floats | None = None
+    """Information gain of the turn (IGPO), NaN where it is not defined; made by the shaper ``information_gain``."""
+    progress: Floats | None = None
+    """Learned progress estimate of the turn (SPA)."""
+    is_executed: Bools | None = None
+    """The action took effect in the world (SPA); ``is_valid`` stands in for it."""
+    player_outcome: Floats | None = None
+    """Final result of the game for the player whose turn it is (SPIRAL)."""
+    drift: Floats | None = None
+    """Mean |log-prob then - log-prob now| on the prompt's previous response (SPO); 0 on a first visit."""
+    answer_logprobs: tuple[Floats, ...] | None = None
+    """Per trajectory ``[C, R]``: mean log-prob of each of R reference answers before the first turn and after each
+    turn that was followed by an observation (IGPO)."""
+    answer_lengths: tuple[Ints, ...] | None = None
+    """Per trajectory ``[R]``: tokens of each reference answer."""
+    token_value: Floats | None = None
+    """``[M]`` critic's value before each sampled token, ``M = num_tokens.sum()``."""
+    token_entropy: Floats | None = None
+    """``[M]`` entropy of the distribution each token was sampled from, in nats."""
+
+    def __post_init__(self) -> None:
+        num_turns = len(self.reward)
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if column is None or field.name in NO_ROWS or len(column) == num_turns:
+                continue
+            raise ConfigError(f"column {field.name!r} has {len(column)} rows, the table {num_turns}")
+        for name in PER_TOKEN:
+            column = getattr(self, name)
+            if column is not None and (self.num_tokens is None or len(column) != int(self.num_tokens.sum())):
+                raise ConfigError(f"column {name!r} needs one entry per sampled token, so also column 'num_tokens'")
+
     @classmethod
     def from_lists(
         cls,
@@ -50,7 +142,7 @@ class TurnTable:
         is_valid: Sequence[Sequence[bool]] | None = None,
         group_of_trajectory: Sequence[int],
     ) -> TurnTable:
-        """Build a table from one list per trajectory.
+        """Build a table from one list per trajectory; :meth:`with_columns` adds the optional columns.
 
         Args:
             rewards: turn rewards.
@@ -60,18 +152,16 @@ class TurnTable:
         """
         lengths = np.array([len(row) for row in rewards], dtype=np.int64)
         trajectory = np.repeat(np.arange(len(rewards), dtype=np.int64), lengths)
-        group = np.asarray(group_of_trajectory, dtype=np.int64)[trajectory]
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if len(rewards) else lengths
         num_turns = int(lengths.sum())
         if states is None:
             anchor = np.arange(num_turns, dtype=np.int64)
         else:
-            codes: dict[tuple[int, Hashable], int] = {}
-            keys = ((int(g), key) for g, row in zip(group_of_trajectory, states, strict=True) for key in row)
-            anchor = np.fromiter((codes.setdefault(key, len(codes)) for key in keys), np.int64, num_turns)
+            keyed = zip(group_of_trajectory, states, strict=True)
+            anchor = codes_of([(int(group), key) for group, row in keyed for key in row])
         valid = [True] * num_turns if is_valid is None else [flag for row in is_valid for flag in row]
         return cls(
-            group=group,
+            group=np.asarray(group_of_trajectory, dtype=np.int64)[trajectory],
             trajectory=trajectory,
             turn=np.arange(num_turns, dtype=np.int64) - starts[trajectory],
             reward=np.array([r for row in rewards for r in row], dtype=np.float64),
@@ -80,10 +170,34 @@ class TurnTable:
         )
 
     @classmethod
-    def from_groups(cls, groups: Sequence[TrajectoryGroup]) -> TurnTable:
-        """Build a table from the valid members of groups: what the infrastructure spoilt is no evidence."""
+    def from_rows(cls, **columns: Any) -> TurnTable:
+        """Build a table from columns whose rows may come in any order (the layout of one training row per turn).
+
+        Example:
+            >>> TurnTable.from_rows(group=[0, 0], trajectory=[7, 7], turn=[1, 0], reward=[1, 0]).reward.tolist()
+            [0.0, 1.0]
+        """
+        num_turns = len(columns["reward"])
+        columns = {"anchor": np.arange(num_turns), "is_valid": np.ones(num_turns, dtype=np.bool_), **columns}
+        columns["trajectory"] = codes_of(np.asarray(columns["trajectory"]).tolist(), in_order=True)
+        order = np.lexsort((np.asarray(columns["turn"]), columns["trajectory"]))
+        table = {
+            name: _column(name, column) if name in NO_ROWS else _column(name, column)[order]
+            for name, column in columns.items()
+        }
+        return cls(**table)
+
+    @classmethod
+    def from_groups(cls, groups: Sequence[TrajectoryGroup], columns: Collection[str] = ()) -> TurnTable:
+        """Build a table from the valid members of groups: what the infrastructure spoilt is no evidence.
+
+        Args:
+            columns: optional columns to fill from what the episodes recorded, see :data:`columns.FROM_GROUPS`.
+        """
+        from agentgym.credit.columns import recorded_columns
+
         members = [(index, trajectory) for index, group in enumerate(groups) for trajectory in group.valid]
-        return cls.from_lists(
+        table = cls.from_lists(
             rewards=[[turn.reward for turn in trajectory.turns] for _, trajectory in members],
             states=[
                 [turn.state_key if turn.state_key is not None else (index, n) for n, turn in enumerate(t.turns)]
@@ -92,6 +206,69 @@ class TurnTable:
             is_valid=[[turn.is_valid for turn in trajectory.turns] for _, trajectory in members],
             group_of_trajectory=[index for index, _ in members],
         )
+        return table.with_columns(**recorded_columns(groups, columns)) if columns else table
+
+    def with_columns(self, **columns: Any) -> TurnTable:
+        """A copy with columns added or replaced; values may be arrays, flat lists, or one list per trajectory.
+
+        Raises:
+            ConfigError: an unknown column, or one of the wrong length.
+
+        Example:
+            >>> table = TurnTable.from_lists(rewards=[[0, 1], [1]], group_of_trajectory=[0, 0])
+            >>> table.with_columns(num_tokens=[[4, 2], [3]]).num_tokens.tolist()
+            [4, 2, 3]
+        """
+        known = {field.name for field in fields(self)}
+        if unknown := sorted(set(columns) - known):
+            raise ConfigError(f"unknown columns {unknown}; known: {', '.join(sorted(known))}")
+        return replace(self, **{name: _column(name, value) for name, value in columns.items()})
+
+    def with_parts(self, **parts: tuple[RewardRole | str, Sequence[Any]]) -> TurnTable:
+        """A copy whose rewards are the sums of named parts, each given as ``(role, values per turn)``.
+
+        Example:
+            >>> table = TurnTable.from_lists(rewards=[[0, 0]], group_of_trajectory=[0])
+            >>> table.with_parts(solved=("outcome", [0, 1]), steps=("process", [0.1, 0.1])).reward.tolist()
+            [0.1, 1.1]
+        """
+        values = np.stack([_column("reward", value) for _, value in parts.values()], axis=1)
+        roles = tuple(RewardRole(role) for role, _ in parts.values())
+        return replace(self, part_names=tuple(parts), part_roles=roles, part_values=values, reward=values.sum(axis=1))
+
+    def require(self, *names: str, by: str) -> None:
+        """Refuse to go on without columns that a component reads.
+
+        Raises:
+            ConfigError: naming the component and the columns that are missing.
+        """
+        if missing := [name for name in names if getattr(self, name) is None]:
+            columns = ", ".join(missing)
+            raise ConfigError(f"{by} needs the columns {columns}: fill them with TurnTable.with_columns")
+
+    def take(self, keep: Bools) -> TurnTable:
+        """The rows where ``keep``, which must say the same for all turns of a trajectory; trajectories are renumbered.
+
+        A parent that is left out becomes -1.
+        """
+        kept = np.unique(self.trajectory[keep])
+        token_keep = None if self.num_tokens is None else np.repeat(keep, self.num_tokens)
+        columns: dict[str, Any] = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if column is None or field.name in ("part_names", "part_roles", "group_keys"):
+                continue
+            if field.name in PER_TRAJECTORY:
+                columns[field.name] = tuple(column[index] for index in kept.tolist())
+            elif field.name == "observation":
+                columns[field.name] = tuple(column[index] for index in np.flatnonzero(keep).tolist())
+            else:
+                columns[field.name] = column[token_keep if field.name in PER_TOKEN else keep]
+        columns["trajectory"] = np.searchsorted(kept, columns["trajectory"])
+        if self.parent is not None:
+            at = np.minimum(np.searchsorted(kept, columns["parent"]), max(len(kept) - 1, 0))
+            columns["parent"] = np.where(np.isin(columns["parent"], kept), at, -1)
+        return replace(self, **columns)
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -103,58 +280,38 @@ class TurnAdvantages:
 
     advantage: Floats
     return_to_go: Floats
+    """What the turn is credited against: a return, or the target of a critic's regression."""
     anchor_group: Ints | None = None
     """None if the estimator compares no states."""
     anchor_size: Ints | None = None
+    token_advantage: Floats | None = None
+    """``[M]`` for estimators at token granularity; ``advantage`` is then the mean over the turn's tokens."""
+    token_return: Floats | None = None
+    """``[M]`` target of a token-level critic."""
+    loss_weight: Floats | None = None
+    """Weight of the turn in the loss, 0 to leave it out; None means 1 everywhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatistics:
-    """Mean and spread of a value within groups, seen from each row, shape ``[N]`` each."""
-
-    mean: Floats
-    std: Floats
-    count: Ints
-
-
-def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStatistics:
-    """Per-group statistics, one pass over the rows.
-
-    Groups with ``ddof`` members or fewer get a standard deviation of 0.
+def codes_of(keys: Sequence[Hashable], *, in_order: bool = False) -> Ints:
+    """Equal integers exactly for equal keys, counted from 0 by first appearance, or by the keys' order.
 
     Example:
-        >>> s = group_statistics(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]))
-        >>> s.mean.tolist(), s.count.tolist()
-        ([2.0, 2.0, 5.0], [2, 2, 1])
+        >>> codes_of(["b", "a", "b"]).tolist(), codes_of(["b", "a", "b"], in_order=True).tolist()
+        ([0, 1, 0], [1, 0, 1])
     """
-    if not len(value):
-        return GroupStatistics(value, value, group)
-    codes = np.unique(group, return_inverse=True)[1].reshape(-1)
-    count = np.bincount(codes)
-    mean = np.bincount(codes, weights=value) / count
-    squared = np.bincount(codes, weights=(value - mean[codes]) ** 2)
-    std = np.sqrt(np.where(count > ddof, squared / np.maximum(count - ddof, 1), 0.0))
-    return GroupStatistics(mean[codes], std[codes], count[codes].astype(np.int64))
+    first = sorted(set(keys)) if in_order else ()  # type: ignore[type-var]
+    codes: dict[Hashable, int] = {key: code for code, key in enumerate(first)}
+    return np.fromiter((codes.setdefault(key, len(codes)) for key in keys), np.int64, len(keys))
 
 
-def returns_to_go(table: TurnTable, gamma: float) -> Floats:
-    """Discounted return from each turn on: ``G_t = r_t + gamma * G_{t+1}`` within a trajectory, shape ``[N]``."""
-    returns = table.reward.copy()
-    if not len(table):
-        return returns
-    # Turns at the same distance from the end of their trajectories are one vector operation.
-    is_last = np.append(table.trajectory[1:] != table.trajectory[:-1], True)
-    last_index = np.flatnonzero(is_last)[table.trajectory - table.trajectory[0]]
-    distance = last_index - np.arange(len(table))
-    order = np.argsort(distance, kind="stable")
-    bounds = np.searchsorted(distance[order], np.arange(1, int(distance.max()) + 2))
-    for begin, end in pairwise(bounds.tolist()):
-        rows = order[begin:end]
-        returns[rows] += gamma * returns[rows + 1]
-    return returns
-
-
-def trajectory_returns(table: TurnTable) -> Floats:
-    """Undiscounted return of each turn's trajectory, shape ``[N]``."""
-    totals = np.bincount(table.trajectory, weights=table.reward) if len(table) else np.zeros(0)
-    return np.asarray(totals, dtype=np.float64)[table.trajectory]
+def _column(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, Mapping):
+        return value
+    if name in ("part_names", "part_roles", "group_keys"):
+        return tuple(value)
+    if name in PER_TRAJECTORY:
+        dtype = np.float64 if name == "answer_logprobs" else np.int64
+        return tuple(np.asarray(row, dtype=dtype) for row in value)
+    is_nested = not isinstance(value, np.ndarray) and any(isinstance(row, list | tuple) for row in value)
+    flat = [item for row in value for item in row] if is_nested and name not in ("q_value", "part_values") else value
+    return tuple(flat) if name == "observation" else np.asarray(flat, dtype=DTYPES[name])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.credit.gigpo import gigpo
 from agentgym.credit.grpo import grpo
-from agentgym.credit.table import Floats, TurnTable, returns_to_go
+from agentgym.credit.statistics import returns_to_go
+from agentgym.credit.table import Floats, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.types import Message, RewardPart, Segment, Status, Task, Trajectory, TrajectoryGroup, Turn
 

@@ -1,0 +1,80 @@
+"""Anchor groups by likeness of text, and what they tell about a state key.
+
+Exact anchors need nothing of this: they are equal state keys. Likeness is for worlds whose only state is a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from agentgym.credit.statistics import group_statistics, trajectories
+from agentgym.credit.table import Ints, TurnTable
+
+
+def similarity_anchors(texts: Sequence[str], group: Ints, threshold: float = 0.95) -> Ints:
+    """Greedy first-fit clusters of texts within each group, shape ``[N]``.
+
+    A row joins the first cluster of its group whose first member ``rep`` has ``SequenceMatcher(None, text,
+    rep).ratio() >= threshold``, else it opens one. The result depends on the order of the rows, and one differing
+    digit often is likeness enough: prefer exact state keys where the world has them.
+
+    Source: verl-agent ``gigpo/core_gigpo.py`` (``enable_similarity``, default threshold 0.95, search script 0.9).
+
+    Example:
+        >>> texts = ["You see a mug 1.", "You see a mug 2.", "The drawer is closed."]
+        >>> similarity_anchors(texts, np.zeros(3, dtype=np.int64), 0.9).tolist()
+        [0, 0, 1]
+    """
+    clusters: dict[int, list[tuple[SequenceMatcher[str], int]]] = {}
+    seen: dict[tuple[int, str], int] = {}
+    anchors = np.zeros(len(texts), dtype=np.int64)
+    num_clusters = 0
+    for row, (text, index) in enumerate(zip(texts, group.tolist(), strict=True)):
+        found = seen.get((index, text))
+        if found is None:
+            found = _first_fit(text, clusters.setdefault(index, []), threshold)
+        if found is None:
+            found = num_clusters
+            num_clusters += 1
+            clusters[index].append((SequenceMatcher(None, "", text), found))
+        seen[index, text] = found
+        anchors[row] = found
+    return anchors
+
+
+def _first_fit(text: str, clusters: Sequence[tuple[SequenceMatcher[str], int]], threshold: float) -> int | None:
+    for matcher, cluster in clusters:
+        matcher.set_seq1(text)
+        # The two quick ratios are upper bounds of the real one.
+        is_near = matcher.real_quick_ratio() >= threshold and matcher.quick_ratio() >= threshold
+        if is_near and matcher.ratio() >= threshold:
+            return cluster
+    return None
+
+
+def shared_share(table: TurnTable) -> float:
+    """Share of turns whose anchor group has two members or more; 0 for an empty table.
+
+    Example:
+        >>> table = TurnTable.from_lists(
+        ...     rewards=[[0, 1], [0]], states=[["a", "b"], ["a"]], group_of_trajectory=[0, 0])
+        >>> round(shared_share(table), 4)
+        0.6667
+    """
+    if not len(table):
+        return 0.0
+    return float((group_statistics(table.reward, table.anchor).count > 1).mean())
+
+
+def start_states_agree(table: TurnTable) -> bool:
+    """True unless some group with company has first turns that are all taken in different states."""
+    first = trajectories(table).first
+    groups = group_statistics(table.reward[first], table.group[first]).count
+    anchors = group_statistics(table.reward[first], table.anchor[first]).count
+    in_company = groups > 1
+    meets = np.zeros(int(table.group.max(initial=-1)) + 1, dtype=np.bool_)
+    np.logical_or.at(meets, table.group[first], anchors > 1)
+    return bool(meets[table.group[first][in_company]].all())

@@ -1,0 +1,101 @@
+"""Optional columns that can be read off recorded episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentgym.canonical import canonical
+from agentgym.credit.table import codes_of
+from agentgym.errors import unknown_name
+from agentgym.types import RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
+
+CUT = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
+
+
+def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) -> dict[str, Any]:
+    """Values of the named columns over the valid members' turns, as ``TurnTable.with_columns`` takes them.
+
+    Raises:
+        UnknownNameError: a column that episodes do not record and that the caller must supply.
+    """
+    result: dict[str, Any] = {}
+    for name in names:
+        if name == "part_values":
+            result |= _parts(_turns(groups))
+        elif name == "group_keys":
+            result[name] = tuple(f"{group.task.id}:{group.task.content_hash}" for group in groups)
+        elif name in PER_TURN:
+            result[name] = [PER_TURN[name](turn) for turn in _turns(groups)]
+        elif name in PER_EPISODE:
+            result[name] = [value for t in _members(groups) for value in PER_EPISODE[name](t)]
+        else:
+            raise unknown_name("recorded column", name, FROM_GROUPS, "supply it with TurnTable.with_columns")
+    if "action" in result:
+        result["action"] = codes_of(result["action"])
+    return result
+
+
+def _members(groups: Sequence[TrajectoryGroup]) -> Iterable[Trajectory]:
+    return (trajectory for group in groups for trajectory in group.valid)
+
+
+def _turns(groups: Sequence[TrajectoryGroup]) -> Iterable[Turn]:
+    return (turn for trajectory in _members(groups) for turn in trajectory.turns)
+
+
+def _action(turn: Turn) -> str:
+    """Parsed calls where there are any, else the text: raw text differs where nothing else does."""
+    if not turn.action.calls:
+        return turn.action.text
+    return canonical([[c.name, dict(c.arguments)] if isinstance(c, ToolCall) else c.text for c in turn.action.calls])
+
+
+def _errors(turn: Turn) -> int:
+    return sum(reply.result is not None and reply.result.is_error for reply in turn.replies)
+
+
+def _segments(trajectory: Trajectory) -> list[int]:
+    return [index for index, segment in enumerate(trajectory.segments) for _ in segment.turns]
+
+
+def _observations(trajectory: Trajectory) -> list[str]:
+    said = [trajectory.observation, *(turn.replies for turn in trajectory.turns)][: len(trajectory.turns)]
+    return ["\n".join(message.text for message in messages) for messages in said]
+
+
+def _truncated(trajectory: Trajectory) -> list[bool]:
+    return [trajectory.status in CUT] * len(trajectory.turns)
+
+
+def _parts(turns: Iterable[Turn]) -> dict[str, Any]:
+    rows = [turn.reward_parts for turn in turns]
+    kinds = sorted({(part.name, part.role) for row in rows for part in row}) or [("reward", RewardRole.OUTCOME)]
+    at = {kind: index for index, kind in enumerate(kinds)}
+    values = np.zeros((len(rows), len(kinds)))
+    for index, row in enumerate(rows):
+        for part in row:
+            values[index, at[part.name, part.role]] += part.value
+    return {
+        "part_names": tuple(name for name, _ in kinds),
+        "part_roles": tuple(role for _, role in kinds),
+        "part_values": values,
+    }
+
+
+PER_TURN: dict[str, Callable[[Turn], Any]] = {
+    "is_void": lambda turn: turn.is_void,
+    "num_calls": lambda turn: len(turn.action.calls),
+    "num_errors": _errors,
+    "num_tokens": lambda turn: len(turn.completion.token_ids),
+    "action": _action,
+}
+PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
+    "segment": _segments,
+    "observation": _observations,
+    "is_truncated": _truncated,
+}
+FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
+"""Columns that ``TurnTable.from_groups`` can fill."""

@@ -1,0 +1,173 @@
+"""Advantages from a critic: GAE over tokens, over turns and on both levels, and ArCHer's.
+
+The critic's values are columns of the table; so are its targets in what comes back (``return_to_go`` per turn,
+``token_return`` per token). Whitening, where it is on, comes after GAE and does not touch the targets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.reinforce_pp import ends_of_token_runs, token_rewards
+from agentgym.credit.statistics import ends_of_trajectories, mean_over_tokens, suffix_sums, whiten
+from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Discounts(Options):
+    gamma: float = 1.0
+    lam: float = 0.95
+    whitened: bool = True
+
+    def __post_init__(self) -> None:
+        message = f"gamma and lam must be between 0 and 1, got {self.gamma} and {self.lam}"
+        self.check(is_ok=0 <= self.gamma <= 1 and 0 <= self.lam <= 1, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenGaeOptions(_Discounts):
+    """Keys of token-level GAE: discount per token, lambda, whitening over tokens."""
+
+    kind: Literal["token_gae"] = "token_gae"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnGaeOptions(_Discounts):
+    """Keys of turn-level GAE: discount per turn, lambda, whitening over turns."""
+
+    kind: Literal["turn_gae"] = "turn_gae"
+    gamma: float = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BiLevelGaeOptions(_Discounts):
+    """Keys of bi-level GAE: discount per token, lambda, discount per turn, whitening over tokens."""
+
+    kind: Literal["bi_level_gae"] = "bi_level_gae"
+    lam: float = 1.0
+    gamma_high: float = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArcherOptions(Options):
+    """Keys of ArCHer's advantage."""
+
+    kind: Literal["archer"] = "archer"
+    gamma: float = 0.95
+
+
+def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
+    """GAE over sampled tokens; observation tokens are passed over, as if they were not there.
+
+    ``delta_k = r_k + gamma V_{k+1} - V_k``, ``A_k = delta_k + gamma lam A_{k+1}``, k over the sampled tokens of a
+    trajectory. Needs the columns ``num_tokens`` and ``token_value``.
+
+    Source: verl ``compute_gae_advantage_return``; RAGEN/VAGEN ``ragen/trainer/core_algos.py``.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])
+        >>> table = table.with_columns(num_tokens=[2, 2], token_value=[0.5, 0.4, 0.6, 0.8])
+        >>> np.round(token_gae(table, whitened=False).token_advantage, 6).tolist()
+        [0.441975, 0.5705, 0.39, 0.2]
+    """
+    table.require("token_value", by="token_gae")
+    assert table.token_value is not None
+    rewards, is_last = token_rewards(table, by="token_gae"), ends_of_token_runs(table)
+    advantage = _gae(rewards, table.token_value, is_last, gamma, lam)
+    return _token_result(table, advantage, whitened)
+
+
+def turn_gae(table: TurnTable, *, gamma: float = 0.99, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
+    """Experimental (reconstructed): GAE with one value per turn, whitened over turns.
+
+    ``delta_t = r_t + gamma V_{t+1} - V_t``, ``A_t = delta_t + gamma lam A_{t+1}``. Needs the column ``value``, read
+    at the last prompt token before the turn. ``return_to_go`` is the critic's target ``A + V``.
+
+    Source: Turn-PPO (abstract); the recursion is GAE's.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0.2, 1]], group_of_trajectory=[0]).with_columns(value=[0.5, 0.6])
+        >>> np.round(turn_gae(table, whitened=False).advantage, 6).tolist()
+        [0.6702, 0.4]
+    """
+    table.require("value", by="turn_gae")
+    assert table.value is not None
+    advantage = _gae(table.reward, table.value, ends_of_trajectories(table), gamma, lam)
+    return TurnAdvantages(advantage=whiten(advantage) if whitened else advantage, return_to_go=advantage + table.value)
+
+
+def bi_level_gae(
+    table: TurnTable, *, gamma: float = 1.0, lam: float = 1.0, gamma_high: float = 0.95, whitened: bool = True
+) -> TurnAdvantages:
+    """GAE over turns first, then over the tokens inside each turn.
+
+    Stage 1 on each turn's last token p_j: ``delta_j = r_j + gamma_high V_{p_{j+1}} - V_{p_j}`` and ``A_j = delta_j +
+    gamma_high lam A_{j+1}``. Stage 2 gives p_j the reward ``A_j + V_{p_j}`` and runs token GAE inside each turn, which
+    nothing crosses. Turn ends are the table's, so that a turn of reward 0 is one too. Needs the columns
+    ``num_tokens`` and ``token_value``.
+
+    Source: RAGEN/VAGEN ``ragen/trainer/core_algos.py`` (``compute_bi_level_gae_advantage_return``).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0.2, 1]], group_of_trajectory=[0])
+        >>> table = table.with_columns(num_tokens=[3, 2], token_value=[0.1, 0.2, 0.3, 0.4, 0.5])
+        >>> np.round(bi_level_gae(table, lam=0.95, whitened=False).token_advantage, 6).tolist()
+        [0.940691, 0.884937, 0.82625, 0.575, 0.5]
+    """
+    table.require("num_tokens", "token_value", by="bi_level_gae")
+    assert table.num_tokens is not None and table.token_value is not None
+    rewards = token_rewards(table, by="bi_level_gae")
+    last_token = np.cumsum(table.num_tokens) - 1
+    turn_value = table.token_value[last_token]
+    high = _gae(table.reward, turn_value, ends_of_trajectories(table), gamma_high, lam)
+    rewards[last_token] = high + turn_value
+    is_turn_end = np.zeros(len(rewards), dtype=np.bool_)
+    is_turn_end[last_token] = True
+    return _token_result(table, _gae(rewards, table.token_value, is_turn_end, gamma, lam), whitened)
+
+
+def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
+    """Experimental (reconstructed): ``A_t = Q(s_t, a_t) - V(s_t)``, and the target of the critic's next step.
+
+    ``return_to_go`` is ``r_t + gamma (1 - done) V(s_{t+1})``. Needs the columns ``q_value`` (of several critics the
+    minimum counts) and ``value``, both from the target network.
+
+    Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL", section 3; gamma is ours.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])
+        >>> credited = archer(table.with_columns(q_value=[0.7, 0.9], value=[0.5, 0.8]))
+        >>> np.round(credited.advantage, 6).tolist(), np.round(credited.return_to_go, 6).tolist()
+        ([0.2, 0.1], [0.76, 1.0])
+    """
+    table.require("q_value", "value", by="archer")
+    assert table.q_value is not None and table.value is not None
+    q_value = table.q_value if table.q_value.ndim == 1 else table.q_value.min(axis=1)
+    following = _following(table.value, ends_of_trajectories(table))
+    return TurnAdvantages(advantage=q_value - table.value, return_to_go=table.reward + gamma * following)
+
+
+def _gae(reward: Floats, value: Floats, is_last: np.ndarray, gamma: float, lam: float) -> Floats:
+    delta = reward + gamma * _following(value, is_last) - value
+    return suffix_sums(delta, gamma * lam, is_last)
+
+
+def _following(value: Floats, is_last: np.ndarray) -> Floats:
+    """The next entry of the same run, 0 after its last."""
+    return np.where(is_last, 0.0, np.append(value[1:], 0.0)[: len(value)])
+
+
+def _token_result(table: TurnTable, advantage: Floats, whitened: bool) -> TurnAdvantages:
+    assert table.token_value is not None
+    returns = advantage + table.token_value
+    final = whiten(advantage) if whitened else advantage
+    return TurnAdvantages(
+        advantage=mean_over_tokens(table, final),
+        return_to_go=mean_over_tokens(table, returns),
+        token_advantage=final,
+        token_return=returns,
+    )

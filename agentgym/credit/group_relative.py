@@ -1,0 +1,213 @@
+"""Estimators that compare trajectories with their group and give every turn of a trajectory the same.
+
+All look at one number per trajectory, its return S_i, and differ in the baseline and the scale. The unit of statistics
+is the trajectory (a trajectory of many turns or segments counts once) but for Flow-GRPO, which says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.grpo import grpo
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import (
+    FLAT,
+    dense,
+    group_statistics,
+    per_trajectory,
+    returns_to_go,
+    trajectories,
+    whiten,
+    zscore,
+)
+from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowGrpoOptions(Options):
+    """Keys of Flow-GRPO."""
+
+    kind: Literal["flow_grpo"] = "flow_grpo"
+    statistics_unit: Literal["turn", "trajectory"] = "turn"
+    """``turn`` counts long trajectories more, as the released code does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupoOptions(Options):
+    """Keys of SUPO."""
+
+    kind: Literal["supo"] = "supo"
+    statistics_unit: Literal["trajectory", "segment"] = "trajectory"
+    """``segment`` is refused (composition rule 13)."""
+    mask_overlong: bool = True
+    """Leave trajectories that ended without an answer out of the loss, and keep them in the statistics."""
+
+
+def dr_grpo(table: TurnTable) -> TurnAdvantages:
+    """``A_i = S_i - mean``: GRPO without the division. Pair it with ``seq-mean-token-sum-norm``.
+
+    Source: "Understanding R1-Zero-Like Training: A Critical Perspective".
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0], [0.5], [2.0]], group_of_trajectory=[0, 0, 0, 0])
+        >>> dr_grpo(table).advantage.tolist()
+        [0.125, -0.875, -0.375, 1.125]
+    """
+    return grpo(table, norm="mean_norm")
+
+
+def rloo(table: TurnTable) -> TurnAdvantages:
+    """``A_i = S_i - mean of the others = n / (n - 1) * (S_i - mean)``; 0 in a group of one.
+
+    LOOP is this estimator with PPO-clip per token, token-mean and no KL.
+
+    Source: "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs";
+    LOOP: "Reinforcement Learning for Long-Horizon Interactive LLM Agents".
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0], [0.5], [2.0]], group_of_trajectory=[0, 0, 0, 0])
+        >>> np.round(rloo(table).advantage, 6).tolist()
+        [0.166667, -1.166667, -0.5, 1.5]
+    """
+    score, group, of_row = _scores(table)
+    statistics = group_statistics(score, group)
+    factor = statistics.count / np.maximum(statistics.count - 1, 1)
+    return _spread(table, (factor * (score - statistics.mean))[of_row])
+
+
+def opo(table: TurnTable) -> TurnAdvantages:
+    """``A_i = S_i - sum(len * S) / sum(len)``: the baseline weighs trajectories by their sampled tokens.
+
+    Needs the column ``num_tokens``. A group without tokens weighs its members alike.
+
+    Source: verl ``core_algos.py`` (``compute_opo_outcome_advantage``).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0]], group_of_trajectory=[0, 0])
+        >>> opo(table.with_columns(num_tokens=[1, 3])).advantage.tolist()
+        [0.75, -0.25]
+    """
+    table.require("num_tokens", by="opo")
+    assert table.num_tokens is not None
+    score, group, of_row = _scores(table)
+    codes = dense(group)
+    length = per_trajectory(table, table.num_tokens)
+    length = np.where(np.bincount(codes, weights=length)[codes] > 0, length, 1.0)
+    baseline = np.bincount(codes, weights=length * score) / np.bincount(codes, weights=length)
+    return _spread(table, (score - baseline[codes])[of_row])
+
+
+def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
+    """``A = whiten(S_i - mean)`` with mean and variance over all sampled tokens of the batch.
+
+    Needs the column ``num_tokens``: a turn counts as often as it has tokens.
+
+    Source: "REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models"; verl
+    ``compute_reinforce_plus_plus_baseline_outcome_advantage``.
+
+    Raises:
+        ConfigError: the batch has exactly one token.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0]], group_of_trajectory=[0, 0])
+        >>> np.round(reinforce_pp_baseline(table.with_columns(num_tokens=[2, 3])).advantage, 6).tolist()
+        [1.095445, -0.730297]
+    """
+    table.require("num_tokens", by="reinforce_pp_baseline")
+    centred = dr_grpo(table).advantage
+    return _spread(table, whiten(centred, table.num_tokens))
+
+
+def mc_grpo(table: TurnTable) -> TurnAdvantages:
+    """``A_i = (S_i - median) / MAD``, scaled so that zeros cost the group nothing, and one rollout left out.
+
+    MAD is the median of ``|S - median|``; where it is below 1e-6 the advantage stays unscaled (ours). Each non-zero A
+    is multiplied by group size over number of non-zero A. In a group of odd size the median rollout (the first of
+    those with A = 0) gets ``loss_weight`` 0; with an even size no rollout is the median and none is left out unless
+    one has A = 0. Meant for groups of G + 1 rollouts with G even.
+
+    Source: "Median-Centered Group Relative Policy Optimization for Small-Rollout RL" (``grpo_trainer_gsm.py``).
+
+    Example:
+        >>> rewards = [[0.0], [0.2], [0.3], [1.0], [0.9]]
+        >>> credited = mc_grpo(TurnTable.from_lists(rewards=rewards, group_of_trajectory=[0] * 5))
+        >>> np.round(credited.advantage, 6).tolist(), credited.loss_weight.tolist()
+        ([-1.25, -0.416667, 0.0, 2.916667, 2.5], [1.0, 1.0, 0.0, 1.0, 1.0])
+    """
+    score, group, of_row = _scores(table)
+    codes = dense(group)
+    centred = score - _medians(score, codes)[codes]
+    spread = _medians(np.abs(centred), codes)[codes]
+    advantage = np.where(spread < FLAT, centred, centred / np.maximum(spread, FLAT))
+    num_members = np.bincount(codes)[codes]
+    num_moving = np.bincount(codes, weights=advantage != 0)[codes]
+    advantage = advantage * num_members / np.maximum(num_moving, 1)
+    weight = np.ones(len(score))
+    still = np.flatnonzero(advantage == 0)
+    first_still = np.unique(codes[still], return_index=True)[1]
+    weight[still[first_still]] = 0.0
+    return _spread(table, advantage[of_row], loss_weight=weight[of_row])
+
+
+def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn") -> TurnAdvantages:
+    """``A = (S_i - mean) / (std + eps)``: every turn stands for its trajectory's final outcome, and is a sample.
+
+    Args:
+        statistics_unit: ``turn`` takes mean and deviation over all turn rows of the task (long trajectories count
+            more, as in the released code); ``trajectory`` is GRPO.
+
+    Source: "In-the-Flow Agentic System Optimization for Effective Planning and Tool Use"
+    (``agentflow/verl/daemon.py``).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1], [0]], group_of_trajectory=[0, 0])
+        >>> np.round(flow_grpo(table).advantage, 4).tolist()
+        [0.5773, 0.5773, -1.1547]
+    """
+    if statistics_unit == "trajectory":
+        return grpo(table)
+    score, _, of_row = _scores(table)
+    return _spread(table, zscore(score[of_row], table.group))
+
+
+def supo(table: TurnTable, *, mask_overlong: bool = True) -> TurnAdvantages:
+    """GRPO over trajectories, the same advantage for all segments (context windows) of a trajectory.
+
+    A trajectory enters the statistics once however many segments it has. With ``mask_overlong`` (column
+    ``is_truncated``) one that ended without an answer gets ``loss_weight`` 0 and stays in the statistics.
+
+    Source: "Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management", equation 3.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0, 1], [0]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(is_truncated=[[False] * 3, [True]])
+        >>> np.round(supo(table).advantage, 4).tolist(), supo(table).loss_weight.tolist()
+        ([0.7071, 0.7071, 0.7071, -0.7071], [1.0, 1.0, 1.0, 0.0])
+    """
+    if not mask_overlong:
+        return grpo(table)
+    table.require("is_truncated", by="supo with mask_overlong")
+    assert table.is_truncated is not None
+    return _spread(table, grpo(table).advantage, loss_weight=np.where(table.is_truncated, 0.0, 1.0))
+
+
+def _scores(table: TurnTable) -> tuple[Floats, Ints, Ints]:
+    """Return and group of each trajectory ``[I]``, and the trajectory of each row ``[N]``."""
+    view = trajectories(table)
+    return per_trajectory(table, table.reward), view.group, view.of_row
+
+
+def _spread(table: TurnTable, advantage: Floats, loss_weight: Floats | None = None) -> TurnAdvantages:
+    return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0), loss_weight=loss_weight)
+
+
+def _medians(value: Floats, codes: Ints) -> Floats:
+    """Median of each group, shape ``[G]``."""
+    order = np.lexsort((value, codes))
+    count = np.bincount(codes) if len(codes) else np.zeros(0, dtype=np.int64)
+    start = np.cumsum(count) - count
+    middle = value[order[start + (count - 1) // 2]] + value[order[start + count // 2]]
+    return np.asarray(middle / 2, dtype=np.float64)

@@ -1,0 +1,115 @@
+"""HGPO: turns against turns that share not only the state but the last states too, level by level.
+
+Source: "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks" and its code
+(``recipe/hgpo/core_hgpo.py``), whose conventions are kept: ``ddof=0``, ``eps=1e-6``, and levels whose advantage is
+exactly 0 are left out of the average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.gigpo import episode_advantage
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import dense, group_statistics, returns_to_go
+from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+
+EPS = 1e-6
+ZERO = 1e-12
+"""Relative distance to the mean that counts as none: the last bit of a mean depends on the order of summation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HgpoOptions(Options):
+    """Keys of HGPO beside those it shares with GiGPO (norm, gamma)."""
+
+    kind: Literal["hgpo"] = "hgpo"
+    history: int = 2
+    """The paper's K: how many earlier states a context may have; the prompt should show as many."""
+    weight_alpha: float = 1.0
+    """Level k weighs ``(k + 1) ** alpha``; 0 weighs all levels alike."""
+    base_group: bool = False
+    """Adds GiGPO's episode advantage as level 0."""
+    drop_zero: bool = True
+    """Leave levels whose advantage is exactly 0 out of the average, as the released code does."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.history >= 0, message=f"history must be at least 0, got {self.history}")
+
+
+def hgpo(
+    table: TurnTable,
+    *,
+    norm: str = "mean_std_norm",
+    gamma: float = 0.95,
+    invalid_penalty: float = 0.0,
+    options: HgpoOptions | None = None,
+) -> TurnAdvantages:
+    """``A = sum_k w_k a_k`` over context levels, ``w_k = (k+1)^alpha / (sum (k'+1)^alpha + eps)``.
+
+    ``a_k`` compares the turn's return with those of the turns of its group whose last k states (the current one
+    included) are the same: ``(G - mean) / (std + eps)``, or ``G - mean`` with ``mean_norm``. Contexts with one member
+    do not count. A turn that is alone on all levels gets 0: it is not trained.
+
+    Args:
+        norm: ``mean_std_norm`` or ``mean_norm``.
+        gamma: discount per turn of the returns.
+        invalid_penalty: subtracted from an invalid turn's return, after discounting.
+        options: levels and their weights.
+
+    Example:
+        >>> table = TurnTable.from_lists(
+        ...     rewards=[[0, 0, 10], [0, 0, 0], [0, 10]],
+        ...     states=[["s0", "s1", "s2"], ["s0", "s1", "s1"], ["s0", "s3"]],
+        ...     group_of_trajectory=[0, 0, 0],
+        ... )
+        >>> np.round(hgpo(table).advantage, 4).tolist()
+        [0.6521, 1.1657, 0.0, -1.4128, -0.8828, -0.7071, 0.7607, 0.0]
+    """
+    options = HgpoOptions() if options is None else options
+    step_return = returns_to_go(table, gamma) - invalid_penalty * ~table.is_valid
+    anchor = dense(table.anchor)
+    total = np.zeros(len(table))
+    weights = np.zeros(len(table))
+    if options.base_group:
+        base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
+        counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
+        total += np.where(counts, base, 0.0)
+        weights += counts
+    context, rows = anchor, np.arange(len(table))
+    for level in range(1, options.history + 2):
+        if level > 1:
+            context, rows = _longer_context(table, context, anchor, level)
+        value, is_shared = _level_advantage(step_return[rows], context[rows], norm)
+        counts = is_shared & (value != 0) if options.drop_zero else is_shared
+        weight = float(level + 1) ** options.weight_alpha
+        total[rows] += np.where(counts, weight * value, 0.0)
+        weights[rows] += weight * counts
+    sizes = group_statistics(step_return, anchor).count
+    return TurnAdvantages(
+        advantage=np.where(weights > 0, total / (weights + EPS), 0.0),
+        return_to_go=step_return,
+        anchor_group=table.anchor,
+        anchor_size=sizes,
+    )
+
+
+def _longer_context(table: TurnTable, context: Ints, anchor: Ints, level: int) -> tuple[Ints, Ints]:
+    """Codes of the last ``level`` states, and the rows that have so many."""
+    rows = np.flatnonzero(table.turn >= level - 1)
+    longer = np.full(len(table), -1, dtype=np.int64)
+    if len(rows):
+        pairs = context[rows - 1] * (int(anchor.max()) + 1) + anchor[rows]
+        longer[rows] = np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    return longer, rows
+
+
+def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, np.ndarray]:
+    statistics = group_statistics(value, context, ddof=0)
+    centred = value - statistics.mean
+    centred = np.where(np.abs(centred) <= ZERO * np.maximum(np.abs(statistics.mean), 1.0), 0.0, centred)
+    scaled = centred if norm == "mean_norm" else centred / (statistics.std + EPS)
+    return scaled, statistics.count > 1

@@ -1,0 +1,88 @@
+"""IGPO: each turn is credited with how much nearer it brought the reference answer.
+
+Source: "Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents" and its
+code (``verl/trainer/ppo/core_algos.py``, ``train.sh``, changelog of February 2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import on_last_turn
+from agentgym.credit.statistics import (
+    ends_of_trajectories,
+    group_statistics,
+    per_trajectory,
+    suffix_sums,
+    trajectories,
+)
+from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+
+EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgpoOptions(Options):
+    """Keys of IGPO."""
+
+    kind: Literal["igpo"] = "igpo"
+    normalisation: Literal["separate", "joint"] = "separate"
+    """Gains and outcomes by their own statistics (the released train script), or pooled (the code's default)."""
+    gamma: float = 1.0
+    curriculum_steps: int = 0
+    """Over so many steps the outcome's weight goes from 0.5 to 1 and the gain's from 1 to 0.5; 0 keeps both at 1."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 <= self.gamma <= 1, message=f"gamma must be between 0 and 1, got {self.gamma}")
+        self.check(is_ok=self.curriculum_steps >= 0, message="curriculum_steps must be at least 0")
+
+
+def igpo(
+    table: TurnTable, *, normalisation: str = "separate", gamma: float = 1.0, progress: float | None = None
+) -> TurnAdvantages:
+    """``A_t = z_t + gamma A_{t+1}`` over gains of the turns and the outcome on the last one, normalised per group.
+
+    ``z = (x - mean) / (std + 1e-6)`` with ``std = sqrt(var + 1e-8)``, ``ddof=0``, and 1 for a single value. The outcome
+    is the trajectory's whole reward, which therefore must not hold the gain. A turn whose gain is not defined (NaN)
+    contributes nothing of its own.
+
+    Args:
+        normalisation: ``separate`` takes the statistics of gains and of outcomes, ``joint`` those of both together.
+        gamma: discount per turn.
+        progress: share of the curriculum behind us, in [0, 1]; None leaves both weights at 1.
+
+    Needs the column ``info_gain``, which the shaper ``information_gain`` makes.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0, 1], [0, 0]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(info_gain=[[0.7, 0.5, np.nan], [-0.2, np.nan]])
+        >>> np.round(igpo(table).advantage, 4).tolist()
+        [2.3822, 1.4319, 1.0, -2.3822, -1.0]
+    """
+    table.require("info_gain", by="igpo (composition rule 10: it needs a reference answer)")
+    assert table.info_gain is not None
+    gain_weight, outcome_weight = (1.0, 1.0) if progress is None else (1.0 - 0.5 * progress, 0.5 + 0.5 * progress)
+    rows = np.flatnonzero(~np.isnan(table.info_gain))
+    view = trajectories(table)
+    gain = gain_weight * table.info_gain[rows]
+    outcome = outcome_weight * per_trajectory(table, table.reward)
+    if normalisation == "joint":
+        both = _normalised(np.append(gain, outcome), np.append(table.group[rows], view.group))
+        gain, outcome = both[: len(gain)], both[len(gain) :]
+    else:
+        gain, outcome = _normalised(gain, table.group[rows]), _normalised(outcome, view.group)
+    own = on_last_turn(table, outcome)
+    own[rows] += gain
+    is_last = ends_of_trajectories(table)
+    raw = table.reward + np.nan_to_num(table.info_gain)
+    return TurnAdvantages(advantage=suffix_sums(own, gamma, is_last), return_to_go=suffix_sums(raw, gamma, is_last))
+
+
+def _normalised(value: Floats, group: Ints) -> Floats:
+    statistics = group_statistics(value, group, ddof=0)
+    std = np.where(statistics.count <= 1, 1.0, np.sqrt(statistics.std**2 + 1e-8))
+    return np.asarray((value - statistics.mean) / (std + EPS), dtype=np.float64)

@@ -1,0 +1,86 @@
+"""M-GRPO: a main agent against main agents, each call of a sub-agent against the calls of that sub-agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import returns_to_go, zscore
+from agentgym.credit.table import Ints, TurnAdvantages, TurnTable
+
+MAIN = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MGrpoOptions(Options):
+    """Keys of M-GRPO."""
+
+    kind: Literal["m_grpo"] = "m_grpo"
+    main_weight: float = 0.5
+    """Share of the main agent's outcome in the reward of a sub-agent's call (ours)."""
+    max_invocations: int = 0
+    """Calls of a sub-agent per trajectory that are trained, the paper's D; 0 trains all."""
+    seed: int = 0
+    """Which calls are left out where there are more than D."""
+
+    def __post_init__(self) -> None:
+        message = f"main_weight must be between 0 and 1, got {self.main_weight}"
+        self.check(is_ok=0 <= self.main_weight <= 1, message=message)
+        self.check(is_ok=self.max_invocations >= 0, message="max_invocations must be at least 0")
+
+
+def m_grpo(table: TurnTable, options: MGrpoOptions | None = None) -> TurnAdvantages:
+    """Experimental (reconstructed): GRPO by role, ``A = (R - mean) / (std + 1e-6)`` with ``ddof=1``.
+
+    The main agent (role 0) is scored by its own turns' rewards. Each invocation of a sub-agent is scored by
+    ``main_weight * main + (1 - main_weight) * own`` and compared with all invocations of its role in the group. Beyond
+    ``max_invocations`` calls per trajectory and role, a random choice gets ``loss_weight`` 0; the published
+    duplication of calls fills a fixed batch shape, which this layout does not have. Needs ``role``, ``invocation``.
+
+    Source: "Multi-Agent Deep Research: Training Multi-Agent Systems with M-GRPO" (abstract and public notes).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1, 0.2], [0, 0.4]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(role=[0, 1, 0, 1], invocation=[-1, 0, -1, 0])
+        >>> np.round(m_grpo(table).advantage, 4).tolist()
+        [0.7071, 0.7071, -0.7071, -0.7071]
+    """
+    options = MGrpoOptions() if options is None else options
+    table.require("role", "invocation", by="m_grpo")
+    assert table.role is not None and table.invocation is not None
+    if not len(table):
+        return TurnAdvantages(advantage=table.reward, return_to_go=table.reward)
+    invocation = np.where(table.role == MAIN, -1, table.invocation)
+    fields = np.stack([table.trajectory, table.role, invocation], axis=1)
+    units, unit_of_row = np.unique(fields, axis=0, return_inverse=True)
+    unit_of_row = unit_of_row.reshape(-1)
+    own = np.bincount(unit_of_row, weights=table.reward, minlength=len(units))
+    is_main = units[:, 1] == MAIN
+    main = np.zeros(int(table.trajectory.max()) + 1)
+    main[units[is_main, 0]] = own[is_main]
+    score = np.where(is_main, own, options.main_weight * main[units[:, 0]] + (1 - options.main_weight) * own)
+    group = np.zeros(len(units), dtype=np.int64)
+    group[unit_of_row] = table.group
+    advantage = zscore(score, group * (int(table.role.max()) + 1) + units[:, 1])
+    weight = _chosen(units, options).astype(np.float64)
+    return TurnAdvantages(
+        advantage=advantage[unit_of_row], return_to_go=returns_to_go(table, 1.0), loss_weight=weight[unit_of_row]
+    )
+
+
+def _chosen(units: Ints, options: MGrpoOptions) -> np.ndarray:
+    """Which invocations are trained: at most D per trajectory and role, drawn without replacement."""
+    chosen = np.ones(len(units), dtype=np.bool_)
+    if not options.max_invocations:
+        return chosen
+    rng = np.random.default_rng(options.seed)
+    pairs = np.unique(units[units[:, 1] != MAIN, :2], axis=0)
+    for trajectory, role in pairs.tolist():
+        calls = np.flatnonzero((units[:, 0] == trajectory) & (units[:, 1] == role))
+        surplus = len(calls) - options.max_invocations
+        if surplus > 0:
+            chosen[rng.choice(calls, size=surplus, replace=False)] = False
+    return chosen

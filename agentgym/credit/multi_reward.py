@@ -1,0 +1,121 @@
+"""Estimators that keep reward parts apart: GDPO normalises each, MT-GRPO tells turn rewards from the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import outcomes, role_reward
+from agentgym.credit.statistics import (
+    ends_of_trajectories,
+    per_trajectory,
+    returns_to_go,
+    trajectories,
+    whiten,
+    zscore,
+)
+from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
+from agentgym.errors import ConfigError
+from agentgym.types import RewardRole
+
+EPS = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GdpoOptions(Options):
+    """Keys of GDPO."""
+
+    kind: Literal["gdpo"] = "gdpo"
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each reward part by name; 1 for parts not named."""
+    batch_norm: Literal["trajectory", "token", "off"] = "trajectory"
+    """What the batch's normalisation counts: trajectories (paper), sampled tokens (verl), or leave it out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MtGrpoOptions(Options):
+    """Keys of MT-GRPO."""
+
+    kind: Literal["mt_grpo"] = "mt_grpo"
+    turn_weight: float = 1.0
+    """The paper's lambda (``turn_advantage_coef``)."""
+
+
+def gdpo(
+    table: TurnTable, *, weights: Mapping[str, float] | None = None, batch_norm: str = "trajectory"
+) -> TurnAdvantages:
+    """``A_i = BN(sum_j w_j (R_ij - mean_j) / (std_j + 1e-4))``: each reward part is normalised in its group first.
+
+    ``ddof=1``; a part that is NaN or constant in a group contributes 0. ``BN(s) = (s - mean) / (std + 1e-4)`` over all
+    trajectories of the batch, or verl's whitening over tokens (column ``num_tokens``).
+
+    Args:
+        weights: weight of parts by name, 1 for the others.
+        batch_norm: ``trajectory``, ``token`` or ``off``.
+
+    Raises:
+        ConfigError: the table has no parts, or a weight names none of them.
+
+    Source: "Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization"
+    (NVlabs/GDPO).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0]] * 4, group_of_trajectory=[0] * 4)
+        >>> table = table.with_parts(right=("outcome", [1, 0, 0, 0]), short=("format", [0, 1, 1, 0]))
+        >>> np.round(gdpo(table).advantage, 4).tolist()
+        [0.6894, 0.3981, 0.3981, -1.4856]
+    """
+    table.require("part_values", by="gdpo")
+    assert table.part_values is not None
+    weights = {} if weights is None else weights
+    if unknown := sorted(set(weights) - set(table.part_names)):
+        raise ConfigError(f"gdpo: weights name parts {unknown}; the table has {', '.join(table.part_names)}")
+    view = trajectories(table)
+    total = np.zeros(len(view.first))
+    for name, column in zip(table.part_names, table.part_values.T, strict=True):
+        score = per_trajectory(table, np.nan_to_num(column))
+        total += weights.get(name, 1.0) * zscore(score, view.group, eps=EPS)
+    if batch_norm == "trajectory":
+        total = zscore(total, np.zeros_like(view.group), eps=EPS)
+    advantage = total[view.of_row]
+    if batch_norm == "token":
+        table.require("num_tokens", by="gdpo with batch_norm='token'")
+        advantage = whiten(advantage, table.num_tokens)
+    return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0))
+
+
+def mt_grpo(table: TurnTable, *, turn_weight: float = 1.0) -> TurnAdvantages:
+    """``A_t = A^O + turn_weight A^T_t`` on turns before the last, ``A^O`` on the last (the answer).
+
+    ``A^O`` is the z-score of the trajectory's outcome in its group, ``A^T_t`` that of the turn's other reward parts
+    among turns of the same group and index that are not last (``ddof=1``, ``eps=1e-4``). A trajectory of one turn used
+    no tool: it gets the z-score of everything. Two turns are the published form, more are ours.
+
+    Source: ``verifiers/trainers/mt_grpo_env_trainer.py``, estimator "aae".
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0]] * 3, group_of_trajectory=[0] * 3)
+        >>> table = table.with_parts(
+        ...     used_tool=("process", [[0.5, 0], [0, 0], [0.3, 0]]), right=("outcome", [[0, 1], [0, 0], [0, 0]]))
+        >>> np.round(mt_grpo(table).advantage, 4).tolist()
+        [2.0813, 1.1545, -1.6365, -0.5773, -0.4448, -0.5773]
+    """
+    view = trajectories(table)
+    outcome = zscore(outcomes(table), view.group, eps=EPS)
+    of_turn = table.reward - role_reward(table, RewardRole.OUTCOME)
+    is_last = ends_of_trajectories(table)
+    advantage = outcome[view.of_row]
+    rows = np.flatnonzero(~is_last)
+    advantage[rows] += turn_weight * _by_turn_index(table, of_turn, rows)
+    whole = zscore(per_trajectory(table, table.reward), view.group, eps=EPS)
+    advantage = np.where(view.num_turns[view.of_row] == 1, whole[view.of_row], advantage)
+    return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0))
+
+
+def _by_turn_index(table: TurnTable, value: Floats, rows: np.ndarray) -> Floats:
+    longest = int(table.turn.max(initial=0)) + 1
+    return zscore(value[rows], table.group[rows] * longest + table.turn[rows], eps=EPS)

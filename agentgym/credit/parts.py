@@ -1,0 +1,72 @@
+"""Reward parts in a table: what a role or a name brought, and adding to or replacing rewards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, trajectories
+from agentgym.credit.table import Floats, TurnTable
+from agentgym.types import RewardRole
+
+
+def role_reward(table: TurnTable, role: RewardRole) -> Floats:
+    """Sum of each turn's parts with one role, shape ``[N]``.
+
+    Raises:
+        ConfigError: the table has no parts.
+    """
+    table.require("part_values", by=f"reward by role {role.value!r}")
+    assert table.part_values is not None
+    return np.asarray(table.part_values[:, [r is role for r in table.part_roles]].sum(axis=1), dtype=np.float64)
+
+
+def outcome_reward(table: TurnTable) -> Floats:
+    """Each turn's outcome reward, shape ``[N]``: its parts with that role, or all of its reward if it has no parts."""
+    return table.reward if table.part_values is None else role_reward(table, RewardRole.OUTCOME)
+
+
+def outcomes(table: TurnTable) -> Floats:
+    """Outcome of each trajectory, shape ``[I]``."""
+    return per_trajectory(table, outcome_reward(table))
+
+
+def on_last_turn(table: TurnTable, per_trajectory_value: Floats) -> Floats:
+    """A value per trajectory ``[I]`` on its last turn, 0 elsewhere, shape ``[N]``."""
+    return np.where(ends_of_trajectories(table), per_trajectory_value[trajectories(table).of_row], 0.0)
+
+
+def add_reward(table: TurnTable, name: str, role: RewardRole, value: Floats) -> TurnTable:
+    """Rewards plus ``value`` per turn, as a part of its own where the table has parts.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])
+        >>> add_reward(table, "fee", RewardRole.COST, np.array([-0.5, 0.0])).reward.tolist()
+        [-0.5, 1.0]
+    """
+    if table.part_values is None:
+        return replace(table, reward=table.reward + value)
+    return replace(
+        table,
+        reward=table.reward + value,
+        part_names=(*table.part_names, name),
+        part_roles=(*table.part_roles, role),
+        part_values=np.column_stack([table.part_values, value]),
+    )
+
+
+def replace_reward(table: TurnTable, name: str, value: Floats) -> TurnTable:
+    """Rewards that are one outcome part ``name`` and nothing else."""
+    return replace(
+        table,
+        reward=value,
+        part_names=(name,),
+        part_roles=(RewardRole.OUTCOME,),
+        part_values=np.asarray(value, dtype=np.float64)[:, None],
+    )
+
+
+def with_part_values(table: TurnTable, part_values: Floats) -> TurnTable:
+    """The same parts with other values ``[N, P]``; rewards are their sums."""
+    return replace(table, part_values=part_values, reward=part_values.sum(axis=1))

@@ -1,0 +1,119 @@
+"""Trajectories that grew from others: shared prefixes of tree rollouts (ARPO), retries from a pivot (R3L)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import FLAT, group_statistics, per_trajectory, trajectories
+from agentgym.credit.table import Floats, Ints, TurnTable
+from agentgym.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPrefixOptions(Options):
+    """Keys of shared-prefix attribution; the two go together (composition rule 14)."""
+
+    kind: Literal["shared_prefix"] = "shared_prefix"
+    attribution: Literal["soft", "hard"] = "hard"
+    """``soft``: each branch's copy of a shared turn keeps the branch's advantage. ``hard``: all get the mean."""
+    count: Literal["replicate", "once"] = "once"
+    """``replicate``: each copy has weight 1. ``once``: one copy has weight 1 and the others 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class R3lOptions(Options):
+    """Keys of R3L's pivotal credit."""
+
+    kind: Literal["r3l_pivot"] = "r3l_pivot"
+    alpha: float = 3.0
+    """Factor of positive advantages."""
+    success_above: float = 0.0
+    """In a group of equal returns above this, every advantage is ``alpha``."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.alpha > 0, message=f"alpha must be above 0, got {self.alpha}")
+
+
+def shared_prefix(table: TurnTable, advantage: Floats, options: SharedPrefixOptions | None = None) -> Modulated:
+    """Attribution of turns that several branches of a tree rollout share.
+
+    Every branch has rows of its own for the turns before ``branch_turn``; they are copies of its parent's. ``hard``
+    gives them the mean advantage of the branches and trains one copy; ``soft`` leaves all as they are. Members of a
+    tree are not independent: branches of a good prefix bias the group's mean. Needs ``parent`` and ``branch_turn``.
+
+    Source: "Agentic Reinforced Policy Optimization" (ARPO).
+
+    Example (trajectory 1 branched from 0 at its second turn):
+        >>> table = TurnTable.from_lists(rewards=[[0, 1], [0, 0]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(parent=[-1, -1, 0, 0], branch_turn=[0, 0, 1, 1])
+        >>> result = shared_prefix(table, np.array([0.73, 0.73, -1.09, -1.09]))
+        >>> np.round(result.advantage, 6).tolist(), result.loss_weight.tolist()
+        ([-0.18, 0.73, -0.18, -1.09], [1.0, 1.0, 0.0, 1.0])
+    """
+    options = SharedPrefixOptions() if options is None else options
+    owner = owners(table)
+    if options.attribution == "soft" or not len(table):
+        return Modulated(advantage=advantage)
+    turn_id = owner * (int(table.turn.max()) + 1) + table.turn
+    first = np.unique(turn_id, return_index=True)[1]
+    weight = np.zeros(len(table))
+    weight[first] = 1.0
+    return Modulated(advantage=group_statistics(advantage, turn_id).mean, loss_weight=weight)
+
+
+def owners(table: TurnTable) -> Ints:
+    """The trajectory that first took each turn, shape ``[N]``.
+
+    Raises:
+        ConfigError: ``parent`` or ``branch_turn`` is missing, or a trajectory is its own ancestor.
+    """
+    table.require("parent", "branch_turn", by="attribution of branches")
+    assert table.parent is not None and table.branch_turn is not None
+    num = int(table.trajectory.max(initial=-1)) + 1
+    parent, branch = np.full(num, -1, dtype=np.int64), np.zeros(num, dtype=np.int64)
+    parent[table.trajectory], branch[table.trajectory] = table.parent, table.branch_turn
+    owner = table.trajectory.copy()
+    for _ in range(num + 1):
+        is_copy = (parent[owner] >= 0) & (table.turn < branch[owner])
+        if not is_copy.any():
+            return owner
+        owner = np.where(is_copy, parent[owner], owner)
+    raise ConfigError("column 'parent' makes a trajectory its own ancestor")
+
+
+def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions | None = None) -> Modulated:
+    """Experimental (reconstructed): positive advantages times ``alpha``; what base and retry share is not trained.
+
+    A retry names its base in ``parent`` and the pivot in ``branch_turn``; turns before the pivot get ``loss_weight`` 0
+    in both (before the last pivot in a base with several retries). Trajectories without a partner are trained whole.
+    In a group of equal returns above ``success_above`` every advantage becomes ``alpha``. Statistics are those of the
+    estimator over bases and retries together.
+
+    Source: "Reflect-then-Retry Reinforcement Learning" (R3L, public reviews).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0], [0], [1], [0]], group_of_trajectory=[0] * 4)
+        >>> table = table.with_columns(parent=[-1] * 4, branch_turn=[0] * 4)
+        >>> r3l_pivot(table, np.array([-0.5, -0.5, 1.5, -0.5])).advantage.tolist()
+        [-0.5, -0.5, 4.5, -0.5]
+    """
+    options = R3lOptions() if options is None else options
+    table.require("parent", "branch_turn", by="r3l_pivot")
+    assert table.parent is not None and table.branch_turn is not None
+    view = trajectories(table)
+    returns = per_trajectory(table, table.reward)
+    statistics = group_statistics(returns, view.group)
+    is_won = (statistics.std < FLAT) & (returns > options.success_above)
+    amplified = np.where(advantage > 0, options.alpha * advantage, advantage)
+    amplified = np.where(is_won[view.of_row], np.maximum(amplified, options.alpha), amplified)
+    is_retry = table.parent >= 0
+    pivot = np.zeros(int(table.trajectory.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(pivot, table.trajectory[is_retry], table.branch_turn[is_retry])
+    np.maximum.at(pivot, table.parent[is_retry], table.branch_turn[is_retry])
+    weight = np.where(table.turn < pivot[table.trajectory], 0.0, 1.0)
+    return Modulated(advantage=amplified, loss_weight=weight)

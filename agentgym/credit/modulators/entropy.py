@@ -1,0 +1,97 @@
+"""Modulators that look at the policy's uncertainty: EMPG per turn, AEPO per token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import FLAT, ends_of_trajectories, mean_over_tokens, token_rows
+from agentgym.credit.table import Floats, TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmpgOptions(Options):
+    """Keys of EMPG."""
+
+    kind: Literal["empg"] = "empg"
+    k: float = 1.0
+    """How much confident turns are amplified and uncertain ones damped."""
+    k_future: float = 1.0
+    """The paper's k', for the bonus of leading to a confident turn."""
+    zeta: float = 0.05
+    """Weight of that bonus (0.05 in the port, 0.1 in the paper's listing)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AepoOptions(Options):
+    """Keys of AEPO's advantage."""
+
+    kind: Literal["aepo_advantage"] = "aepo_advantage"
+    scale: float = 0.2
+
+
+def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None) -> Modulated:
+    """``A g(H_t) + zeta f(H_{t+1})``, minus its mean over all turns of the batch.
+
+    H is min-max scaled over all turns of the batch, ``g = exp(-k H) / mean exp(-k H)``, ``f = exp(-k' H_{t+1})`` and
+    0 on a trajectory's last turn. Needs the column ``entropy`` (of the sampling policy; no gradient flows).
+
+    Source: "Harnessing Uncertainty: Entropy-Modulated Policy Gradients for Long-Horizon LLM Agents", the formulas and
+    not the listing (ARLArena's port).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1], [0, 0]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(entropy=[[0.2, 1.0], [0.6, 0.4]])
+        >>> np.round(empg(table, np.array([1.0, 1.0, -1.0, -1.0])).advantage, 6).tolist()
+        [1.463248, 0.526479, -0.850252, -1.139475]
+    """
+    options = EmpgOptions() if options is None else options
+    table.require("entropy", by="empg")
+    assert table.entropy is not None
+    if not len(table):
+        return Modulated(advantage=advantage)
+    low, high = float(table.entropy.min()), float(table.entropy.max())
+    scaled = (table.entropy - low) / (high - low + 1e-8)
+    confidence = np.exp(-options.k * scaled)
+    gain = confidence / (confidence.mean() + 1e-8)
+    ahead = np.exp(-options.k_future * np.append(scaled[1:], 0.0))
+    future = np.where(ends_of_trajectories(table), 0.0, ahead)
+    modulated = advantage * gain + options.zeta * future
+    return Modulated(advantage=modulated - modulated.mean())
+
+
+def aepo_advantage(
+    table: TurnTable,
+    advantage: Floats,
+    token_advantage: Floats | None = None,
+    options: AepoOptions | None = None,
+) -> Modulated:
+    """Experimental (reconstructed): ``A (1 + scale z(H))`` per token, z over all sampled tokens of the batch.
+
+    ``z = (H - mean) / std`` with ``ddof=1``, 0 where all tokens are equally uncertain. Needs the columns
+    ``num_tokens`` and ``token_entropy``.
+
+    Args:
+        token_advantage: what the estimator gave per token; by default each token has its turn's advantage.
+
+    Source: "Agentic Entropy-Balanced Policy Optimization" (third-party port and notes).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1]], group_of_trajectory=[0])
+        >>> table = table.with_columns(num_tokens=[4], token_entropy=[0.1, 0.2, 1.5, 0.2])
+        >>> np.round(aepo_advantage(table, np.array([1.0])).token_advantage, 6).tolist()
+        [0.880299, 0.910224, 1.299253, 0.910224]
+    """
+    options = AepoOptions() if options is None else options
+    table.require("num_tokens", "token_entropy", by="aepo_advantage")
+    assert table.token_entropy is not None
+    entropy = table.token_entropy
+    of_token = advantage[token_rows(table)] if token_advantage is None else token_advantage
+    std = float(entropy.std(ddof=1)) if len(entropy) > 1 else 0.0
+    score = (entropy - entropy.mean()) / std if std >= FLAT else np.zeros_like(entropy)
+    modulated = of_token * (1.0 + options.scale * score)
+    return Modulated(advantage=mean_over_tokens(table, modulated), token_advantage=modulated)

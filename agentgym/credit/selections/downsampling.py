@@ -1,0 +1,212 @@
+"""Down-sampling: many rollouts, of which the most telling train (GRPO-RoC, PODS, D3S)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.selections.filters import members
+from agentgym.credit.statistics import per_trajectory, token_rows, trajectories
+from agentgym.credit.table import Bools, Floats, TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocOptions(Options):
+    """Keys of GRPO-RoC."""
+
+    kind: Literal["roc"] = "roc"
+    keep: int = 16
+    """Rollouts of a group that train, of about twice as many."""
+    min_positive: int = 2
+    min_negative: int = 2
+    statistics: Literal["kept", "full"] = "kept"
+
+    def __post_init__(self) -> None:
+        is_ok = self.keep >= max(2, self.min_positive, self.min_negative)
+        self.check(is_ok=is_ok, message="keep must be at least 2, min_positive and min_negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsOptions(Options):
+    """Keys of PODS."""
+
+    kind: Literal["pods"] = "pods"
+    keep: int = 8
+    statistics: Literal["kept", "full"] = "kept"
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.keep >= 2, message=f"keep must be at least 2, got {self.keep}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class D3sOptions(Options):
+    """Keys of D3S."""
+
+    kind: Literal["d3s"] = "d3s"
+    sample_share: float = 1.0
+    """Share of the batch's trajectories that is kept, those of the most different advantages."""
+    start_share: float = 0.2
+    """Share of tokens that trains at step 0; it grows to 1 over ``anneal_steps``."""
+    anneal_steps: int = 200
+
+    def __post_init__(self) -> None:
+        is_ok = 0 < self.sample_share <= 1 and 0 < self.start_share <= 1
+        self.check(is_ok=is_ok, message="sample_share and start_share must be above 0 and at most 1")
+        self.check(is_ok=self.anneal_steps >= 1, message="anneal_steps must be at least 1")
+
+
+def roc(table: TurnTable, options: RocOptions | None = None) -> Bools:
+    """Turns ``[N]`` of the trajectories that GRPO-RoC resamples: clean successes, and failures as they come.
+
+    Of N members with P positive (return above 0) and Z others, ``round(|Z| n / N)`` others and ``round(|P| n / N)``
+    positives are kept (to even), at least ``min_negative`` and ``min_positive`` where there are so many. The positives
+    of the lowest :func:`roc_penalty` stay, the others in order of arrival. A group of fewer than ``keep`` members, or
+    of equal returns, is dropped.
+
+    Statistics: over the kept trajectories. Needs ``num_calls`` and ``num_errors``, and reads ``num_answers``.
+
+    Source: "rStar2-Agent: Agentic Reasoning Technical Report" (``rstar2_agent/down_sample/roc.py``; the paper samples
+    positives, the code sorts them).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1], [1], [0], [0]], group_of_trajectory=[0] * 4)
+        >>> table = table.with_columns(num_calls=[2, 2, 2, 2], num_errors=[1, 0, 0, 0])
+        >>> roc(table, RocOptions(keep=2, min_positive=1, min_negative=1)).tolist()
+        [False, True, True, False]
+    """
+    options = RocOptions() if options is None else options
+    view = trajectories(table)
+    returns = per_trajectory(table, table.reward)
+    penalty = roc_penalty(table)
+    keep = np.zeros(len(returns), dtype=np.bool_)
+    for index in members(view.group):
+        if len(index) >= options.keep and np.ptp(returns[index]) > 0:
+            keep[index[_roc_of_group(returns[index], penalty[index], options)]] = True
+    return keep[view.of_row]
+
+
+def roc_penalty(table: TurnTable) -> Floats:
+    """GRPO-RoC's penalty of each trajectory ``[I]``: share of failed calls (0.5 without calls) plus format.
+
+    The format penalty reads the column ``num_answers`` and is 0 without it: 1 if there is no answer, else
+    ``min((answers - 1) / turns, 1)``.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0], [0, 0]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(num_calls=[2, 2, 0, 0], num_errors=[1, 0, 0, 0], num_answers=[0, 1, 1, 1])
+        >>> roc_penalty(table).tolist()
+        [0.25, 1.0]
+    """
+    table.require("num_calls", "num_errors", by="roc")
+    assert table.num_calls is not None and table.num_errors is not None
+    calls = per_trajectory(table, table.num_calls)
+    penalty = np.where(calls > 0, per_trajectory(table, table.num_errors) / np.maximum(calls, 1), 0.5)
+    if table.num_answers is None:
+        return penalty
+    answers = per_trajectory(table, table.num_answers)
+    surplus = np.minimum((answers - 1) / np.maximum(trajectories(table).num_turns, 1), 1.0)
+    return np.asarray(penalty + np.where(answers == 0, 1.0, surplus), dtype=np.float64)
+
+
+def _roc_of_group(returns: Floats, penalty: Floats, options: RocOptions) -> np.ndarray:
+    positive, negative = np.flatnonzero(returns > 0), np.flatnonzero(returns <= 0)
+    num_negative = round(len(negative) * options.keep / len(returns))
+    num_positive = round(len(positive) * options.keep / len(returns))
+    least_negative = min(options.min_negative, len(negative))
+    least_positive = min(options.min_positive, len(positive))
+    if num_negative <= least_negative:
+        num_negative, num_positive = least_negative, options.keep - least_negative
+    if num_positive <= least_positive:
+        num_positive, num_negative = least_positive, options.keep - least_positive
+    if num_negative < options.min_negative and num_positive < options.min_positive:
+        return np.arange(len(returns))
+    cleanest = positive[np.argsort(penalty[positive], kind="stable")]
+    return np.append(cleanest[:num_positive], negative[:num_negative])
+
+
+def most_varied(value: Floats, keep: int) -> Bools:
+    """The ``keep`` entries of the largest variance: some of the lowest and some of the highest, shape as ``value``.
+
+    Source: "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL" (PODS), theorem 1.
+
+    Example:
+        >>> most_varied(np.array([1, 1, 0, 0.5, 0.2, 0.9]), 4).tolist()
+        [True, True, True, False, True, False]
+    """
+    mask = np.ones(len(value), dtype=np.bool_)
+    if keep >= len(value):
+        return mask
+    order = np.argsort(value, kind="stable")
+    ordered = value[order] - value.mean()
+    sums, squares = np.append(0.0, np.cumsum(ordered)), np.append(0.0, np.cumsum(ordered**2))
+    num_low = np.arange(keep + 1)
+    from_top = len(value) - (keep - num_low)
+    total = sums[num_low] + sums[-1] - sums[from_top]
+    square = squares[num_low] + squares[-1] - squares[from_top]
+    variance = square / keep - (total / keep) ** 2
+    best = int(np.flatnonzero(variance >= variance.max() - 1e-12)[0])
+    mask[:] = False
+    mask[order[:best]] = True
+    descending = np.argsort(-value, kind="stable")  # stable both ways: earlier rollouts win ties at both ends
+    mask[descending[~mask[descending]][: keep - best]] = True
+    return mask
+
+
+def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
+    """Experimental (reconstructed): turns ``[N]`` of each group's subset of largest reward variance.
+
+    A group of at most ``keep`` members stays whole. Among equal variances fewer low rewards win, among equal rewards
+    the earlier rollout.
+
+    Statistics: over the kept trajectories.
+
+    Source: "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL".
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1], [1], [0], [0]], group_of_trajectory=[0] * 4)
+        >>> pods(table, PodsOptions(keep=2)).tolist()
+        [True, False, True, False]
+    """
+    options = PodsOptions() if options is None else options
+    view = trajectories(table)
+    returns = per_trajectory(table, table.reward)
+    keep = np.zeros(len(returns), dtype=np.bool_)
+    for index in members(view.group):
+        keep[index] = most_varied(returns[index], options.keep)
+    return keep[view.of_row]
+
+
+def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions | None = None) -> tuple[Bools, Bools]:
+    """Experimental (reconstructed): turns ``[N]`` of the most varied trajectories, tokens ``[M]`` that tell most.
+
+    Trajectories are chosen over the whole batch by the variance of their mean advantage; of their tokens the share
+    ``rho`` of largest ``|A| H`` trains, ``rho`` growing linearly from ``start_share`` to 1. Needs ``num_tokens`` and
+    ``token_entropy``.
+
+    Statistics: the full group; a token that is left out keeps its place in the context.
+
+    Source: "Learning More with Less" (D3S; shares and annealing are ours).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1], [0], [0]], group_of_trajectory=[0] * 3)
+        >>> table = table.with_columns(num_tokens=[1, 1, 1], token_entropy=[0.1, 1.0, 2.0])
+        >>> d3s(table, np.array([1.0, -0.5, 0.2]), 0, D3sOptions(start_share=0.5))[1].tolist()
+        [False, True, True]
+    """
+    options = D3sOptions() if options is None else options
+    table.require("num_tokens", "token_entropy", by="d3s")
+    assert table.token_entropy is not None
+    view = trajectories(table)
+    mean = per_trajectory(table, advantage) / np.maximum(view.num_turns, 1)
+    num_kept = int(np.ceil(options.sample_share * len(mean)))
+    keep = most_varied(mean, num_kept)[view.of_row]
+    rows = token_rows(table)
+    score = np.where(keep[rows], np.abs(advantage)[rows] * table.token_entropy, -1.0)
+    rho = min(1.0, options.start_share + (1.0 - options.start_share) * step / options.anneal_steps)
+    num_tokens = int(np.ceil(rho * keep[rows].sum()))
+    token_keep = np.zeros(len(score), dtype=np.bool_)
+    token_keep[np.argsort(-score, kind="stable")[:num_tokens]] = True
+    return keep, token_keep

@@ -1,0 +1,128 @@
+"""Filters: groups that teach nothing, trajectories with void turns, trajectories that were cut.
+
+Each docstring names the members over whom group statistics are taken (composition rule 9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import outcomes
+from agentgym.credit.statistics import dense, group_statistics, per_trajectory, trajectories
+from agentgym.credit.table import Bools, Floats, TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicSamplingOptions(Options):
+    """Keys of dynamic sampling."""
+
+    kind: Literal["dynamic_sampling"] = "dynamic_sampling"
+    metric: Literal["outcome", "return", "components"] = "outcome"
+    """What must vary in a group: the outcome, the sum of all parts, or any part by itself."""
+    min_std: float = 0.0
+    """A metric varies if its standard deviation (``ddof=0``) is above this; SimpleTIR keeps from 1e-3 on."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.min_std >= 0, message=f"min_std must be at least 0, got {self.min_std}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoidTurnsOptions(Options):
+    """Keys of the void-turn filter."""
+
+    kind: Literal["void_turns"] = "void_turns"
+    statistics: Literal["full", "kept"] = "full"
+    """``kept`` is refused (composition rule 17)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlongMaskOptions(Options):
+    """Keys of overlong masking."""
+
+    kind: Literal["overlong_mask"] = "overlong_mask"
+    statistics: Literal["full", "kept"] = "full"
+
+
+def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = None) -> Bools:
+    """Turns ``[N]`` of groups whose metric is not constant; a group of one is kept.
+
+    Statistics: whole groups are dropped, so those of the others are the same either way. The metric is taken from the
+    rewards before shaping, whose noise would keep dead groups alive. ``components`` keeps a group in which any reward
+    part varies, as estimators that keep parts apart need (composition rule 8).
+
+    Source: "DAPO", section 3.2; verl ``recipe/dapo`` (standard deviation above 0).
+
+    Example:
+        >>> rewards = [[1], [1], [1], [0], [0], [0]]
+        >>> table = TurnTable.from_lists(rewards=rewards, group_of_trajectory=[0, 0, 1, 1, 2, 2])
+        >>> dynamic_sampling(table).tolist()
+        [False, False, True, True, False, False]
+    """
+    options = DynamicSamplingOptions() if options is None else options
+    view = trajectories(table)
+    keep = np.zeros(len(view.first), dtype=np.bool_)
+    for metric in _metrics(table, options.metric):
+        statistics = group_statistics(metric, view.group, ddof=0)
+        # rounding alone must not keep a group whose values are equal
+        keep |= statistics.std > max(options.min_std, 1e-9)
+        keep |= statistics.count == 1
+    return keep[view.of_row]
+
+
+def void_turns(table: TurnTable) -> Bools:
+    """Turns ``[N]`` of trajectories without a void turn; the whole trajectory of a void turn is masked.
+
+    Statistics: the full group. The masked trajectory's reward stays in mean and deviation: setting its advantage to 0
+    or leaving it out first would move everybody else's (composition rule 17). Needs the column ``is_void``.
+
+    Source: "SimpleTIR: End-to-End Reinforcement Learning for Multi-Turn Tool-Integrated Reasoning"
+    (``recipe/simpletir/agent_utils.py``).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1], [0]], group_of_trajectory=[0, 0])
+        >>> void_turns(table.with_columns(is_void=[[False, True], [False]])).tolist()
+        [False, False, True]
+    """
+    table.require("is_void", by="void_turns")
+    assert table.is_void is not None
+    num_void = per_trajectory(table, table.is_void.astype(np.int64))
+    return np.asarray((num_void == 0)[trajectories(table).of_row], dtype=np.bool_)
+
+
+def overlong_mask(table: TurnTable) -> Bools:
+    """Turns ``[N]`` of trajectories that were not cut by a limit.
+
+    Statistics: the full group (SUPO, DAPO's overlong filtering). Needs the column ``is_truncated``.
+
+    Source: "DAPO", section 3.4; SUPO, section 3.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1], [0]], group_of_trajectory=[0, 0])
+        >>> overlong_mask(table.with_columns(is_truncated=[False, True])).tolist()
+        [True, False]
+    """
+    table.require("is_truncated", by="overlong_mask")
+    assert table.is_truncated is not None
+    num_cut = per_trajectory(table, table.is_truncated.astype(np.int64))
+    return np.asarray((num_cut == 0)[trajectories(table).of_row], dtype=np.bool_)
+
+
+def _metrics(table: TurnTable, metric: str) -> list[Floats]:
+    if metric == "outcome":
+        return [outcomes(table)]
+    if metric == "return":
+        return [per_trajectory(table, table.reward)]
+    table.require("part_values", by="dynamic_sampling with metric 'components'")
+    assert table.part_values is not None
+    return [per_trajectory(table, column) for column in table.part_values.T]
+
+
+def members(group: np.ndarray) -> list[np.ndarray]:
+    """Indices of each group's members, in their order, groups by number."""
+    codes = dense(group)
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []

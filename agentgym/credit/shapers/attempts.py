@@ -1,0 +1,63 @@
+"""UFO: try again until right, and earlier is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import on_last_turn, outcome_reward, replace_reward
+from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.statistics import trajectories
+from agentgym.credit.table import TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UfoOptions(Options):
+    """Keys of UFO."""
+
+    kind: Literal["ufo"] = "ufo"
+    decay: float = 0.5
+    """What a success is worth after each attempt that failed (ours)."""
+    repetition_penalty: float = 0.1
+    """The paper's lambda, times the share of attempts that repeated an answer."""
+    malformed_reward: float = -0.1
+    """The paper's eta, per attempt without a well-formed answer (ours)."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 <= self.decay <= 1, message=f"decay must be between 0 and 1, got {self.decay}")
+        self.check(is_ok=self.malformed_reward <= 0, message="malformed_reward must be at most 0")
+
+
+def ufo(table: TurnTable, options: UfoOptions | None = None) -> Shaped:
+    """Experimental (reconstructed): ``decay^(t-1) - lambda (1 - E / T) + eta * malformed`` on the last turn alone.
+
+    Every turn is one attempt. t is the number of the attempt that succeeded (1-based; it ends the episode, so it is
+    the last one), the first term is 0 for a failure. E is the number of different answers among T attempts. The last
+    turn succeeded if its outcome reward is above 0. Replaces all rewards. Needs the column ``answer``.
+
+    Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (public notes; the exponent's offset is ours).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0, 0, 1]], group_of_trajectory=[0])
+        >>> np.round(ufo(table.with_columns(answer=[0, 0, 0, 1])).table.reward, 6).tolist()
+        [0.0, 0.0, 0.0, 0.075]
+    """
+    options = UfoOptions() if options is None else options
+    table.require("answer", by="ufo")
+    assert table.answer is not None
+    view = trajectories(table)
+    is_malformed = table.answer < 0
+    rows = np.flatnonzero(~is_malformed)
+    pairs = np.stack([view.of_row[rows], table.answer[rows]], axis=1)
+    num_different = np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=len(view.first))
+    num_malformed = np.bincount(view.of_row[is_malformed], minlength=len(view.first))
+    is_success = outcome_reward(table)[view.last] > 0
+    value = np.where(is_success, options.decay ** (view.num_turns - 1.0), 0.0)
+    value = value - options.repetition_penalty * (1.0 - num_different / np.maximum(view.num_turns, 1))
+    value = value + options.malformed_reward * num_malformed
+    tries = float(view.num_turns[is_success].mean()) if is_success.any() else 0.0
+    shaped = replace_reward(table, "ufo", on_last_turn(table, value))
+    return Shaped(table=shaped, diagnostics={"attempts_to_success_mean": tries})

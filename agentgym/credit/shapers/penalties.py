@@ -1,0 +1,88 @@
+"""Penalties: for calls that were no calls, and for running long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import add_reward, on_last_turn
+from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.statistics import per_trajectory
+from agentgym.credit.table import TurnTable
+from agentgym.types import RewardRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidCallOptions(Options):
+    """Keys of the invalid-call penalty."""
+
+    kind: Literal["invalid_call"] = "invalid_call"
+    penalty: float = 0.1
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.penalty >= 0, message=f"penalty must be at least 0, got {self.penalty}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlongOptions(Options):
+    """Keys of DAPO's overlong penalty."""
+
+    kind: Literal["overlong_penalty"] = "overlong_penalty"
+    max_tokens: int = 20480
+    """Sampled tokens of a whole trajectory, the paper's L."""
+    buffer_tokens: int = 4096
+    """The penalty grows from 0 to ``factor`` over the last so many tokens."""
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        is_ok = 0 < self.buffer_tokens <= self.max_tokens
+        self.check(is_ok=is_ok, message="buffer_tokens must be above 0 and at most max_tokens")
+        self.check(is_ok=self.factor >= 0, message="factor must be at least 0")
+
+
+def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) -> Shaped:
+    """``r_t - penalty`` on invalid turns.
+
+    As a reward it also lowers the returns of the turns before. GiGPO and HGPO have a penalty of their own, after
+    discounting and on the turn alone; with them this shaper stands for that one.
+
+    Source: verl-agent ``ray_trainer.py`` (``apply_invalid_action_penalty``, 0.1 in the ALFWorld and WebShop scripts,
+    0.01 for search).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1]], is_valid=[[False, True]], group_of_trajectory=[0])
+        >>> invalid_call(table).table.reward.tolist()
+        [-0.1, 1.0]
+    """
+    options = InvalidCallOptions() if options is None else options
+    value = np.where(table.is_valid, 0.0, -options.penalty)
+    rate = float((~table.is_valid).mean()) if len(table) else 0.0
+    return Shaped(
+        table=add_reward(table, "invalid_call", RewardRole.COST, value), diagnostics={"invalid_call_rate": rate}
+    )
+
+
+def overlong_penalty(table: TurnTable, options: OverlongOptions | None = None) -> Shaped:
+    """``min(-(len - (L - B)) / B * f, 0)`` on the last turn, ``len`` being the trajectory's sampled tokens.
+
+    Needs the column ``num_tokens``.
+
+    Source: "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", equation 13 (verl ``recipe/dapo``).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0], [0], [0]], group_of_trajectory=[0, 0, 0])
+        >>> options = OverlongOptions(max_tokens=100, buffer_tokens=20)
+        >>> overlong_penalty(table.with_columns(num_tokens=[85, 95, 60]), options).table.reward.tolist()
+        [-0.25, -0.75, 0.0]
+    """
+    options = OverlongOptions() if options is None else options
+    table.require("num_tokens", by="overlong_penalty")
+    assert table.num_tokens is not None
+    over = per_trajectory(table, table.num_tokens) - (options.max_tokens - options.buffer_tokens)
+    penalty = np.minimum(-over / options.buffer_tokens * options.factor, 0.0) + 0.0  # no -0.0
+    rate = float((penalty < 0).mean()) if len(penalty) else 0.0
+    shaped = add_reward(table, "overlong", RewardRole.COST, on_last_turn(table, penalty))
+    return Shaped(table=shaped, diagnostics={"overlong_rate": rate})

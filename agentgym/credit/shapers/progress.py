@@ -1,0 +1,65 @@
+"""SPA: a learned estimate of each turn's share in the final reward, in place of the reward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import replace_reward
+from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.statistics import ends_of_trajectories, per_trajectory
+from agentgym.credit.table import TurnTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaOptions(Options):
+    """Keys of SPA."""
+
+    kind: Literal["spa"] = "spa"
+    grounding: float = 0.5
+    """Added for an action that took effect in the world, and on the last turn."""
+
+
+def progress_loss(table: TurnTable) -> float:
+    """Mean over trajectories of ``(R - sum_t c_t)^2``, which trains the progress estimator.
+
+    Needs the column ``progress``.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0, 1]], group_of_trajectory=[0])
+        >>> round(progress_loss(table.with_columns(progress=[0.1, 0.3, 0.2])), 6)
+        0.16
+    """
+    table.require("progress", by="spa")
+    assert table.progress is not None
+    gap = per_trajectory(table, table.reward) - per_trajectory(table, table.progress)
+    return float((gap**2).mean()) if len(gap) else 0.0
+
+
+def spa(table: TurnTable, options: SpaOptions | None = None) -> Shaped:
+    """``r_t = c_t + g_t``: learned progress plus grounding, in place of all rewards.
+
+    ``g_t`` is ``grounding`` if the action was executed (column ``is_executed``, else ``is_valid``) and on the last
+    turn, 0 elsewhere. Needs the column ``progress``; refit the estimator when the policy moves.
+
+    Diagnostics: ``progress_loss``, the estimator's error on this batch.
+
+    Source: "SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution" (``prm/rl_data_org.py``).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 0, 1]], group_of_trajectory=[0])
+        >>> table = table.with_columns(progress=[0.1, 0.3, 0.2], is_executed=[True, False, True])
+        >>> np.round(spa(table).table.reward, 6).tolist()
+        [0.6, 0.3, 0.7]
+    """
+    options = SpaOptions() if options is None else options
+    loss = progress_loss(table)
+    assert table.progress is not None
+    is_executed = table.is_valid if table.is_executed is None else table.is_executed
+    grounding = np.where(is_executed | ends_of_trajectories(table), options.grounding, 0.0)
+    return Shaped(
+        table=replace_reward(table, "progress", table.progress + grounding), diagnostics={"progress_loss": loss}
+    )

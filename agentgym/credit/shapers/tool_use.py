@@ -1,0 +1,139 @@
+"""Rewards for how tools are used: OTC's economy of calls, and a bonus for calling at all that fades."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.parts import add_reward, on_last_turn, outcomes, with_part_values
+from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.statistics import per_trajectory, trajectories
+from agentgym.credit.table import Floats, TurnTable
+from agentgym.types import RewardRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtcOptions(Options):
+    """Keys of OTC."""
+
+    kind: Literal["otc"] = "otc"
+    variant: Literal["grpo", "ppo"] = "grpo"
+    """``grpo`` compares with the fewest calls that solved the task so far, ``ppo`` looks at the number alone."""
+    smoothing: float = 1.0
+    """The paper's c, about the largest number of turns."""
+    scale: float = 1.0
+    """The paper's alpha."""
+    success_above: float = 0.0
+    """A trajectory is correct if its outcome is above this."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.smoothing >= 1, message=f"smoothing must be at least 1, got {self.smoothing}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolBonusOptions(Options):
+    """Keys of the tool-bonus curriculum."""
+
+    kind: Literal["tool_bonus"] = "tool_bonus"
+    bonus: float = 0.1
+    fade_steps: int = 200
+    """Training steps until the bonus is gone."""
+    per: Literal["trajectory", "call"] = "trajectory"
+    """Once for a trajectory that called a tool, or for every call (composition rule 12 warns)."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.fade_steps >= 1, message=f"fade_steps must be at least 1, got {self.fade_steps}")
+
+
+def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Floats:
+    """OTC's ``r_tool`` of m calls where the best known rollout used n, elementwise.
+
+    ``n = 0``: 1 for m = 0, else ``cos(m pi / (2 m + c))``. ``n > 0``: ``sin(f pi / (2 n))`` with ``f = 2 n m / (m +
+    n)``, which is 0 for m = 0.
+
+    Example:
+        >>> np.round(otc_factor(np.array([0, 1, 3, 1, 2, 4]), np.array([0, 0, 0, 2, 2, 2])), 6).tolist()
+        [1.0, 0.5, 0.222521, 0.866025, 1.0, 0.866025]
+    """
+    m, n = np.asarray(num_calls, dtype=np.float64), np.asarray(fewest, dtype=np.float64)
+    alone = np.where(m == 0, 1.0, np.cos(m * np.pi / (2 * m + smoothing)))
+    # f pi / (2 n) with f inserted, so that n = 0 needs no division
+    compared = np.sin(m * np.pi / np.maximum(m + n, 1.0))
+    return np.where(n == 0, alone, compared)
+
+
+def otc(
+    table: TurnTable, fewest: Mapping[str, int], options: OtcOptions | None = None
+) -> tuple[Shaped, Mapping[str, int]]:
+    """Experimental (reconstructed): outcome rewards times ``scale * r_tool``, so that a wrong answer still earns 0.
+
+    ``r_tool`` is :func:`otc_factor`. n is the fewest calls of any correct rollout of the task, this batch's included;
+    ``ppo`` takes n = 0. Parts of other roles stay as they are. Needs ``num_calls``, and ``group_keys`` for ``grpo``.
+
+    Source: "OTC: Optimal Tool Calls via Reinforcement Learning" (public notes).
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1], [1]], group_of_trajectory=[0, 0])
+        >>> table = table.with_columns(num_calls=[[2, 2], [2]], group_keys=["t"])
+        >>> shaped, fewest = otc(table, {})
+        >>> np.round(shaped.table.reward, 6).tolist(), fewest
+        ([0.0, 0.866025, 1.0], {'t': 2})
+    """
+    options = OtcOptions() if options is None else options
+    table.require("num_calls", by="otc")
+    assert table.num_calls is not None
+    view = trajectories(table)
+    calls = per_trajectory(table, table.num_calls)
+    is_correct = outcomes(table) > options.success_above
+    updated = dict(fewest)
+    best = np.zeros(len(calls))
+    if options.variant == "grpo":
+        table.require("group_keys", by="otc with variant 'grpo'")
+        assert table.group_keys is not None
+        keys = [table.group_keys[group] for group in view.group.tolist()]
+        for key, count in ((keys[i], int(calls[i])) for i in np.flatnonzero(is_correct).tolist()):
+            updated[key] = min(updated.get(key, count), count)
+        best = np.array([updated.get(key, 0) for key in keys], dtype=np.float64)
+    factor = options.scale * otc_factor(calls, best, options.smoothing)
+    mean = float(factor[is_correct].mean()) if is_correct.any() else 0.0
+    shaped = _times_outcome(table, factor[view.of_row])
+    return Shaped(table=shaped, diagnostics={"otc_factor_mean": mean, "calls_mean": _mean(calls)}), updated
+
+
+def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions | None = None) -> Shaped:
+    """``bonus * (1 + cos(pi s / S)) / 2`` at training step s, nothing after S; on the last turn, or per call.
+
+    Needs the column ``num_calls``. The size of the bonus and what it is paid for are ours.
+
+    Source: "Learn the Ropes, Then Trust the Wins" (SPEAR), ``verl/recipe/spear/reward.py``.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0]).with_columns(num_calls=[1, 0])
+        >>> [round(float(tool_bonus(table, s, ToolBonusOptions(bonus=1.0)).table.reward[1]), 6) for s in (0, 50, 200)]
+        [2.0, 1.853553, 1.0]
+    """
+    options = ToolBonusOptions() if options is None else options
+    table.require("num_calls", by="tool_bonus")
+    assert table.num_calls is not None
+    share = (1 + np.cos(np.pi * step / options.fade_steps)) / 2 if step < options.fade_steps else 0.0
+    size = float(options.bonus * share)
+    if options.per == "call":
+        value = np.asarray(size * table.num_calls, dtype=np.float64)
+    else:
+        value = on_last_turn(table, np.where(per_trajectory(table, table.num_calls) > 0, size, 0.0))
+    return Shaped(table=add_reward(table, "tool_bonus", RewardRole.PROCESS, value), diagnostics={"tool_bonus": size})
+
+
+def _times_outcome(table: TurnTable, factor: Floats) -> TurnTable:
+    if table.part_values is None:
+        return table.with_columns(reward=table.reward * factor)
+    is_outcome = [role is RewardRole.OUTCOME for role in table.part_roles]
+    return with_part_values(table, np.where(is_outcome, table.part_values * factor[:, None], table.part_values))
+
+
+def _mean(value: Floats) -> float:
+    return float(value.mean()) if len(value) else 0.0

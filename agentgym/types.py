@@ -367,6 +367,8 @@ class TurnCredit:
     """Index of the anchor group in the batch, -1 if the estimator uses none."""
     anchor_size: int = 0
     gate_open: bool = True
+    loss_weight: float = 1.0
+    """Weight of the turn in the loss; 0 leaves it out, of the denominators too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,101 +1,247 @@
-"""From a configuration to the credit of every turn: one estimator, chosen by name, checked when the config is read."""
+"""From groups of episodes and a configuration to the credit of every turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from agentgym.credit.gigpo import gigpo
-from agentgym.credit.grpo import grpo
-from agentgym.credit.table import TurnAdvantages, TurnTable
-from agentgym.errors import ConfigError
+from agentgym.credit import rules
+from agentgym.credit.anchors import shared_share, start_states_agree
+from agentgym.credit.catalogue import ESTIMATORS
+from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.config import STATE_COMPARING, CreditConfig
+from agentgym.credit.stages import MODULATORS, SELECTIONS, SHAPERS
+from agentgym.credit.state import CreditState
+from agentgym.credit.table import Bools, Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.types import TrajectoryGroup, TurnCredit
 
+__all__ = ["CreditConfig", "CreditResult", "GroupCredit", "assign_credit", "credit_groups", "credit_turns"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreditConfig:
-    """Which estimator, with what settings."""
-
-    estimator: Literal["grpo", "gigpo"] = "gigpo"
-    norm: Literal["mean_std_norm", "mean_norm"] = "mean_std_norm"
-    gamma: float = 0.95
-    step_weight: float = 1.0
-    """GiGPO's weight of the step-level part."""
-    statistics_unit: Literal["turn", "trajectory"] = "turn"
-    """GiGPO's unit of the episode-level mean and deviation."""
-    invalid_penalty: float = 0.0
-    """Subtracted for an invalid turn (GiGPO: from that turn alone; GRPO: from the trajectory's return)."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise ConfigError(f"gamma must be between 0 and 1, got {self.gamma}")
-        if self.invalid_penalty < 0:
-            raise ConfigError(f"invalid_penalty must be at least 0, got {self.invalid_penalty}")
-
-    def check_group_size(self, group_size: int) -> None:
-        """Refuse what cannot be: a group-relative estimator needs company (composition rule 2)."""
-        if group_size < 2:
-            raise ConfigError(
-                f"estimator {self.estimator!r} compares the members of a group, so group_size must be at least 2, "
-                f"got {group_size}"
-            )
-
-
-def _grpo(table: TurnTable, config: CreditConfig) -> TurnAdvantages:
-    return grpo(table, norm=config.norm, gamma=config.gamma, invalid_penalty=config.invalid_penalty)
-
-
-def _gigpo(table: TurnTable, config: CreditConfig) -> TurnAdvantages:
-    return gigpo(
-        table,
-        norm=config.norm,
-        gamma=config.gamma,
-        step_weight=config.step_weight,
-        statistics_unit=config.statistics_unit,
-        invalid_penalty=config.invalid_penalty,
-    )
-
-
-ESTIMATORS: dict[str, Callable[[TurnTable, CreditConfig], TurnAdvantages]] = {"grpo": _grpo, "gigpo": _gigpo}
+ZERO = 1e-8
 
 GroupCredit = tuple[tuple[TurnCredit, ...], ...]
 """Credit of one group: a tuple per trajectory, empty where the infrastructure failed; an entry per turn."""
 
 
-def assign_credit(groups: Sequence[TrajectoryGroup], config: CreditConfig) -> tuple[GroupCredit, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditResult:
+    """Everything the pipeline has to say about a batch; ``[N]`` per turn, ``[M]`` per sampled token."""
+
+    table: TurnTable
+    """The turns with their shaped rewards."""
+    advantage: Floats
+    return_to_go: Floats
+    loss_weight: Floats
+    """0 leaves a turn out of the loss and out of its denominators."""
+    gate_open: Bools
+    anchor_group: Ints
+    anchor_size: Ints
+    token_advantage: Floats | None
+    """None if all tokens of a turn have the turn's advantage."""
+    token_return: Floats | None
+    """Targets of a token-level critic."""
+    token_keep: Bools | None
+    """Tokens that train, where a selection chooses tokens."""
+    state: CreditState
+    """To be handed to the next batch."""
+    diagnostics: Mapping[str, float]
+    statistics: Mapping[str, str]
+    """Of each selection: over whom group statistics were taken, ``full`` or ``kept`` (composition rule 9)."""
+    warnings: tuple[str, ...]
+    """What only the data shows (composition rule 7)."""
+
+
+def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | None = None) -> CreditResult:
+    """Run the pipeline over a table.
+
+    Raises:
+        ConfigError: a component needs a column that the table has not.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[0, 1], [0]], states=[["a", "b"], ["a"]], group_of_trajectory=[0, 0])
+        >>> result = credit_turns(table, CreditConfig(estimator="grpo"))
+        >>> np.round(result.advantage, 4).tolist(), result.state.step
+        ([0.7071, 0.7071, -0.7071], 1)
+    """
+    state = CreditState() if state is None else state
+    diagnostics: dict[str, float] = {}
+    kept, mask, statistics = _select_before(table, config, state)
+    shaped, gate_open, state = _shape(table, config, state, diagnostics)
+    batch = shaped if kept.all() else shaped.take(kept)
+    entry = ESTIMATORS[config.estimator]
+    credited, state = entry.run(batch, config.shared, config.estimator_options, state)
+    credited = _modulate(batch, config, credited)
+    credited, token_keep = _select_after(batch, config, credited, state)
+    advantage = _put(credited.advantage, kept)
+    weight = _put(np.ones(len(batch)) if credited.loss_weight is None else credited.loss_weight, kept) * mask
+    if len(table):
+        diagnostics["zero_advantage_share"] = float((np.abs(advantage) < ZERO).mean())
+        diagnostics["left_out_share"] = float((weight == 0).mean())
+    tokens = None if table.num_tokens is None else np.repeat(kept, table.num_tokens)
+    sizes = np.zeros(len(batch), dtype=np.int64) if credited.anchor_size is None else credited.anchor_size
+    groups = np.full(len(batch), -1, dtype=np.int64) if credited.anchor_group is None else credited.anchor_group
+    return CreditResult(
+        table=shaped,
+        advantage=advantage,
+        return_to_go=_put(credited.return_to_go, kept),
+        loss_weight=weight,
+        gate_open=gate_open,
+        anchor_group=_put(groups, kept, fill=-1),
+        anchor_size=_put(sizes, kept),
+        token_advantage=_put_tokens(credited.token_advantage, tokens),
+        token_return=_put_tokens(credited.token_return, tokens),
+        token_keep=_put_tokens(token_keep, tokens),
+        state=replace(state, step=state.step + 1),
+        diagnostics=diagnostics,
+        statistics=statistics,
+        warnings=_data_warnings(batch, config, diagnostics),
+    )
+
+
+def assign_credit(
+    groups: Sequence[TrajectoryGroup], config: CreditConfig, *, columns: Mapping[str, Any] | None = None
+) -> tuple[GroupCredit, ...]:
     """Credit every turn of every valid trajectory.
+
+    Args:
+        columns: optional columns that episodes do not record, over the turns of valid trajectories in order, as
+            :meth:`TurnTable.with_columns` takes them.
 
     Returns:
         one :data:`GroupCredit` per group, in order.
     """
-    table = TurnTable.from_groups(groups)
-    credited = ESTIMATORS[config.estimator](table, config)
-    turns = iter(_turn_credits(table, credited))
+    return credit_groups(groups, config, columns=columns)[0]
+
+
+def credit_groups(
+    groups: Sequence[TrajectoryGroup],
+    config: CreditConfig,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    state: CreditState | None = None,
+) -> tuple[tuple[GroupCredit, ...], CreditResult]:
+    """:func:`assign_credit` with the memory of trackers, and with all that the pipeline has to say."""
+    supplied = {} if columns is None else dict(columns)
+    recorded = [name for name in config.columns() if name in FROM_GROUPS and name not in supplied]
+    table = TurnTable.from_groups(groups, recorded).with_columns(**supplied)
+    result = credit_turns(table, config, state)
+    turns = iter(_turn_credits(result))
+    return tuple(_group_credit(group, turns) for group in groups), result
+
+
+def _group_credit(group: TrajectoryGroup, turns: Iterator[TurnCredit]) -> GroupCredit:
     return tuple(
-        tuple(
-            tuple(next(turns) for _ in trajectory.turns) if trajectory.status.is_evidence else ()
-            for trajectory in group.trajectories
-        )
-        for group in groups
+        tuple(next(turns) for _ in trajectory.turns) if trajectory.status.is_evidence else ()
+        for trajectory in group.trajectories
     )
 
 
-def _turn_credits(table: TurnTable, credited: TurnAdvantages) -> list[TurnCredit]:
-    none = np.full(len(table), -1, dtype=np.int64)
-    anchor_group = none if credited.anchor_group is None else credited.anchor_group
-    anchor_size = none + 1 if credited.anchor_size is None else credited.anchor_size
+def _turn_credits(result: CreditResult) -> list[TurnCredit]:
     columns = zip(
-        table.reward.tolist(),
-        credited.return_to_go.tolist(),
-        credited.advantage.tolist(),
-        anchor_group.tolist(),
-        anchor_size.tolist(),
+        result.table.reward.tolist(),
+        result.return_to_go.tolist(),
+        result.advantage.tolist(),
+        result.anchor_group.tolist(),
+        result.anchor_size.tolist(),
+        result.gate_open.tolist(),
+        result.loss_weight.tolist(),
         strict=True,
     )
     return [
-        TurnCredit(shaped_reward=reward, return_to_go=value, advantage=advantage, anchor_group=group, anchor_size=size)
-        for reward, value, advantage, group, size in columns
+        TurnCredit(
+            shaped_reward=reward,
+            return_to_go=value,
+            advantage=advantage,
+            anchor_group=group,
+            anchor_size=size,
+            gate_open=is_open,
+            loss_weight=weight,
+        )
+        for reward, value, advantage, group, size, is_open, weight in columns
     ]
+
+
+def _select_before(
+    table: TurnTable, config: CreditConfig, state: CreditState
+) -> tuple[Bools, Bools, Mapping[str, str]]:
+    """Rows over which statistics are taken, rows that train, and which of both each selection narrowed."""
+    kept, mask = np.ones(len(table), dtype=np.bool_), np.ones(len(table), dtype=np.bool_)
+    statistics: dict[str, str] = {}
+    for options in config.selections:
+        component = SELECTIONS[options.kind]
+        statistics[options.kind] = getattr(options, "statistics", "full")
+        if component.is_after:
+            continue
+        rows, _ = component.run(table, options, table.reward, state.step)
+        # a group is dropped whole, which moves nobody's statistics; without it there is less to compute
+        if statistics[options.kind] == "kept" or options.kind == "dynamic_sampling":
+            kept &= rows
+        mask &= rows
+    return kept, mask, statistics
+
+
+def _shape(
+    table: TurnTable, config: CreditConfig, state: CreditState, diagnostics: dict[str, float]
+) -> tuple[TurnTable, Bools, CreditState]:
+    gate_open = np.ones(len(table), dtype=np.bool_)
+    merged = not ESTIMATORS[config.estimator].keeps_parts
+    for options in config.effective_shapers:
+        shaped, state = SHAPERS[options.kind].run(table, options, state, merged)
+        table = shaped.table
+        diagnostics |= shaped.diagnostics
+        if shaped.gate_open is not None:
+            gate_open &= shaped.gate_open
+    return table, gate_open, state
+
+
+def _modulate(table: TurnTable, config: CreditConfig, credited: TurnAdvantages) -> TurnAdvantages:
+    for options in config.modulators:
+        run = MODULATORS[options.kind].run
+        result = run(table, credited.advantage, credited.token_advantage, options)
+        weight = credited.loss_weight
+        if result.loss_weight is not None:
+            weight = result.loss_weight if weight is None else weight * result.loss_weight
+        credited = replace(
+            credited, advantage=result.advantage, token_advantage=result.token_advantage, loss_weight=weight
+        )
+    return credited
+
+
+def _select_after(
+    table: TurnTable, config: CreditConfig, credited: TurnAdvantages, state: CreditState
+) -> tuple[TurnAdvantages, Bools | None]:
+    token_keep: Bools | None = None
+    for options in config.selections:
+        component = SELECTIONS[options.kind]
+        if not component.is_after:
+            continue
+        rows, token_keep = component.run(table, options, credited.advantage, state.step)
+        weight = np.ones(len(table)) if credited.loss_weight is None else credited.loss_weight
+        credited = replace(credited, loss_weight=np.where(rows, weight, 0.0))
+    return credited, token_keep
+
+
+def _data_warnings(table: TurnTable, config: CreditConfig, diagnostics: dict[str, float]) -> tuple[str, ...]:
+    if config.estimator not in STATE_COMPARING or not len(table):
+        return ()
+    if config.estimator_options.kind == "gigpo" and config.estimator_options.anchors == "similarity":
+        return ()
+    diagnostics["shared_anchor_share"] = shared_share(table)
+    findings = rules.anchors(diagnostics["shared_anchor_share"], starts_agree=start_states_agree(table))
+    return tuple(str(finding) for finding in findings)
+
+
+def _put(value: Any, kept: Bools, *, fill: float = 0) -> Any:
+    """Values of the kept rows among all rows, ``fill`` elsewhere."""
+    if kept.all():
+        return value
+    everywhere = np.full(len(kept), fill, dtype=value.dtype)
+    everywhere[kept] = value
+    return everywhere
+
+
+def _put_tokens(value: Any, kept: Bools | None) -> Any:
+    return value if value is None or kept is None else _put(value, kept)

@@ -1,0 +1,243 @@
+"""The configuration of credit: shapers, one estimator, modulators and selections, checked when it is made.
+
+The order of the pipeline::
+
+    selections over raw rewards -> shapers -> estimator -> modulators -> selections over advantages
+
+Ways of *making* rollouts (branching, replay, allocators) come before all of it and hand over columns
+(``parent``, ``branch_turn``, ...); losses and corrections come after and read advantages and weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+from agentgym.credit import rules
+from agentgym.credit.catalogue import ESTIMATORS, EstimatorName
+from agentgym.credit.component import Component, Granularity, Shared
+from agentgym.credit.gae import ArcherOptions, BiLevelGaeOptions, TokenGaeOptions, TurnGaeOptions
+from agentgym.credit.gigpo import GigpoOptions
+from agentgym.credit.group_relative import FlowGrpoOptions, SupoOptions
+from agentgym.credit.hgpo import HgpoOptions
+from agentgym.credit.igpo import IgpoOptions
+from agentgym.credit.m_grpo import MGrpoOptions
+from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions
+from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
+from agentgym.credit.modulators.salt import SaltOptions
+from agentgym.credit.multi_reward import GdpoOptions, MtGrpoOptions
+from agentgym.credit.options import ByKind
+from agentgym.credit.rae import RaeOptions
+from agentgym.credit.reinforce_pp import ReinforcePpOptions
+from agentgym.credit.selections.downsampling import D3sOptions, PodsOptions, RocOptions
+from agentgym.credit.selections.filters import DynamicSamplingOptions, OverlongMaskOptions, VoidTurnsOptions
+from agentgym.credit.shapers.attempts import UfoOptions
+from agentgym.credit.shapers.gating import GraOptions
+from agentgym.credit.shapers.information_gain import InformationGainOptions
+from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions
+from agentgym.credit.shapers.progress import SpaOptions
+from agentgym.credit.shapers.self_play import SpiralSplitOptions
+from agentgym.credit.shapers.tool_use import OtcOptions, ToolBonusOptions
+from agentgym.credit.spo import SpoOptions
+from agentgym.credit.stages import MODULATORS, SELECTIONS, SHAPERS
+from agentgym.errors import ConfigError
+
+EstimatorOptions = Annotated[
+    ArcherOptions
+    | BiLevelGaeOptions
+    | FlowGrpoOptions
+    | GdpoOptions
+    | GigpoOptions
+    | HgpoOptions
+    | IgpoOptions
+    | MGrpoOptions
+    | MtGrpoOptions
+    | RaeOptions
+    | ReinforcePpOptions
+    | SpoOptions
+    | SupoOptions
+    | TokenGaeOptions
+    | TurnGaeOptions,
+    ByKind(),
+]
+ShaperOptions = Annotated[
+    GraOptions
+    | InformationGainOptions
+    | InvalidCallOptions
+    | OtcOptions
+    | OverlongOptions
+    | SpaOptions
+    | SpiralSplitOptions
+    | ToolBonusOptions
+    | UfoOptions,
+    ByKind(),
+]
+ModulatorOptions = Annotated[AepoOptions | EmpgOptions | R3lOptions | SaltOptions | SharedPrefixOptions, ByKind()]
+SelectionOptions = Annotated[
+    D3sOptions | DynamicSamplingOptions | OverlongMaskOptions | PodsOptions | RocOptions | VoidTurnsOptions,
+    ByKind(),
+]
+
+STATE_COMPARING = ("gigpo", "hgpo")
+READS = {"norm": ("hgpo",), "gamma": ("hgpo",), "step_weight": (), "statistics_unit": ()}
+"""Flat keys and the estimators beside grpo and gigpo that read them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditConfig:
+    """Which components, with what settings; compositions that cannot be are refused with the rule and its reason.
+
+    Example:
+        >>> config = CreditConfig(estimator="gigpo", shapers=(GraOptions(),), modulators=(SaltOptions(),))
+        >>> [warning[:20] for warning in config.warnings]
+        ['g_ra is experimental', 'salt is experimental']
+    """
+
+    estimator: EstimatorName = "gigpo"
+    norm: Literal["mean_std_norm", "mean_norm"] = "mean_std_norm"
+    """Of grpo, gigpo and hgpo."""
+    gamma: float = 0.95
+    """Discount per turn of gigpo's and hgpo's returns; other estimators have theirs among their options."""
+    step_weight: float = 1.0
+    """GiGPO's weight of the step-level part."""
+    statistics_unit: Literal["turn", "trajectory"] = "turn"
+    """GiGPO's unit of the episode-level mean and deviation."""
+    invalid_penalty: float = 0.0
+    """Subtracted for an invalid turn (GiGPO and HGPO: from that turn alone; others: from the trajectory's return)."""
+    options: EstimatorOptions | None = None
+    """The estimator's own settings; None takes its defaults."""
+    shapers: tuple[ShaperOptions, ...] = ()
+    modulators: tuple[ModulatorOptions, ...] = ()
+    selections: tuple[SelectionOptions, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise ConfigError(f"gamma must be between 0 and 1, got {self.gamma}")
+        if self.invalid_penalty < 0:
+            raise ConfigError(f"invalid_penalty must be at least 0, got {self.invalid_penalty}")
+        self._check_flat_keys()
+        for stage in (self.shapers, self.modulators, self.selections):
+            kinds = [part.kind for part in stage]
+            if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
+                raise ConfigError(f"{', '.join(twice)} is named twice")
+        if self.invalid_penalty and self.shaper("invalid_call"):
+            raise ConfigError("invalid_penalty and the shaper invalid_call are the same thing: set one of them")
+        rules.refuse_errors(self.findings())
+
+    def _check_flat_keys(self) -> None:
+        for field in fields(self):
+            readers = READS.get(field.name)
+            if readers is None or self.estimator in ("grpo", "gigpo", *readers):
+                continue
+            if getattr(self, field.name) != field.default:
+                of = ", ".join(("grpo", "gigpo", *readers))
+                raise ConfigError(
+                    f"{field.name} is a key of {of}; estimator {self.estimator!r} has its settings in options"
+                )
+
+    def shaper(self, kind: str) -> Any:
+        """Settings of the shaper of that kind, None if there is none."""
+        return next((part for part in self.shapers if part.kind == kind), None)
+
+    @property
+    def shared(self) -> Shared:
+        """The flat keys as the estimator gets them; invalid calls are penalised there or by a shaper, not twice."""
+        penalty = self.invalid_penalty
+        if self.estimator in STATE_COMPARING and (shaper := self.shaper("invalid_call")):
+            penalty = shaper.penalty
+        return Shared(
+            norm=self.norm,
+            gamma=self.gamma,
+            step_weight=self.step_weight,
+            statistics_unit=self.statistics_unit,
+            invalid_penalty=penalty,
+        )
+
+    @property
+    def estimator_options(self) -> Any:
+        """The estimator's settings, its defaults if none are given."""
+        made = ESTIMATORS[self.estimator].options
+        return self.options if self.options is not None or made is None else made()
+
+    @property
+    def effective_shapers(self) -> tuple[Any, ...]:
+        """The shapers that run: the invalid-call penalty is GiGPO's and HGPO's own, and a shaper for others."""
+        if self.estimator in STATE_COMPARING:
+            return tuple(part for part in self.shapers if part.kind != "invalid_call")
+        if self.invalid_penalty and self.estimator != "grpo":
+            return (InvalidCallOptions(penalty=self.invalid_penalty), *self.shapers)
+        return self.shapers
+
+    def components(self) -> tuple[tuple[Component, Any], ...]:
+        """Every component with its settings, in the order they are named."""
+        return (
+            *((SHAPERS[part.kind], part) for part in self.effective_shapers),
+            (ESTIMATORS[self.estimator], self.estimator_options),
+            *((MODULATORS[part.kind], part) for part in self.modulators),
+            *((SELECTIONS[part.kind], part) for part in self.selections),
+        )
+
+    def columns(self) -> tuple[str, ...]:
+        """Optional columns of the table that the components read."""
+        names = (name for component, options in self.components() for name in component.columns(options))
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def granularity(self) -> Granularity:
+        """The smallest unit within which advantages are constant: what ``rules.ratio_level`` asks for."""
+        units: list[Granularity] = ["trajectory", "turn", "token"]
+        return max((component.granularity for component, _ in self.components()), key=units.index)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be said at start: rules that warn, and components that are reconstructions."""
+        experimental = (
+            f"{component.name} is experimental: reconstructed from what is public about "
+            f'"{component.source}", not from its code'
+            for component, _ in self.components()
+            if component.is_experimental
+        )
+        return (*rules.refuse_errors(self.findings()), *experimental)
+
+    def findings(self) -> rules.Findings:
+        """All composition rules that this configuration breaks."""
+        entry = ESTIMATORS[self.estimator]
+        shapers = tuple(part.kind for part in self.shapers)
+        gate, bonus = self.shaper("g_ra"), self.shaper("tool_bonus")
+        has_gain = self.estimator == "igpo" or "information_gain" in shapers
+        names = tuple(part.kind for part in self.modulators)
+        return (
+            *rules.one_estimator(self.estimator, None if self.options is None else self.options.kind),
+            *rules.needs_gain(self.estimator, shapers),
+            *rules.gated_gain(is_gated=gate is not None and "process" in gate.priorities, has_gain=has_gain),
+            *rules.gate_and_critic(is_gated=gate is not None, estimator=self.estimator),
+            *rules.tool_count_bonus(self.estimator, is_per_call=bonus is not None and bonus.per == "call"),
+            *rules.segment_statistics(getattr(self.options, "statistics_unit", "")),
+            *rules.pooled_roles(
+                self.estimator, has_roles="spiral_split" in shapers, compares_groups=entry.compares_groups
+            ),
+            *rules.modulator_order(names, estimator_granularity=entry.granularity),
+            *self._option_findings(entry),
+        )
+
+    def _option_findings(self, entry: Component) -> rules.Findings:
+        found: list[rules.Finding] = []
+        for modulator in self.modulators:
+            if isinstance(modulator, SharedPrefixOptions):
+                found += rules.prefix_weight(modulator.attribution, modulator.count)
+        for part in self.selections:
+            if isinstance(part, DynamicSamplingOptions):
+                found += rules.group_filter(self.estimator, self.norm, part.metric, keeps_parts=entry.keeps_parts)
+            elif not isinstance(part, D3sOptions):
+                published = type(part)().statistics
+                found += rules.selection_statistics(part.kind, part.statistics, published)
+        return tuple(found)
+
+    def check_group_size(self, group_size: int) -> None:
+        """Refuse what cannot be: a group-relative estimator needs company (composition rule 2).
+
+        Raises:
+            ConfigError: with the rule's reason.
+        """
+        compares = ESTIMATORS[self.estimator].compares_groups
+        rules.refuse_errors(rules.group_size(self.estimator, group_size, compares_groups=compares))

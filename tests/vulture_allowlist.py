@@ -23,6 +23,18 @@ _.return_of_role
 _.is_error
 _.ABORT  # for engines that can be told to stop in the middle of a completion
 
+# --- credit for other trainers than ours, and what a trainer asks of it
+_.from_rows  # TurnTable from rows in any order
+_.spo_prior  # a tracker's start from offline samples
+_.credit_table
+_.reference_answers  # composition rules about what only a trainer knows
+_.entropy_signs
+_.baseline_once
+_.rollout_correction
+_.ratio_level
+_.one_gate
+_.stale_data
+
 # --- counters by which tests see that work was spared, and users that it was done
 _.stats  # TorchEngine
 _.num_ticks

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agentgym.credit.gae import bi_level_gae, token_gae, turn_gae
 from agentgym.credit.gigpo import gigpo
 from agentgym.credit.group_relative import flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
+from agentgym.credit.grpo import grpo
 from agentgym.credit.hgpo import HgpoOptions, hgpo
 from agentgym.credit.igpo import igpo
 from agentgym.credit.m_grpo import m_grpo
@@ -45,6 +46,14 @@ def whitened(values: list[float]) -> list[float]:
     mean = sum(values) / len(values)
     variance = sum((x - mean) ** 2 for x in values) / (len(values) - 1)
     return [(x - mean) / math.sqrt(variance + 1e-8) for x in values]
+
+
+@few
+@given(batches)
+def test_grpo(batch: Batch) -> None:
+    total = returns(batch)
+    expected = [z(total[i], [total[j] for j in mates(batch, i)]) for i in range(len(batch))]
+    close(grpo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
 
 
 @few

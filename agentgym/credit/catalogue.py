@@ -280,7 +280,7 @@ _ALL = (
     ),
     _entry(
         "turn_gae",
-        "Turn-PPO: Turn-Level Advantage Estimation with PPO",
+        "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
         _plain(turn_gae, "gamma", "lam", "whitened"),
         options=TurnGaeOptions,
         granularity="turn",

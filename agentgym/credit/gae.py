@@ -87,7 +87,8 @@ def turn_gae(table: TurnTable, *, gamma: float = 0.99, lam: float = 0.95, whiten
     ``delta_t = r_t + gamma V_{t+1} - V_t``, ``A_t = delta_t + gamma lam A_{t+1}``. Needs the column ``value``, read
     at the last prompt token before the turn. ``return_to_go`` is the critic's target ``A + V``.
 
-    Source: Turn-PPO (abstract); the recursion is GAE's.
+    Source: "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs" (abstract);
+    the recursion is GAE's.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0.2, 1]], group_of_trajectory=[0]).with_columns(value=[0.5, 0.6])
@@ -136,7 +137,7 @@ def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
     ``return_to_go`` is ``r_t + gamma (1 - done) V(s_{t+1})``. Needs the columns ``q_value`` (of several critics the
     minimum counts) and ``value``, both from the target network.
 
-    Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL", section 3; gamma is ours.
+    Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL"; gamma is ours.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])

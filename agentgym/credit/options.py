@@ -34,8 +34,8 @@ class ByKind:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         choices = {member.__dataclass_fields__["kind"].default: handler(member) for member in get_args(source)}
-        return {"type": "tagged-union", "choices": choices, "discriminator": the_kind}
+        return {"type": "tagged-union", "choices": choices, "discriminator": kind}
 
 
-def the_kind(value: Any) -> Any:
+def kind(value: Any) -> Any:
     return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)

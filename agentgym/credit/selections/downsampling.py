@@ -130,7 +130,7 @@ def _roc_of_group(returns: Floats, penalty: Floats, options: RocOptions) -> np.n
 def most_varied(value: Floats, keep: int) -> Bools:
     """The ``keep`` entries of the largest variance: some of the lowest and some of the highest, shape as ``value``.
 
-    Source: "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL" (PODS), theorem 1.
+    Source: "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL" (PODS).
 
     Example:
         >>> most_varied(np.array([1, 1, 0, 0.5, 0.2, 0.9]), 4).tolist()

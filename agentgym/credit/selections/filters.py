@@ -54,7 +54,7 @@ def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = 
     rewards before shaping, whose noise would keep dead groups alive. ``components`` keeps a group in which any reward
     part varies, as estimators that keep parts apart need (composition rule 8).
 
-    Source: "DAPO", section 3.2; verl ``recipe/dapo`` (standard deviation above 0).
+    Source: DAPO (dynamic sampling); verl ``recipe/dapo`` (standard deviation above 0).
 
     Example:
         >>> rewards = [[1], [1], [1], [0], [0], [0]]
@@ -98,7 +98,7 @@ def overlong_mask(table: TurnTable) -> Bools:
 
     Statistics: the full group (SUPO, DAPO's overlong filtering). Needs the column ``is_truncated``.
 
-    Source: "DAPO", section 3.4; SUPO, section 3.
+    Source: DAPO (overlong filtering) and SUPO.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[1], [0]], group_of_trajectory=[0, 0])

@@ -70,7 +70,7 @@ def overlong_penalty(table: TurnTable, options: OverlongOptions | None = None) -
 
     Needs the column ``num_tokens``.
 
-    Source: "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", equation 13 (verl ``recipe/dapo``).
+    Source: "DAPO: An Open-Source LLM Reinforcement Learning System at Scale" (verl ``recipe/dapo``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0], [0], [0]], group_of_trajectory=[0, 0, 0])

@@ -13,8 +13,10 @@ from agentgym.credit.anchors import shared_share, start_states_agree
 from agentgym.credit.catalogue import ESTIMATORS
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
+from agentgym.credit.parts import outcomes
 from agentgym.credit.stages import MODULATORS, SELECTIONS, SHAPERS
 from agentgym.credit.state import CreditState
+from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Bools, Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.types import TrajectoryGroup, TurnCredit
 
@@ -77,9 +79,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     credited, token_keep = _select_after(batch, config, credited, state)
     advantage = _put(credited.advantage, kept)
     weight = _put(np.ones(len(batch)) if credited.loss_weight is None else credited.loss_weight, kept) * mask
-    if len(table):
-        diagnostics["zero_advantage_share"] = float((np.abs(advantage) < ZERO).mean())
-        diagnostics["left_out_share"] = float((weight == 0).mean())
+    diagnostics |= _shares(table, advantage, weight)
     tokens = None if table.num_tokens is None else np.repeat(kept, table.num_tokens)
     sizes = np.zeros(len(batch), dtype=np.int64) if credited.anchor_size is None else credited.anchor_size
     groups = np.full(len(batch), -1, dtype=np.int64) if credited.anchor_group is None else credited.anchor_group
@@ -99,6 +99,28 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
         statistics=statistics,
         warnings=_data_warnings(batch, config, diagnostics),
     )
+
+
+def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, float]:
+    """What became of the turns, against the rewards before shaping.
+
+    ``flat_group_share``: groups of equal returns. ``phantom_share``: turns with an advantage in groups where no member
+    had an outcome above 0, so that shaping alone set them apart.
+    """
+    if not len(table):
+        return {}
+    view = trajectories(table)
+    returns = group_statistics(per_trajectory(table, table.reward), view.group)
+    group = dense(view.group)
+    num_won = np.bincount(group, weights=outcomes(table) > 0)[group][view.of_row]
+    has_advantage = np.abs(advantage) >= ZERO
+    first_of_group = np.unique(group, return_index=True)[1]
+    return {
+        "zero_advantage_share": float(1.0 - has_advantage.mean()),
+        "left_out_share": float((weight == 0).mean()),
+        "flat_group_share": float((returns.std < FLAT)[first_of_group].mean()),
+        "phantom_share": float((has_advantage & (num_won == 0)).mean()),
+    }
 
 
 def assign_credit(

@@ -38,4 +38,5 @@ class ByKind:
 
 
 def kind(value: Any) -> Any:
+    """What a component calls itself, whether it is read from a file or made already."""
     return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)

@@ -66,7 +66,7 @@ async def collect_demos(
 
 
 def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[str], list[str]]:
-    """What is said in some episodes, and the words that actions name: what a small tokenizer is trained on.
+    """What is said in some episodes, and the words that valid actions name: what a small tokenizer is trained on.
 
     The oracle acts where there is one, a random policy elsewhere.
     """
@@ -81,9 +81,10 @@ def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[s
             action = choose(observation).action
             calls = [call for call in action.calls if isinstance(call, ToolCall)]
             texts += [format_call(call, env.tools) for call in calls] or [action.text]
-            named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
-            words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
-            observation, _, terminated, truncated, _ = env.step(action)
+            observation, _, terminated, truncated, info = env.step(action)
+            if info["is_valid"]:
+                named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
+                words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
             is_over = terminated or truncated
     return texts, sorted(words)
 

@@ -17,6 +17,7 @@ from agentgym.trainers.config import (
     TrainConfig,
 )
 
+SFT_OPTIMIZER = OptimizerConfig(lr=1.5e-3, schedule="linear", warmup_steps=20, weight_decay=0.01)
 KITCHEN = {
     "rooms": ("kitchen",),
     "task_types": (
@@ -39,7 +40,7 @@ def household_demo() -> TrainConfig:
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),
         model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
-        sft=SftConfig(num_demos=3500, noise=0.1, num_epochs=2, batch_size=4),
+        sft=SftConfig(num_demos=3500, noise=0.1, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
         num_steps=300,
         groups_per_step=4,
         group=GroupConfig(group_size=8, num_envs=32),

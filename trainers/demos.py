@@ -8,31 +8,23 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from agentgym.call_syntax import format_call
-from agentgym.check.policies import random_action, random_tool_call
+from agentgym.check.policies import random_action
 from agentgym.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Demonstration, DemonstrationActor
+from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import Observation, Task, ToolCall, Trajectory
+from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
 
-def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Demonstration]:
-    """The environment's oracle, a share ``noise`` of its actions replaced by random ones that are not to be learned.
-
-    Half of those are possible in the current state and half are drawn from the tools' schemas, mostly impossible: the
-    oracle's next action then shows how to go on from an unexpected place and from a refusal.
-    """
+def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
+    """The environment's oracle, a share ``noise`` of its actions replaced by random ones."""
     rng = np.random.default_rng(seed)
 
-    def choose(observation: Observation) -> Demonstration:
-        if rng.random() >= noise:
-            return Demonstration(env.oracle())
-        if env.tools and rng.random() < 0.5:
-            return Demonstration(random_tool_call(env, observation, rng), is_gold=False)
-        return Demonstration(random_action(env, observation, rng), is_gold=False)
+    def choose(observation: Observation) -> Message:
+        return random_action(env, observation, rng) if rng.random() < noise else env.oracle()
 
     return choose
 
@@ -78,7 +70,7 @@ def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[s
         is_over = False
         while not is_over:
             texts += [message.text for message in observation]
-            action = choose(observation).action
+            action = choose(observation)
             calls = [call for call in action.calls if isinstance(call, ToolCall)]
             texts += [format_call(call, env.tools) for call in calls] or [action.text]
             observation, _, terminated, truncated, info = env.step(action)

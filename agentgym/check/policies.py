@@ -42,22 +42,12 @@ def random_action(env: Env, observation: Observation, rng: np.random.Generator) 
     """
     if admissible := env.admissible_actions():
         return env.parse_action(admissible[int(rng.integers(len(admissible)))])
-    if env.tools:
-        return random_tool_call(env, observation, rng)
-    words = _words_of(observation)
-    return Message("assistant", words[int(rng.integers(len(words)))])
-
-
-def random_tool_call(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
-    """A call that the schema of a random tool allows, made of the observation's words; often impossible just now."""
-    words = _words_of(observation)
+    words = _WORDS.findall(" ".join(message.text for message in observation)[:_LONGEST_TEXT]) or ["a"]
+    if not env.tools:
+        return Message("assistant", words[int(rng.integers(len(words)))])
     spec = env.tools[int(rng.integers(len(env.tools)))]
     call = random_call(spec, rng, words)
     return Message("assistant", format_call(call, env.tools), (call,))
-
-
-def _words_of(observation: Observation) -> list[str]:
-    return _WORDS.findall(" ".join(message.text for message in observation)[:_LONGEST_TEXT]) or ["a"]
 
 
 def noop_action(env: Env) -> Message:

@@ -39,13 +39,13 @@ def household_demo() -> TrainConfig:
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),
         model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
-        sft=SftConfig(num_demos=2200, noise=0.1, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
-        num_steps=350,
-        groups_per_step=4,
-        group=GroupConfig(group_size=8, num_envs=32),
+        sft=SftConfig(num_demos=3500, noise=0.15, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
+        num_steps=200,
+        groups_per_step=8,
+        group=GroupConfig(group_size=8, num_envs=64),
         sampling=SamplingParams(max_new_tokens=16),
         credit=CreditConfig(estimator="gigpo"),
-        optimizer=OptimizerConfig(lr=3e-4),
+        optimizer=OptimizerConfig(lr=2e-4),
         eval=EvalConfig(num_episodes=200),
     )
 

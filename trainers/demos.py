@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from agentgym.call_syntax import format_call
-from agentgym.check.policies import random_action
+from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
@@ -20,11 +20,17 @@ from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
 
 def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
-    """The environment's oracle, a share ``noise`` of its actions replaced by random ones."""
+    """The environment's oracle, a share ``noise`` of its actions replaced by random ones.
+
+    Half of those are possible in the current state; half are drawn from the tools' schemas and mostly impossible, so
+    that the demonstrations also show how to go on after a refusal.
+    """
     rng = np.random.default_rng(seed)
 
     def choose(observation: Observation) -> Message:
-        return random_action(env, observation, rng) if rng.random() < noise else env.oracle()
+        if rng.random() >= noise:
+            return env.oracle()
+        return (random_tool_call if env.tools and rng.random() < 0.5 else random_action)(env, observation, rng)
 
     return choose
 

@@ -58,7 +58,9 @@ class Run:
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(
+            parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+        )
 
     def _model(self, env: Env) -> tuple[Any, Any]:
         config = self.config.model

@@ -23,7 +23,8 @@ from agentgym.types import Completion, FinishReason, Message, Observation
 Policy = Callable[[Env, Observation, np.random.Generator], Message]
 """Chooses the next action from the environment, what it said last, and a generator."""
 
-_WORDS = re.compile(r"[^\W\d_]+ \d+|\w+")  # "cabinet 1" is one word: names of things often end in a number
+_NAMES = re.compile(r"[^\W\d_]+ \d+")  # "cabinet 1": names of things often end in a number
+_WORDS = re.compile(r"\w+")
 _LONGEST_TEXT = 20_000  # characters of an observation that words are drawn from
 
 
@@ -42,12 +43,23 @@ def random_action(env: Env, observation: Observation, rng: np.random.Generator) 
     """
     if admissible := env.admissible_actions():
         return env.parse_action(admissible[int(rng.integers(len(admissible)))])
-    words = _WORDS.findall(" ".join(message.text for message in observation)[:_LONGEST_TEXT]) or ["a"]
-    if not env.tools:
-        return Message("assistant", words[int(rng.integers(len(words)))])
+    if env.tools:
+        return random_tool_call(env, observation, rng)
+    words = _words_of(observation)
+    return Message("assistant", words[int(rng.integers(len(words)))])
+
+
+def random_tool_call(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
+    """A call that the schema of a random tool allows, of things the observation names; often impossible just now."""
+    words = _words_of(observation)
     spec = env.tools[int(rng.integers(len(env.tools)))]
     call = random_call(spec, rng, words)
     return Message("assistant", format_call(call, env.tools), (call,))
+
+
+def _words_of(observation: Observation) -> list[str]:
+    text = " ".join(message.text for message in observation)[:_LONGEST_TEXT]
+    return _NAMES.findall(text) or _WORDS.findall(text) or ["a"]
 
 
 def noop_action(env: Env) -> Message:

@@ -16,16 +16,16 @@ from agentgym.trainers.config import (
     TrainConfig,
 )
 
-SFT_OPTIMIZER = OptimizerConfig(lr=1.5e-3, schedule="linear", warmup_steps=20, weight_decay=0.01)
+SFT_OPTIMIZER = OptimizerConfig(lr=1.5e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8)
 KITCHEN = {
-    "rooms": ("kitchen",),
-    "task_types": (
+    "rooms": ["kitchen"],
+    "task_types": [
         "pick_and_place_simple",
         "pick_clean_then_place_in_recep",
         "pick_heat_then_place_in_recep",
         "pick_cool_then_place_in_recep",
         "pick_two_obj_and_place",
-    ),
+    ],
     "num_receptacles": 5,
     "num_objects": 4,
     "max_turns": 16,
@@ -39,7 +39,7 @@ def household_demo() -> TrainConfig:
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),
         model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
-        sft=SftConfig(num_demos=3500, noise=0.15, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
+        sft=SftConfig(num_demos=4000, noise=0.25, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
         num_steps=200,
         groups_per_step=8,
         group=GroupConfig(group_size=8, num_envs=64),

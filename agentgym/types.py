@@ -253,8 +253,6 @@ class Turn:
     """False if a call was malformed, unknown, refused by its schema or, by the env's word, impossible."""
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
-    is_trained: bool = True
-    """False if the completion is not the policy's to learn from, as a random action in a demonstration."""
     latency: Latency = Latency()
 
     @property
@@ -279,10 +277,10 @@ class Segment:
 
     @property
     def loss_mask(self) -> tuple[int, ...]:
-        """1 exactly on the tokens the policy sampled and is to learn from, shape ``[T]``."""
+        """1 exactly on the tokens the policy sampled, shape ``[T]``."""
         ones_and_zeros: list[int] = []
         for turn in self.turns:
-            ones_and_zeros += [0] * len(turn.prompt_ids) + [int(turn.is_trained)] * len(turn.completion.token_ids)
+            ones_and_zeros += [0] * len(turn.prompt_ids) + [1] * len(turn.completion.token_ids)
         return tuple(ones_and_zeros)
 
 

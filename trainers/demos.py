@@ -12,27 +12,25 @@ from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Demonstration, DemonstrationActor
+from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import Observation, Task, ToolCall, Trajectory
+from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
 
-def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Demonstration]:
-    """The environment's oracle, a share ``noise`` of its actions replaced by random ones that are not to be learned.
+def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
+    """The environment's oracle, a share ``noise`` of its actions replaced by random ones.
 
-    Half of those are possible in the current state and half are drawn from the tools' schemas, mostly impossible: the
-    oracle's next action then shows how to go on from an unexpected place and from a refusal.
+    Half of those are possible in the current state; half are drawn from the tools' schemas and mostly impossible, so
+    that the demonstrations also show how to go on after a refusal.
     """
     rng = np.random.default_rng(seed)
 
-    def choose(observation: Observation) -> Demonstration:
+    def choose(observation: Observation) -> Message:
         if rng.random() >= noise:
-            return Demonstration(env.oracle())
-        if env.tools and rng.random() < 0.5:
-            return Demonstration(random_tool_call(env, observation, rng), is_gold=False)
-        return Demonstration(random_action(env, observation, rng), is_gold=False)
+            return env.oracle()
+        return (random_tool_call if env.tools and rng.random() < 0.5 else random_action)(env, observation, rng)
 
     return choose
 
@@ -66,7 +64,7 @@ async def collect_demos(
 
 
 def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[str], list[str]]:
-    """What is said in some episodes, and the words that actions name: what a small tokenizer is trained on.
+    """What is said in some episodes, and the words that valid actions name: what a small tokenizer is trained on.
 
     The oracle acts where there is one, a random policy elsewhere.
     """
@@ -78,12 +76,13 @@ def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[s
         is_over = False
         while not is_over:
             texts += [message.text for message in observation]
-            action = choose(observation).action
+            action = choose(observation)
             calls = [call for call in action.calls if isinstance(call, ToolCall)]
             texts += [format_call(call, env.tools) for call in calls] or [action.text]
-            named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
-            words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
-            observation, _, terminated, truncated, _ = env.step(action)
+            observation, _, terminated, truncated, info = env.step(action)
+            if info["is_valid"]:
+                named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
+                words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
             is_over = terminated or truncated
     return texts, sorted(words)
 

@@ -23,10 +23,11 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.demos import collect_demos
-from agentgym.trainers.metrics import MetricsLog
+from agentgym.trainers.metrics import MetricsLog, check_wandb
 from agentgym.trainers.model import frozen_copy, save_model
+from agentgym.trainers.overrides import save_config
 from agentgym.trainers.rollout_metrics import describe_rollouts
-from agentgym.trainers.run import Run, TrainResult, open_run_dir
+from agentgym.trainers.run import Run, TrainResult, check_run_dir
 from agentgym.trainers.samples import judge_group
 from agentgym.trainers.schedule import learning_rate
 from agentgym.trainers.sft import num_sft_steps, sft_rows, sft_steps
@@ -43,8 +44,13 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         UsageError: the folder, the model or the environment cannot be used as asked.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
-    open_run_dir(config, run_dir, resume=resume)
-    return asyncio.run(_Loop(config, run_dir, resume).run())
+    check_run_dir(config, run_dir, resume=resume)
+    check_wandb(config.wandb_project)
+    loop = _Loop(config, run_dir, resume)
+    if not resume:  # only now: what was refused until here leaves no folder behind
+        run_dir.mkdir(parents=True, exist_ok=True)
+        save_config(config, run_dir / "config.json")
+    return asyncio.run(loop.run())
 
 
 class _Loop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
 from types import TracebackType
@@ -23,10 +24,7 @@ class MetricsLog:
 
     Args:
         run_dir: ``metrics.jsonl`` and ``tensorboard/`` go here.
-        wandb_project: forward to this project, empty for none.
-
-    Raises:
-        MissingExtraError: a project is given and wandb is not installed.
+        wandb_project: forward to this project, empty for none; see :func:`check_wandb`.
     """
 
     def __init__(self, run_dir: Path, wandb_project: str = "", console: Console | None = None) -> None:
@@ -103,11 +101,19 @@ def _tensorboard_writer(folder: Path) -> Any:
     return SummaryWriter(str(folder))
 
 
+def check_wandb(project: str) -> None:
+    """Refuse early what :class:`MetricsLog` could not do.
+
+    Raises:
+        MissingExtraError: a project is given and wandb is not installed.
+    """
+    if project and importlib.util.find_spec("wandb") is None:
+        raise MissingExtraError("wandb_project", "wandb")
+
+
 def _wandb_run(run_dir: Path, project: str) -> Any:
     if not project:
         return None
-    try:
-        import wandb
-    except ImportError as error:
-        raise MissingExtraError("wandb_project", "wandb") from error
+    import wandb
+
     return wandb.init(project=project, name=run_dir.name, dir=str(run_dir), resume="allow", id=run_dir.name)

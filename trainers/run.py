@@ -21,7 +21,7 @@ from agentgym.trainers.config import OptimizerConfig, TrainConfig
 from agentgym.trainers.demos import collect_texts
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.model import add_lora, load_model
-from agentgym.trainers.overrides import load_config, save_config, to_dict
+from agentgym.trainers.overrides import load_config, to_dict
 from agentgym.trainers.tiny import build_model, train_tokenizer
 from agentgym.types import Task
 
@@ -58,7 +58,9 @@ class Run:
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(
+            parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+        )
 
     def _model(self, env: Env) -> tuple[Any, Any]:
         config = self.config.model
@@ -72,8 +74,8 @@ class Run:
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
-def open_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
-    """Prepare a run's folder, or check that it is the run to be resumed.
+def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
+    """Check that a folder is free for a new run, or that it is the run to be resumed.
 
     Raises:
         UsageError: a new run would overwrite an old one.
@@ -85,8 +87,6 @@ def open_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
             raise UsageError(
                 f"{run_dir} holds a run already; resume it with --resume {run_dir}, or choose another folder"
             )
-        run_dir.mkdir(parents=True, exist_ok=True)
-        save_config(config, path)
         return
     saved = to_dict(load_config(path))
     changed = [name for name, value in to_dict(config).items() if saved[name] != value]

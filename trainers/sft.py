@@ -1,7 +1,7 @@
 """Supervised fine-tuning on demonstrations: the warm start before RL.
 
-One row per segment. Gold actions weigh 1, observations ``observation_weight``, and random actions nothing: a model
-built from scratch learns to copy names out of observations by predicting those too.
+One row per segment. Actions weigh 1 and observations ``observation_weight``: a model built from scratch learns to copy
+names out of observations by predicting those too.
 """
 
 from __future__ import annotations
@@ -75,15 +75,6 @@ def _epoch_batches(rows: Sequence[Segment], batch_size: int, seed: int) -> list[
     return [batches[int(i)] for i in rng.permutation(len(batches))]
 
 
-def _weights(row: Segment, observation_weight: float) -> list[float]:
-    """1 for tokens to be sampled, ``observation_weight`` for what is observed, 0 for random actions."""
-    weights: list[float] = []
-    for turn in row.turns:
-        weights += [observation_weight] * len(turn.prompt_ids)
-        weights += [float(turn.is_trained)] * len(turn.completion.token_ids)
-    return weights
-
-
 def _weighted_loss(model: Any, rows: Sequence[Segment], observation_weight: float) -> tuple[torch.Tensor, float]:
     device = next(model.parameters()).device
     longest = max(len(row.token_ids) for row in rows)
@@ -94,7 +85,7 @@ def _weighted_loss(model: Any, rows: Sequence[Segment], observation_weight: floa
         length = len(row.token_ids)
         input_ids[index, :length] = torch.tensor(row.token_ids)
         is_sampled[index, :length] = torch.tensor(row.loss_mask, dtype=torch.float32)
-        weight[index, :length] = torch.tensor(_weights(row, observation_weight))
+        weight[index, :length] = is_sampled[index, :length] + observation_weight * (1 - is_sampled[index, :length])
     input_ids, weight, is_sampled = input_ids.to(device), weight[:, 1:].to(device), is_sampled[:, 1:].to(device)
     logits = model(input_ids=input_ids[:, :-1], use_cache=False).logits.float()
     per_token = functional.cross_entropy(logits.transpose(1, 2), input_ids[:, 1:], reduction="none")

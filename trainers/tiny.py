@@ -41,7 +41,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] 
         words: kept as tokens of their own, so that what is copied from an observation is the same token in an action.
     """
     kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
-    pattern = rf" ?(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
+    pattern = rf"(?: |(?<![A-Za-z]))(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -81,6 +81,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: i
         num_key_value_heads=max(1, num_heads // 2),
         head_dim=config.head_dim,
         max_position_embeddings=config.max_context_tokens,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         tie_word_embeddings=True,
         initializer_range=config.initializer_range,
         eos_token_id=tokenizer.eos_token_id,

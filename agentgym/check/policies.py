@@ -23,7 +23,8 @@ from agentgym.types import Completion, FinishReason, Message, Observation
 Policy = Callable[[Env, Observation, np.random.Generator], Message]
 """Chooses the next action from the environment, what it said last, and a generator."""
 
-_WORDS = re.compile(r"[^\W\d_]+ \d+|\w+")  # "cabinet 1" is one word: names of things often end in a number
+_NAMES = re.compile(r"[^\W\d_]+ \d+")  # "cabinet 1": names of things often end in a number
+_WORDS = re.compile(r"\w+")
 _LONGEST_TEXT = 20_000  # characters of an observation that words are drawn from
 
 
@@ -49,7 +50,7 @@ def random_action(env: Env, observation: Observation, rng: np.random.Generator) 
 
 
 def random_tool_call(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
-    """A call that the schema of a random tool allows, made of the observation's words; often impossible just now."""
+    """A call that the schema of a random tool allows, of things the observation names; often impossible just now."""
     words = _words_of(observation)
     spec = env.tools[int(rng.integers(len(env.tools)))]
     call = random_call(spec, rng, words)
@@ -57,7 +58,8 @@ def random_tool_call(env: Env, observation: Observation, rng: np.random.Generato
 
 
 def _words_of(observation: Observation) -> list[str]:
-    return _WORDS.findall(" ".join(message.text for message in observation)[:_LONGEST_TEXT]) or ["a"]
+    text = " ".join(message.text for message in observation)[:_LONGEST_TEXT]
+    return _NAMES.findall(text) or _WORDS.findall(text) or ["a"]
 
 
 def noop_action(env: Env) -> Message:

@@ -26,7 +26,6 @@ class Decision:
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
     begins_segment: bool = False
-    is_trained: bool = True
     render_s: float = 0.0
     generate_s: float = 0.0
 
@@ -127,19 +126,11 @@ class ScriptedActor:
         pass
 
 
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """An action to show, and whether it is one to learn from."""
-
-    action: Message
-    is_gold: bool = True
-
-
 class DemonstrationActor:
     """A scripted policy written down in a model's tokens: what supervised fine-tuning learns from."""
 
     def __init__(
-        self, choose: Callable[[Observation], Demonstration], renderer: ChatRenderer, max_context_tokens: int
+        self, choose: Callable[[Observation], Message], renderer: ChatRenderer, max_context_tokens: int
     ) -> None:
         self._choose = choose
         self._renderer = renderer
@@ -152,7 +143,7 @@ class DemonstrationActor:
 
     async def decide(self) -> Decision | None:
         chosen = self._choose(self._observation)
-        token_ids = self._renderer.action_ids(chosen.action, self._tools)
+        token_ids = self._renderer.action_ids(chosen, self._tools)
         if self._session.num_tokens + len(token_ids) > self._max_context_tokens:
             return None
         completion = Completion(
@@ -168,7 +159,6 @@ class DemonstrationActor:
             prompt_ids=added_ids,
             completion=completion,
             begins_segment=self._begins_segment,
-            is_trained=chosen.is_gold,
         )
 
     def observe(self, replies: Observation) -> None:

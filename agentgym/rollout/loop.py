@@ -118,7 +118,6 @@ async def _step(env: Env, decision: Decision, index: int, state_key: str, limits
         reward_parts=info["reward_parts"],
         state_key=state_key,
         is_valid=info["is_valid"],
-        is_trained=decision.is_trained,
         is_void=not decision.action.calls and (bool(env.tools) or not decision.action.text.strip()),
         latency=Latency(decision.render_s, decision.generate_s, time.perf_counter() - started),
     )

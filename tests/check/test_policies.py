@@ -39,7 +39,7 @@ def test_random_action_speaks_of_what_it_sees() -> None:
     rng = np.random.default_rng(0)
     actions = [random_action(env, observation, rng) for _ in range(50)]
     names = {call.arguments["name"] for action in actions for call in action.calls if isinstance(call, ToolCall)}
-    assert names == {"On", "shelf 1", "you", "see", "mug 12"}
+    assert names == {"shelf 1", "mug 12"}, "what has a number is a thing"
     assert all(env.parse_action(action.text).calls[0].arguments == action.calls[0].arguments for action in actions)  # type: ignore[union-attr]
 
 

@@ -16,7 +16,7 @@ from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Demonstration, DemonstrationActor, ModelActor
+from agentgym.rollout.actor import DemonstrationActor, ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import EpisodeLimits, run_episode
 from agentgym.rollout.pool import EnvPool
@@ -58,7 +58,7 @@ def play_groups(make_env: Callable[[], Env], config: GroupConfig, num_tasks: int
         groups = await run_groups(
             [(n, task(n)) for n in range(num_tasks)],
             pool,
-            lambda env, seed: DemonstrationActor(lambda _: Demonstration(env.oracle()), renderer, 4096),
+            lambda env, seed: DemonstrationActor(lambda _: env.oracle(), renderer, 4096),
             config,
             seed=0,
         )

@@ -39,6 +39,7 @@ def test_a_name_is_the_same_tokens_wherever_it_stands(tokenizer: Any) -> None:
         return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
 
     assert pieces("go_to: cabinet 1")[-2:] == [" cabinet", " 1"]
+    assert "pen" not in pieces("You open the cabinet 1. In it, you see a pen 1.")
     assert pieces("You arrive at cabinet 1")[-2:] == [" cabinet", " 1"]
 
 

@@ -208,3 +208,11 @@ def test_a_damaged_checkpoint_says_what_to_do(finished: Path, tmp_path: Path) ->
         (copy / "checkpoints" / name).write_bytes((finished / "checkpoints" / name).read_bytes()[:1000])
     with pytest.raises(CorruptDataError, match=r"rl-000006\.pt is damaged .* delete it to resume from rl-000004\.pt"):
         load_latest_checkpoint(copy)
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="num_receptacles is a whole number"):
+        train(apply_overrides(load_recipe("tiny"), ["env.kwargs.num_receptacles=99"]), tmp_path / "run")
+    with pytest.raises(UsageError, match=r"pip install 'agentgym\[wandb\]'"):
+        train(config(wandb_project="mine"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -30,6 +30,8 @@ class Checkpoint:
     rng: torch.Tensor
     """Torch's global generator; the library itself draws nothing from it, a model with dropout does."""
     reference: dict[str, Any] | None
+    credit_state: dict[str, Any]
+    """What trackers and curricula of the credit pipeline remember."""
     success_before: float | None
     num_trajectories: int
     wall_s: float

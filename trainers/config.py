@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
@@ -161,6 +162,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         self.credit.check_group_size(self.group.group_size)
+        _check_credit(self.credit)
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
             raise ConfigError(
                 "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
@@ -171,3 +173,15 @@ class TrainConfig:
         for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
             if getattr(self, name) < (0 if name == "num_steps" else 1):
                 raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+
+
+def _check_credit(credit: CreditConfig) -> None:
+    """Refuse components whose input this trainer does not record, rather than train without it."""
+    missing = [name for name in credit.columns() if name not in FROM_GROUPS]
+    if missing:
+        raise ConfigError(
+            f"credit needs the columns {', '.join(missing)}, which the trainer does not record yet; "
+            "the component works on plain arrays (docs/credit.md)"
+        )
+    if credit.granularity == "token":
+        raise ConfigError("the trainer spreads one advantage over a turn's tokens; choose a component of turns")

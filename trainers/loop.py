@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from agentgym.credit.compose import assign_credit
+from agentgym.credit.compose import credit_groups
+from agentgym.credit.state import CreditState
 from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.group import run_groups
 from agentgym.rollout.record import GroupRecord, record_path, write_records
@@ -59,6 +60,7 @@ class _Loop:
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
         self.r = Run(config, run_dir)
         self.reference: Any = None
+        self.credit_state = CreditState()
         self.success_before: float | None = None
         self.num_trajectories = 0
         self.earlier_wall_s = 0.0
@@ -68,6 +70,8 @@ class _Loop:
         config = self.config
         with MetricsLog(self.run_dir, config.wandb_project) as self.log:
             self.log.say(f"run folder: {self.run_dir}")
+            for warning in config.credit.warnings:
+                self.log.say(f"note: {warning}")
             at = await self._restore()
             if config.sft.num_demos and at[0] == "sft":
                 await self._warm_start(at[1])
@@ -138,7 +142,8 @@ class _Loop:
         groups = await run_groups(tasks, self.r.pool, self.r.make_actor(), config.group, seed=config.seed)
         clock.lap("rollout")
 
-        credit = assign_credit(groups, config.credit)
+        credit, result = credit_groups(groups, config.credit, state=self.credit_state)
+        self.credit_state = result.state
         verdicts = [
             judge_group(group, group_credit, config.group.min_valid, config.zero_variance_filter)
             for group, group_credit in zip(groups, credit, strict=True)
@@ -205,6 +210,7 @@ class _Loop:
             optimizer=self.optimizer.state_dict(),
             rng=torch.get_rng_state(),
             reference=self.reference.state_dict() if self.reference is not None else None,
+            credit_state=self.credit_state.to_dict(),
             success_before=self.success_before,
             num_trajectories=self.num_trajectories,
             wall_s=self._wall_s(),
@@ -226,6 +232,7 @@ class _Loop:
             self.reference.load_state_dict(found.reference)
         self.success_before, self.num_trajectories = found.success_before, found.num_trajectories
         self.earlier_wall_s = found.wall_s
+        self.credit_state = CreditState.from_dict(found.credit_state)
         await self.r.engine.update_weights(found.step if phase == "rl" else 0)
         self.log.say(f"resumed after {phase} step {found.step}")
         return phase, found.step

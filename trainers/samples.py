@@ -39,7 +39,7 @@ def judge_group(
 
 
 def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
-    """The training rows of the groups that were kept, in order."""
+    """The training rows of the groups that were kept, in order; turns of ``loss_weight`` 0 are masked."""
     samples: list[TrainingSample] = []
     for verdict in verdicts:
         if verdict.dropped is not None:
@@ -56,17 +56,20 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
 
 
 def _sample(segment: Segment, credits: Sequence[TurnCredit], ordinal: int) -> TrainingSample:
+    loss_mask: list[int] = []
     advantages: list[float] = []
     logprobs: list[float] = []
     versions: list[int] = []
     for turn, credit in zip(segment.turns, credits, strict=True):
         num_prompt, num_sampled = len(turn.prompt_ids), len(turn.completion.token_ids)
+        assert credit.loss_weight in (0.0, 1.0), "the configuration refuses components with fractional weights"
+        loss_mask += [0] * num_prompt + [int(credit.loss_weight)] * num_sampled
         advantages += [0.0] * num_prompt + [credit.advantage] * num_sampled
         logprobs += [*[0.0] * num_prompt, *turn.completion.logprobs]
         versions += [*[-1] * num_prompt, *turn.completion.policy_versions]
     return TrainingSample(
         token_ids=segment.token_ids,
-        loss_mask=segment.loss_mask,
+        loss_mask=tuple(loss_mask),
         advantages=tuple(advantages),
         rollout_logprobs=tuple(logprobs),
         policy_versions=tuple(versions),

@@ -29,7 +29,7 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.overrides import apply_overrides, save_config
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
-from agentgym.trainers.samples import GroupVerdict, judge_group
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
 from agentgym.trainers.update import update_policy
 
 ENV_FILE = Path(__file__).parent / "counting_env.py"
@@ -216,3 +216,30 @@ def test_what_is_refused_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"pip install 'agentgym\[wandb\]'"):
         train(config(wandb_project="mine"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo", "opo", "mc_grpo", "spo", "hgpo", "flow_grpo"])
+def test_estimators_train_with_finite_losses(estimator: str, tmp_path: Path) -> None:
+    train(apply_overrides(config(num_steps=2), [f"credit.estimator={estimator}"]), tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert any(row["trained_tokens"] for row in rows)
+    assert all(abs(row["loss"]) < 1e3 and row["grad_norm"] < 1e3 for row in rows)
+
+
+def test_turns_without_loss_weight_are_masked(finished: Path) -> None:
+    (record, *_) = [r for r in read_records(record_path(finished, 0)) if r.dropped is None]
+    credit = tuple(tuple(replace(turn, loss_weight=0.0) for turn in row) for row in record.credit)
+    masked = build_samples([GroupVerdict(record.group, credit, None)])
+    assert masked and all(not any(sample.loss_mask) for sample in masked)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ('credit.modulators=[{"kind": "empg"}]', "credit needs the columns entropy, which the trainer does not record"),
+        ("credit.estimator=turn_gae", "credit needs the columns value"),
+    ],
+)
+def test_components_the_trainer_cannot_feed_are_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        apply_overrides(config(), [override])

@@ -1,12 +1,43 @@
-"""``agentgym list``: which environments there are."""
+"""``agentgym list``: which environments and which credit components there are."""
 
 from __future__ import annotations
+
+from typing import Annotated
+
+import typer
 
 from agentgym.cli.output import JsonFlag, output
 
 
-def list_(as_json: JsonFlag = False) -> None:
-    """List the environments, and whether they can be used here."""
+def list_(
+    credit: Annotated[bool, typer.Option("--credit", help="List the components of credit assignment instead.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the environments, and whether they can be used here; or the components of credit assignment."""
+    if credit:
+        _list_credit(as_json)
+    else:
+        _list_envs(as_json)
+
+
+def _list_credit(as_json: bool) -> None:
+    from rich.table import Table
+
+    from agentgym.credit.stages import credit_table
+
+    titles = ("name", "class", "source", "status", "golden_test")
+    with output(as_json) as out:
+        rows = credit_table()
+        out.result([dict(zip(titles, row, strict=True)) for row in rows])
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in titles:
+            table.add_column(title.replace("_", " "), style="bold cyan" if title == "name" else None)
+        for row in rows:
+            table.add_row(*row)
+        out.console.print(table)
+
+
+def _list_envs(as_json: bool) -> None:
     from rich.table import Table
 
     from agentgym.registry import entries

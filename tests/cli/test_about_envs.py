@@ -23,6 +23,14 @@ def test_list(run: Command) -> None:
     assert "agentgym/Household-v0" in shown.out
 
 
+def test_list_credit(run: Command) -> None:
+    rows = run("list", "--credit", "--json").json
+    gigpo = next(row for row in rows if row["name"] == "gigpo")
+    assert (gigpo["class"], gigpo["status"]) == ("estimator", "verified")
+    assert {row["class"] for row in rows} == {"shaper", "estimator", "modulator", "selection"}
+    assert "igpo" in run("list", "--credit").out
+
+
 def test_list_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"

@@ -34,7 +34,7 @@ KITCHEN = {
 
 
 def household_demo() -> TrainConfig:
-    """A 0.5 M parameter agent learns to keep house: noisy demonstrations, then GiGPO. Minutes on two CPU cores."""
+    """A 0.7 M parameter agent learns to keep house: noisy demonstrations, then GiGPO. Minutes on two CPU cores."""
     return TrainConfig(
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),

@@ -225,6 +225,7 @@
   const show = (row, at, scroll = true) => {
     const { member } = row;
     if (open !== row) {
+      const moved = open !== null; // on loading, the page stays where it is
       if (open) open.element.classList.remove("open");
       open = row;
       row.element.classList.add("open");
@@ -241,7 +242,7 @@
         data.append(make("summary", "", "task data"), make("pre", "", member.data));
         page.append(data);
       }
-      if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first prompt"));
+      if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first observation"));
       member.turns.forEach((turn, index) => {
         const box = make("div", "turn");
         box.append(aboutOf(turn, index, row), actionOf(turn), ...repliesOf(turn));
@@ -249,7 +250,7 @@
         page.append(box);
       });
       page.scrollTop = 0;
-      row.element.scrollIntoView({ block: "nearest" });
+      if (moved) row.element.scrollIntoView({ block: "nearest" });
     }
     mark(at, scroll && at > 0);
   };

@@ -39,7 +39,7 @@ def household_demo() -> TrainConfig:
         recipe="household-demo",
         env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),
         model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
-        sft=SftConfig(num_demos=4000, noise=0.25, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
+        sft=SftConfig(num_demos=6000, noise=0.25, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
         num_steps=200,
         groups_per_step=8,
         group=GroupConfig(group_size=8, num_envs=64),

@@ -4,5 +4,15 @@ from agentgym.check.chaos import Chaos
 from agentgym.check.conformance import check_env
 from agentgym.check.policies import ScriptedEngine, noop_action, random_action
 from agentgym.check.report import CheckReport, CheckResult
+from agentgym.check.sandboxes import check_sandbox
 
-__all__ = ["Chaos", "CheckReport", "CheckResult", "ScriptedEngine", "check_env", "noop_action", "random_action"]
+__all__ = [
+    "Chaos",
+    "CheckReport",
+    "CheckResult",
+    "ScriptedEngine",
+    "check_env",
+    "check_sandbox",
+    "noop_action",
+    "random_action",
+]

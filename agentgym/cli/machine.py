@@ -45,7 +45,7 @@ def facts() -> tuple[Fact, ...]:
         _docker(),
         _bubblewrap(),
         _program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
-        _package("vllm", "pip install vllm (needs a GPU)"),
+        _vllm(),
         _program("Java", ("java",), "apt-get install default-jre-headless", "-version"),
     )
 
@@ -62,7 +62,34 @@ def engines(found: Sequence[Fact]) -> tuple[Fact, ...]:
             detail=f"embedded, on the {on}; trains and evaluates" if has_torch else "needs torch and transformers",
             fix=None if has_torch else "pip install 'agentgym[train]'",
         ),
+        Fact(
+            name="vllm",
+            ok=by_name["vllm"].ok,
+            detail=(
+                "servers over HTTP: agentgym serve-model MODEL, then engine.kind=vllm"
+                if by_name["vllm"].ok
+                else "no server can be started here; those of other machines can be used (engine.urls)"
+            ),
+            fix=by_name["vllm"].fix,
+        ),
     )
+
+
+def sandboxes() -> tuple[Fact, ...]:
+    """The kinds of sandbox that can be opened, with what is in force in each; then what else they could use."""
+    from agentgym.sandboxes.ladder import ladder
+
+    facts = [
+        Fact(name=rung.backend, ok=not rung.why_not, detail=rung.what_holds(), fix=_fix_of(rung.why_not))
+        for rung in ladder()
+    ]
+    return (*facts, _program("mmdebstrap", ("mmdebstrap",), "apt-get install mmdebstrap"))
+
+
+def _fix_of(reason: str) -> str | None:
+    """The command in a reason that ends with one, or in backquotes."""
+    found = re.search(r"`([^`]+)`|((?:apt-get|pip) install [^;,)]+)", reason)
+    return (found[1] or found[2]) if found else None
 
 
 def environments() -> tuple[Fact, ...]:
@@ -143,12 +170,25 @@ def _torch() -> Fact:
     return Fact(name="torch", ok=True, detail=f"{version}, {'with CUDA' if has_cuda else 'CPU only'}")
 
 
+def _vllm() -> Fact:
+    from agentgym.errors import UsageError
+    from agentgym.trainers.engines.vllm_launch import VENV, find_vllm
+
+    try:
+        found = find_vllm()
+    except UsageError:
+        fix = f"python3 -m venv {VENV} && {VENV}/bin/pip install vllm (for CPUs: docs/engines.md)"
+        return Fact(name="vllm", ok=False, detail=f"neither in {VENV} nor here", fix=fix)
+    return Fact(name="vllm", ok=True, detail=f"{found.version} {'for CPUs ' if found.is_cpu else ''}({found.python})")
+
+
 def _docker() -> Fact:
     if shutil.which("docker") is None:
-        return Fact(name="Docker", ok=False, detail="not installed", fix="apt-get install docker.io")
+        return Fact(name="Docker", ok=False, detail="not installed", fix="apt-get install docker.io iptables")
     version = _run(["docker", "version", "--format", "{{.Server.Version}}"])
     if not version:
-        return Fact(name="Docker", ok=False, detail="installed, daemon not reachable", fix="systemctl start docker")
+        fix = "systemctl start docker (or dockerd &)"
+        return Fact(name="Docker", ok=False, detail="installed, daemon not reachable", fix=fix)
     return Fact(name="Docker", ok=True, detail=f"daemon {version}")
 
 

@@ -1,0 +1,138 @@
+"""Acquire a warm sandbox and run ``print(1)`` in it, against plain ``docker run`` and ``docker exec``, in one run.
+
+    python benchmarks/sandbox/bench.py --output benchmarks/sandbox/results.json
+
+Needs a Docker engine with the base image (``agentgym sandbox build``) and bubblewrap. All ways take turns, so that a
+busy moment meets them all. Times are of wall clock at the caller, in milliseconds; an acquired sandbox is used once
+and given back, and the pool makes it as new in the background, as it would between episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentgym.sandbox import Sandbox
+from agentgym.sandboxes.docker import DockerSandbox
+from agentgym.sandboxes.images import DEFAULT_IMAGE
+from agentgym.sandboxes.namespaces import NamespaceSandbox
+from agentgym.sandboxes.pool import SandboxPool
+
+_PROGRAM = ["python3", "-c", "print(1)"]
+_PAUSE_S = 0.1  # an episode is longer; the pool resets meanwhile
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """How long a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def quiet(command: list[str]) -> None:
+    """Run a command that must print 1."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n", done
+
+
+def printed(sandbox: Sandbox) -> None:
+    """``print(1)`` in a fork of the warm interpreter."""
+    assert sandbox.run_python("print(1)").stdout == "1\n"
+
+
+def program(sandbox: Sandbox) -> None:
+    """The same in an interpreter of its own, as ``docker exec`` does it."""
+    assert sandbox.exec(_PROGRAM).stdout == "1\n"
+
+
+def measure(num_rounds: int) -> dict[str, list[float]]:
+    """Seconds by way, each ``num_rounds`` times."""
+    taken: dict[str, list[float]] = {}
+
+    def note(way: str, call: Callable[[], Any]) -> None:
+        taken.setdefault(way, []).append(seconds(call))
+
+    run = ["docker", "run", "--rm", "--network", "none", DEFAULT_IMAGE, *_PROGRAM]
+    container = subprocess.run(
+        ["docker", "run", "-d", "--rm", "--network", "none", DEFAULT_IMAGE, "sleep", "infinity"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    try:
+        kinds: dict[str, Callable[[], Sandbox]] = {"docker": DockerSandbox, "namespaces": NamespaceSandbox}
+        with (
+            SandboxPool(kinds["docker"], num_ready=4) as first,
+            SandboxPool(kinds["namespaces"], num_ready=4) as second,
+        ):
+            pools = {"docker": first, "namespaces": second}
+            for pool in pools.values():
+                pool.wait_until_ready()
+            for _ in range(num_rounds):
+                note("plain docker run of print(1)", lambda: quiet(run))
+                note("plain docker exec of print(1)", lambda: quiet(["docker", "exec", container, *_PROGRAM]))
+                for kind, pool in pools.items():
+                    lent: list[Sandbox] = []
+                    note(f"{kind}: warm acquire", lambda lent=lent, pool=pool: lent.append(pool.acquire()))  # type: ignore[misc]
+                    note(f"{kind}: run_python print(1)", lambda lent=lent: printed(lent[0]))  # type: ignore[misc]
+                    note(f"{kind}: exec python3 -c print(1)", lambda lent=lent: program(lent[0]))  # type: ignore[misc]
+                    lent[0].close()
+                    time.sleep(_PAUSE_S)
+                for kind, open_one in kinds.items():
+                    note(f"{kind}: cold open and close", lambda open_one=open_one: open_one().close())  # type: ignore[misc]
+    finally:
+        subprocess.run(["docker", "kill", container], capture_output=True, check=False)
+    return taken
+
+
+def summary(taken: dict[str, list[float]]) -> dict[str, Any]:
+    """Medians and 95th percentiles, and how many times quicker than plain Docker."""
+    rows = {
+        way: {
+            "p50_ms": round(statistics.median(times) * 1e3, 2),
+            "p95_ms": round(statistics.quantiles(times, n=20)[-1] * 1e3, 2),
+        }
+        for way, times in taken.items()
+    }
+    run, execute = rows["plain docker run of print(1)"]["p50_ms"], rows["plain docker exec of print(1)"]["p50_ms"]
+    ratios = {}
+    for kind in ("docker", "namespaces"):
+        ratios[f"{kind}: docker run / warm acquire and run_python"] = round(
+            run / (rows[f"{kind}: warm acquire"]["p50_ms"] + rows[f"{kind}: run_python print(1)"]["p50_ms"]), 1
+        )
+        ratios[f"{kind}: docker exec / run_python"] = round(execute / rows[f"{kind}: run_python print(1)"]["p50_ms"], 1)
+        ratios[f"{kind}: docker exec / exec"] = round(execute / rows[f"{kind}: exec python3 -c print(1)"]["p50_ms"], 1)
+    return {"times": rows, "times_quicker_p50": ratios}
+
+
+def main() -> None:
+    """Measure, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--rounds", type=int, default=50)
+    arguments = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    load = os.getloadavg()[0]
+    results = {
+        "machine": f"{os.cpu_count()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": commit.strip(),
+        "load_before": round(load, 1),
+        "rounds": arguments.rounds,
+        **summary(measure(arguments.rounds)),
+    }
+    text = json.dumps(results, indent=2)
+    print(text)
+    if arguments.output:
+        arguments.output.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

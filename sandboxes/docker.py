@@ -1,0 +1,182 @@
+"""The top rung: a Docker container without network, rights, swap or a file system that it could write to.
+
+Covered: all seven guarantees, where the engine's kernel gives them (:func:`docker_capabilities` asks it). The worker is
+process 1 and root with three rights (change user, change group, kill); code runs as a user without any. All places
+that can be written lie in memory, with sizes of their own. Output is not logged to disk.
+
+Not covered: the kernel is shared with the host, shielded by Docker's filter of system calls; a fault in it is a way
+out. Whoever may talk to the engine rules the host: do not hand its socket to anything inside.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agentgym.errors import SandboxError, SandboxUnavailableError
+from agentgym.sandbox import Capabilities, Guarantee, GuaranteeName, Limits
+from agentgym.sandboxes.docker_engine import docker_errors, engine, engine_facts, is_not_found
+from agentgym.sandboxes.images import DEFAULT_IMAGE
+from agentgym.sandboxes.launch import Inside, worker_command
+from agentgym.sandboxes.owner import current_owner, next_sandbox_id
+from agentgym.sandboxes.reaper import reap_docker_once
+from agentgym.sandboxes.stream import Stream
+from agentgym.sandboxes.worker_sandbox import WorkerSandbox
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+WORKSPACE = "/workspace"
+_AGENT, _GRADER = (1000, 1000), (1001, 1000)
+_RIGHTS_OF_THE_WORKER = ["SETUID", "SETGID", "KILL"]
+_NUM_FILES = 1 << 16
+_MIB = 1 << 20
+
+
+class DockerSandbox(WorkerSandbox):
+    """A sandbox that is a Docker container; see the module for what it does not cover.
+
+    Args:
+        image: any with a Python 3.9 or later; nothing else needs to be in it.
+        limits: what it may use.
+        require: guarantees without which there is to be no sandbox.
+
+    Raises:
+        MissingExtraError: the package ``docker`` is not installed.
+        SandboxUnavailableError: no engine answers.
+        SandboxImageError: the image is not there, or has no Python.
+        SandboxDiskFullError: the engine has no space left.
+        SandboxRefusedError: a required guarantee is not in force here.
+    """
+
+    backend = "docker"
+
+    def __init__(
+        self, image: str = DEFAULT_IMAGE, limits: Limits | None = None, *, require: Iterable[str] = ()
+    ) -> None:
+        super().__init__(next_sandbox_id(), limits or Limits(), ("agent", "grader"))
+        self.image = image
+        self._container: Container | None = None
+        self._capabilities = docker_capabilities(self._limits.has_network)
+        self._capabilities.require(require)
+        reap_docker_once()
+        with docker_errors(f"open a sandbox of {image}", image):
+            volumes = (engine().images.get(image).attrs["Config"] or {}).get("Volumes") or {}
+            self._container = engine().containers.create(image, **self._settings(tuple(volumes)))
+        try:
+            with docker_errors(f"start a sandbox of {image}", image):
+                stream = self._attached(self._container)
+                self._container.start()
+            self._start(stream)
+        except BaseException:
+            self._end_once()
+            raise
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's path inside."""
+        return WORKSPACE
+
+    def capabilities(self) -> Capabilities:
+        """What is in force here."""
+        return self._capabilities
+
+    def _settings(self, volumes: tuple[str, ...]) -> Mapping[str, Any]:
+        limits = self._limits
+        sizes = {WORKSPACE: limits.workspace_mb, "/tmp": limits.tmp_mb}
+        # what an image declares as a volume would be a place on the host's disk without a limit
+        sizes |= {place.rstrip("/"): limits.tmp_mb for place in volumes if place.rstrip("/") not in sizes}
+        tmpfs = {
+            place: f"rw,nosuid,nodev,exec,size={size_mb * _MIB},nr_inodes={_NUM_FILES},"
+            + (f"uid={_AGENT[0]},gid={_AGENT[1]},mode=755" if place == WORKSPACE else "mode=1777")
+            for place, size_mb in sizes.items()
+        }
+        inside = Inside(
+            sweep="namespace",
+            workspace=WORKSPACE,
+            writable=(*tmpfs, "/dev/shm"),
+            users={"agent": _AGENT, "grader": _GRADER},
+        )
+        return {
+            "entrypoint": worker_command("python3", inside, limits),
+            "command": [],
+            "name": self._id,
+            "labels": {**current_owner().labels(), "agentgym.sandbox": self._id},
+            "environment": inside.environment(),
+            "user": "0:0",
+            "working_dir": "/",
+            "hostname": "sandbox",
+            "stdin_open": True,  # and closed when this process ends, which ends the worker
+            "auto_remove": True,  # which removes the container
+            "network_mode": "bridge" if limits.has_network else "none",
+            "ipc_mode": "private",
+            "read_only": True,
+            "tmpfs": tmpfs,
+            "shm_size": limits.tmp_mb * _MIB,
+            "mem_limit": limits.memory_mb * _MIB,
+            "memswap_limit": limits.memory_mb * _MIB,  # memory and swap together: no swap
+            "pids_limit": limits.num_pids,
+            "nano_cpus": int(limits.num_cpus * 1e9),
+            "cap_drop": ["ALL"],
+            "cap_add": _RIGHTS_OF_THE_WORKER,
+            "security_opt": ["no-new-privileges"],
+            "log_config": {"Type": "none", "Config": {}},
+            "healthcheck": {"test": ["NONE"]},
+        }
+
+    def _attached(self, container: Container) -> Stream:
+        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        line = container.attach_socket(params=wanted)
+        sock = getattr(line, "_sock", line)
+        if not isinstance(sock, socket.socket) or hasattr(sock, "pending"):
+            raise SandboxError("the engine is reached over TLS, which is not supported; forward its socket by ssh")
+
+        def close() -> None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            line.close()
+            sock.close()
+
+        return Stream(sock.fileno(), sock.fileno(), close, is_docker=True)
+
+    def _end(self) -> None:
+        if self._container is not None:
+            try:
+                self._container.remove(force=True, v=True)
+            except Exception as error:  # the engine removes it itself once the worker ends, or it is reaped later
+                if not is_not_found(error):
+                    with suppress(SandboxUnavailableError), docker_errors("remove a sandbox"):
+                        raise
+
+    def _post_mortem(self) -> str:
+        words = self._stream.stray.decode(errors="replace").strip()[-500:] if self._stream is not None else ""
+        try:
+            with docker_errors("look after a sandbox"):
+                engine().ping()
+        except SandboxUnavailableError as error:
+            return str(error)
+        return f"its container has ended{': ' + words if words else '; it was removed, or killed from outside'}"
+
+
+def docker_capabilities(has_network: bool = False) -> Capabilities:
+    """What a sandbox of this kind can promise on the engine that answers."""
+    facts = engine_facts()
+    swap = "" if facts.get("SwapLimit") else "; swap cannot be limited"
+    asked: dict[GuaranteeName, tuple[bool, str]] = {
+        "filesystem": (True, "image, read-only; the rest in memory"),
+        "network": (not has_network, "it was given the bridge" if has_network else "none"),
+        "cpu": (bool(facts.get("CpuCfsQuota")), "control group"),
+        "memory": (bool(facts.get("MemoryLimit")) and not swap, "control group, no swap" + swap),
+        "pids": (bool(facts.get("PidsLimit")), "control group"),
+        "time": (True, "all processes of its namespace are killed"),
+        "user": (True, "a user of its own without rights, apart from the worker's"),
+    }
+    return Capabilities(
+        backend="docker",
+        guarantees=tuple(
+            Guarantee(name=name, in_force=is_so, how=how if is_so else f"not from this engine ({how})")
+            for name, (is_so, how) in asked.items()
+        ),
+    )

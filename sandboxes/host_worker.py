@@ -1,0 +1,121 @@
+"""What the two rungs without a container engine share: a worker that is a child process of this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+
+from agentgym.errors import SandboxUnavailableError
+from agentgym.sandbox import Limits
+from agentgym.sandboxes import cgroups
+from agentgym.sandboxes.launch import Inside
+from agentgym.sandboxes.owner import descendants, next_sandbox_id, start_ticks
+from agentgym.sandboxes.reaper import reap_host_once
+from agentgym.sandboxes.run_folder import SandboxRecord, UserNumbers, forget, make_sandbox_folder, note
+from agentgym.sandboxes.stream import Stream
+from agentgym.sandboxes.worker_sandbox import WorkerSandbox
+
+_END_S = 6.0  # the worker's own patience with what it kills, and a little
+
+
+class HostSandbox(WorkerSandbox):
+    """A sandbox whose worker this process starts; as root it has two users of its own."""
+
+    def __init__(self, limits: Limits, folders: Mapping[str, int]) -> None:
+        self._is_root = os.getuid() == 0
+        super().__init__(next_sandbox_id(), limits, ("agent", "grader") if self._is_root else ("agent",))
+        reap_host_once()
+        self._folder = make_sandbox_folder(self._id, folders)
+        self._numbers = UserNumbers() if self._is_root else None
+        self._cgroup: cgroups.Cgroup | None = None
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def _command(self, inside: Inside) -> list[str]:
+        """The command that starts the worker."""
+
+    @property
+    def _user_numbers(self) -> dict[str, tuple[int, int] | None]:
+        if self._numbers is None:
+            return {"agent": None}
+        agent, grader = self._numbers.agent, self._numbers.grader
+        return {"agent": (agent, agent), "grader": (grader, agent)}
+
+    def _launch(self, inside: Inside, *, in_cgroup: bool = False) -> None:
+        """Start the worker, note it down for the reaper, and wait until it serves."""
+        try:
+            if in_cgroup:
+                self._cgroup = cgroups.Cgroup(self._id, self._limits)
+            worker = self._worker = _started(self._command(inside), inside)
+            uids = (self._numbers.agent, self._numbers.grader) if self._numbers and inside.sweep == "user" else ()
+            groups = self._cgroup.paths if self._cgroup else ()
+            note(
+                self._id,
+                SandboxRecord(pid=worker.pid, start_ticks=start_ticks(worker.pid), uids=uids, cgroups=groups),
+            )
+            self._start(_stream_of(worker))
+        except BaseException:
+            self._end_once()
+            raise
+
+    def _end(self) -> None:
+        """The worker ends by itself when its line does, after killing what runs; one that does not is killed."""
+        if self._worker is not None:
+            try:
+                self._worker.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                for pid in (*descendants(self._worker.pid), self._worker.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                self._worker.wait()
+            if self._worker.stderr is not None:
+                self._worker.stderr.close()
+        if self._cgroup is not None:
+            cgroups.remove(self._cgroup.paths)
+        forget(self._id)
+        if self._numbers is not None:
+            self._numbers.give_back()
+
+    def _post_mortem(self) -> str:
+        assert self._worker is not None  # there was a line to it
+        try:
+            code = self._worker.wait(2.0)
+        except subprocess.TimeoutExpired:
+            return "its line to the host broke"
+        words = ""
+        if self._worker.stderr is not None and not self._worker.stderr.closed:
+            os.set_blocking(self._worker.stderr.fileno(), False)
+            words = (self._worker.stderr.read() or b"").decode(errors="replace").strip()
+        return f"the worker ended with {code}{': ' + words[-500:] if words else ''}"
+
+
+def _started(command: list[str], inside: Inside) -> subprocess.Popen[bytes]:
+    """Start a worker with no part of the host's environment."""
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=inside.environment(),
+            cwd="/",
+            start_new_session=True,  # Ctrl-C is for the host
+        )
+    except OSError as error:
+        raise SandboxUnavailableError(f"{command[0]} does not start: {error.strerror}") from error
+
+
+def _stream_of(worker: subprocess.Popen[bytes]) -> Stream:
+    assert worker.stdin is not None and worker.stdout is not None  # both were asked for
+    stdin, stdout = worker.stdin, worker.stdout
+
+    def close() -> None:
+        for pipe in (stdin, stdout):
+            with suppress(OSError):
+                pipe.close()
+
+    return Stream(stdout.fileno(), stdin.fileno(), close)

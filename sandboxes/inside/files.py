@@ -1,0 +1,145 @@
+"""File operations on the workspace, done inside the sandbox by a process of the agent's own rights.
+
+So a link that leads out of the workspace leads to nothing that the agent could not read anyway; it is refused all the
+same, since what a tool reports as the workspace's should be that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+from contextlib import suppress
+from typing import IO, Any
+
+CHUNK = 1 << 16
+MAX_ENTRIES = 10_000
+
+
+class Refused(Exception):
+    """A request that cannot be done; the arguments are the kind of error and its words."""
+
+
+def inside(workspace: str, path: str) -> str:
+    """The real path of something in the workspace."""
+    real, root = os.path.realpath(os.path.join(workspace, path)), os.path.realpath(workspace)
+    if real != root and not real.startswith(root + os.sep):
+        raise Refused("outside_workspace", f"{path}: outside the workspace")
+    return real
+
+
+def folder_in(workspace: str, path: str) -> str:
+    """The real path of a folder in the workspace."""
+    real = inside(workspace, path)
+    if not os.path.isdir(real):
+        raise Refused("is_a_file" if os.path.exists(real) else "not_found", f"{path}: no such folder")
+    return real
+
+
+def read_file(workspace: str, request: dict[str, Any]) -> None:
+    """A file to standard output."""
+    path = inside(workspace, request["path"])
+    if not os.path.lexists(path):
+        raise Refused("not_found", f"{request['path']}: no such file")
+    info = os.stat(path)
+    _regular(request["path"], info.st_mode)
+    if info.st_size > request["output_bytes"]:
+        raise Refused("too_large", f"{request['path']}: {info.st_size} bytes, at most {request['output_bytes']}")
+    with open(path, "rb") as file:
+        _copy(file, sys.stdout.buffer)
+
+
+def write_file(workspace: str, request: dict[str, Any]) -> None:
+    """Standard input to a file."""
+    path = inside(workspace, request["path"])
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error instead of the process's end
+    if os.path.exists(path):
+        _regular(request["path"], os.stat(path).st_mode)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        _copy(sys.stdin.buffer, file)
+
+
+def list_folder(workspace: str, request: dict[str, Any]) -> None:
+    """The entries of a folder to standard output, as JSON."""
+    root = os.path.realpath(workspace)
+    found: list[tuple[str, int, str]] = []
+    folders = [folder_in(workspace, request["path"])]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if len(found) == MAX_ENTRIES:
+                raise Refused("too_many", f"{request['path']}: more than {MAX_ENTRIES} entries")
+            info = entry.stat(follow_symlinks=False)
+            kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+            kind = kinds.get(stat.S_IFMT(info.st_mode), "other")
+            found.append((os.path.relpath(entry.path, root), info.st_size if kind == "file" else 0, kind))
+            if kind == "folder" and request["recursive"]:
+                folders.append(entry.path)
+    sys.stdout.write(json.dumps(found))
+
+
+def save_files(workspace: str, _request: dict[str, Any]) -> None:
+    """The workspace's files to standard output, as a tar."""
+    import tarfile
+
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for name in sorted(os.listdir(workspace)):
+            tar.add(os.path.join(workspace, name), arcname=name)
+
+
+def load_files(workspace: str, _request: dict[str, Any]) -> None:
+    """A tar on standard input becomes all that is in the workspace."""
+    import tarfile
+
+    empty(workspace)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
+        if hasattr(tarfile, "fully_trusted_filter"):  # we made it; links out of the workspace are content too
+            tar.extraction_filter = tarfile.fully_trusted_filter
+        tar.extractall(workspace)
+
+
+OPERATIONS = {
+    "read": read_file,
+    "write": write_file,
+    "list": list_folder,
+    "snapshot": save_files,
+    "restore": load_files,
+}
+
+
+def empty(place: str) -> None:
+    """Remove what is in a folder, and marks on the folder itself, as far as that goes."""
+    with suppress(OSError):
+        for name in os.listxattr(place):
+            os.removexattr(place, name)
+        os.chmod(place, 0o1777 if os.stat(place).st_mode & stat.S_ISVTX else 0o755)
+    for folder, names, _ in os.walk(place):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                with suppress(OSError):
+                    os.chmod(path, 0o700)
+    with suppress(OSError):
+        for name in os.listdir(place):
+            path = os.path.join(place, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    os.remove(path)
+
+
+def _regular(name: str, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise Refused("is_a_folder", f"{name}: is a folder")
+    if not stat.S_ISREG(mode):
+        raise Refused("not_a_file", f"{name}: is no regular file")
+
+
+def _copy(source: IO[bytes], target: IO[bytes]) -> None:
+    while data := source.read(CHUNK):
+        target.write(data)

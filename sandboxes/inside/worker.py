@@ -1,0 +1,357 @@
+"""The first process inside a sandbox: runs one job after the other for the host, and leaves nothing running.
+
+Where it can it is process 1, and root without the rights of root: it changes to the agent's user for each job, so that
+what runs there can neither signal nor trace it. The host talks to it over its standard input and output:
+
+    host:    uint32 length, JSON request (``payload``: number of bytes of the job's standard input that follow), payload
+    worker:  one byte kind, uint32 length, bytes; kinds are R (JSON reply, ends the job), O (stdout), E (stderr)
+
+The end of its standard input means that the host is gone: it kills everything and ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from agentgym.sandboxes.inside.files import CHUNK, empty
+from agentgym.sandboxes.inside.job import become, run_job
+
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
+SWEEP_PATIENCE_S = 5.0
+OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+libc = ctypes.CDLL(None, use_errno=True)
+Settings = dict[str, Any]
+"""What ``worker_source.settings_of`` wrote: sweep, workspace, writable, users, env, rlimits."""
+
+
+class HostGone(Exception):
+    """The line to the host has ended."""
+
+
+class Host:
+    """The line to the host."""
+
+    def __init__(self) -> None:
+        self.read_fd, self.write_fd = os.dup(0), os.dup(1)  # programs do not inherit these
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.close(null)
+
+    def request(self) -> dict[str, Any]:
+        (length,) = struct.unpack(">I", self._exactly(4))
+        request: dict[str, Any] = json.loads(self._exactly(length))
+        return request
+
+    def some(self, count: int) -> bytes:
+        data = os.read(self.read_fd, min(count, CHUNK))
+        if not data:
+            raise HostGone
+        return data
+
+    def send(self, kind: bytes, data: bytes) -> None:
+        view = memoryview(struct.pack(">cI", kind, len(data)) + data)
+        while view:
+            view = view[os.write(self.write_fd, view) :]
+
+    def reply(self, **fields: Any) -> None:
+        self.send(b"R", json.dumps(fields).encode())
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            data += self.some(count - len(data))
+        return data
+
+
+class Job:
+    """One request that runs in a process of its own."""
+
+    def __init__(self, settings: Settings, host: Host, wake_fd: int, request: dict[str, Any]) -> None:
+        self.settings, self.host, self.wake_fd, self.request = settings, host, wake_fd, request
+        self.remaining: int = request["payload"]  # of its standard input, still to come from the host
+        self.pending = b""  # come, and not taken by the process yet
+        self.num_kept = {b"O": 0, b"E": 0}
+        self.is_cut = {b"O": False, b"E": False}
+        self.report = b""
+        self.exit: tuple[int, float] | None = None  # wait status, seconds of processor time
+
+    def run(self) -> None:
+        num_oom_kills, start = oom_kills(), time.monotonic()
+        self._spawn()
+        is_over = self._watch(start + self.request["timeout_s"])
+        is_clean = sweep(self.settings, self._ended)
+        self._drain()
+        while self.remaining:
+            self._take()
+        status, cpu_s = self.exit or (signal.SIGKILL, 0.0)
+        exit_code = -(status & 127) if status & 127 else status >> 8
+        limit = "wall" if is_over else "memory" if oom_kills() > num_oom_kills else ""
+        self.host.reply(
+            exit_code=exit_code,
+            limit=limit or ("cpu" if exit_code == -signal.SIGXCPU else ""),
+            stdout_cut=self.is_cut[b"O"],
+            stderr_cut=self.is_cut[b"E"],
+            wall_s=time.monotonic() - start,
+            cpu_s=cpu_s,
+            refused=json.loads(self.report or b"null"),
+            clean=is_clean,
+        )
+
+    def _spawn(self) -> None:
+        stdin, self.stdin = os.pipe()
+        self.has_stdin = True
+        (out, stdout), (err, stderr), (said, report) = os.pipe(), os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            run_job(self.settings, self.request, (stdin, stdout, stderr), report)
+        for fd in (stdin, stdout, stderr, report):
+            os.close(fd)
+        for fd in (self.stdin, out, err, said):
+            os.set_blocking(fd, False)
+        self.outputs = {out: b"O", err: b"E", said: b"S"}
+
+    def _watch(self, deadline: float) -> bool:
+        """Move bytes until the process has ended or its time is up; True if it was up."""
+        while self.exit is None:
+            if self.has_stdin and not self.pending and not self.remaining:
+                self._close_stdin()
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return True
+            poll = select.poll()
+            poll.register(self.wake_fd, select.POLLIN)
+            poll.register(self.host.read_fd, select.POLLIN if self._wants_input() else 0)
+            for fd in self.outputs:
+                poll.register(fd, select.POLLIN)
+            if self.has_stdin:
+                poll.register(self.stdin, select.POLLOUT if self.pending else 0)
+            self._handle(dict(poll.poll(max(1, int(left_s * 1000)))))
+        return False
+
+    def _wants_input(self) -> bool:
+        return self.remaining > 0 and len(self.pending) < CHUNK
+
+    def _handle(self, ready: dict[int, int]) -> None:
+        for fd in [fd for fd in ready if fd in self.outputs]:
+            self._forward(fd)
+        if self.host.read_fd in ready:
+            if self._wants_input():
+                self._take()
+            elif ready[self.host.read_fd] & (select.POLLHUP | select.POLLERR):
+                raise HostGone
+        if self.has_stdin and self.stdin in ready:
+            self._feed()
+        if self.wake_fd in ready:
+            os.read(self.wake_fd, CHUNK)
+            with suppress(ChildProcessError):
+                while reaped(self._ended):
+                    pass
+
+    def _ended(self, pid: int, status: int, cpu_s: float) -> None:
+        if pid == self.pid:
+            self.exit = status, cpu_s
+
+    def _take(self) -> None:
+        data = self.host.some(self.remaining)
+        self.remaining -= len(data)
+        if self.has_stdin:
+            self.pending += data
+
+    def _feed(self) -> None:
+        try:
+            self.pending = self.pending[os.write(self.stdin, self.pending) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:  # it does not read: the rest is dropped
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        self.pending, self.has_stdin = b"", False
+        os.close(self.stdin)
+
+    def _forward(self, fd: int) -> bool:
+        """Hand one read of output on; False if there is nothing more to read now."""
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            os.close(fd)
+            del self.outputs[fd]
+            return False
+        kind = self.outputs[fd]
+        if kind == b"S":
+            self.report += data
+            return True
+        keep = data[: self.request["output_bytes"] - self.num_kept[kind]]
+        self.is_cut[kind] = self.is_cut[kind] or len(keep) < len(data)
+        self.num_kept[kind] += len(keep)
+        if keep:
+            self.host.send(kind, keep)
+        return True
+
+    def _drain(self) -> None:
+        """What was written before the end; nobody is left to write more."""
+        for fd in list(self.outputs):
+            while self._forward(fd):
+                pass
+            if fd in self.outputs:
+                os.close(fd)
+        if self.has_stdin:
+            self._close_stdin()
+
+
+def main() -> None:
+    """Serve the host until it is gone."""
+    settings: Settings = json.loads(sys.argv[1])
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(name, signal.SIG_IGN)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a job leaves behind becomes a child of this process
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # a job of the same user can neither trace it nor read its memory
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _inherit_no_capability()
+    os.umask(0o022)
+    os.environ.clear()
+    os.environ.update(settings["env"])
+    host = Host()
+    agent = settings["users"]["agent"]
+    if agent is not None and os.stat(settings["workspace"]).st_uid != agent[0]:
+        os.chown(settings["workspace"], *agent)
+    wake_fd, notify_fd = os.pipe()
+    os.set_blocking(notify_fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(notify_fd, warn_on_full_buffer=False)
+    gc.freeze()
+    host.reply(ready=True, python=sys.version.split()[0])
+    try:
+        while True:
+            _serve(settings, host, wake_fd)
+    except (HostGone, BrokenPipeError):
+        pass
+    finally:
+        sweep(settings)
+
+
+def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
+    request = host.request()
+    if request["op"] == "ping":
+        host.reply(ok=True)
+    elif request["op"] == "reset":
+        problem = reset(settings)
+        host.reply(problem=problem)
+        if not problem:  # a fresh interpreter: nothing of earlier jobs stays in memory; it says ready once more
+            os.dup2(host.read_fd, 0)
+            os.dup2(host.write_fd, 1)
+            signal.set_wakeup_fd(-1)
+            os.execv(sys.executable, [sys.executable, *sys.argv[3:], *sys.argv[1:]])
+    else:
+        Job(settings, host, wake_fd, request).run()
+
+
+def _inherit_no_capability() -> None:
+    """Those that this process has of its own go with the change of user; those to be inherited would not."""
+    head = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0), 8)  # version 3, this process
+    words = (ctypes.c_uint32 * 6)()  # twice: effective, permitted, inheritable
+    libc.capget(head, words)
+    words[2] = words[5] = 0
+    libc.capset(head, words)
+
+
+def oom_kills() -> int:
+    """How many processes of this sandbox the kernel has ended for want of memory, as far as can be seen here."""
+    for path in OOM_COUNTERS:
+        with suppress(OSError), open(path) as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)
+    return 0
+
+
+def reaped(ended: Any) -> bool:
+    """Take the exit of one child that has ended, if there is one; ChildProcessError if there are no children."""
+    pid, status, usage = os.wait4(-1, os.WNOHANG)
+    if pid and ended is not None:
+        ended(pid, status, usage.ru_utime + usage.ru_stime)
+    return pid != 0
+
+
+def sweep(settings: Settings, ended: Any = None) -> bool:
+    """Kill whatever jobs left and wait for it; True if nothing is left."""
+    deadline = time.monotonic() + SWEEP_PATIENCE_S
+    while time.monotonic() < deadline:
+        if settings["sweep"] == "namespace":  # as process 1: all others of the namespace at one stroke
+            with suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        elif settings["sweep"] == "user":
+            for user in settings["users"].values():
+                _kill_all_of(user)
+        else:
+            _kill_descendants()
+        try:
+            while reaped(ended):
+                pass
+        except ChildProcessError:
+            return True
+        time.sleep(0.0005)
+    return False
+
+
+def _kill_all_of(user: list[int]) -> None:
+    """Kill at one stroke all processes of a user that belongs to this sandbox alone."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become(user)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _kill_descendants() -> None:
+    """Kill the processes below this one; what forks faster than this reads /proc gets away."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
+                parents[int(entry)] = int(file.read().rpartition(b")")[2].split()[1])
+    below, new = set[int](), {os.getpid()}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new} - below
+        below |= new
+    for pid in below:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def reset(settings: Settings) -> str:
+    """Empty every place that jobs can write to; gives what could not be done, or nothing."""
+    if not sweep(settings):
+        return "there are processes that do not end"
+    for user in settings["users"].values():
+        pid = os.fork()
+        if pid == 0:
+            try:
+                become(user)
+                for place in settings["writable"]:
+                    empty(place)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+    for place in settings["writable"]:
+        if left := os.listdir(place):
+            return f"{os.path.join(place, left[0])} cannot be removed"
+    for kind in ("shm", "msg", "sem") if settings["sweep"] == "namespace" else ():
+        with suppress(FileNotFoundError), open(f"/proc/sysvipc/{kind}") as file:
+            if len(file.readlines()) > 1:
+                return f"there are System V {kind} objects"
+    return ""

@@ -1,0 +1,330 @@
+"""A warm pool: sandboxes that are open before they are wanted, and made as new after each use.
+
+Acquiring takes one that is ready and asks it to run something; opening and resetting happen in threads of the pool.
+One that does not answer, or that cannot be reset, is closed and another opened in its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from agentgym.errors import AgentGymError, ClosedError, ConfigError, SandboxError, SandboxUnavailableError
+from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Sandbox, Snapshot
+
+_NUM_OPENERS = 2
+_RETRY_S = 0.5
+_MAX_FAILURES = 3
+_ACQUIRE_S = 60.0
+
+
+class SandboxPool:
+    """Sandboxes of one kind and image, ready for use.
+
+    Args:
+        open_one: opens a new sandbox; called in threads of the pool.
+        num_ready: how many to keep open and unused.
+        max_open: at most so many in use and ready together; who wants one more waits.
+
+    Example:
+        >>> from agentgym.sandboxes.process import ProcessSandbox
+        >>> with SandboxPool(ProcessSandbox, num_ready=1, max_open=1) as pool:
+        ...     with pool.acquire() as sandbox:
+        ...         sandbox.write("notes.txt", "mine")
+        ...     with pool.acquire() as sandbox:  # the same one, as new
+        ...         len(sandbox.list())
+        0
+    """
+
+    def __init__(self, open_one: Callable[[], Sandbox], *, num_ready: int = 2, max_open: int = 16) -> None:
+        if not 1 <= num_ready <= max_open:
+            raise ConfigError(f"num_ready must be from 1 to max_open {max_open}, got {num_ready}")
+        self._open_one, self._num_ready, self._max_open = open_one, num_ready, max_open
+        self._changed = threading.Condition()
+        self._ready: deque[Sandbox] = deque()
+        self._used: deque[Sandbox] = deque()
+        self._lent: set[Sandbox] = set()
+        self._num_open = 0  # also those being opened, reset or closed
+        self._num_waiting = 0
+        self._num_failures = 0
+        self._failure: AgentGymError | None = None
+        self._is_closed = False
+        self.num_replaced = 0
+        """Sandboxes that did not answer or could not be reset."""
+        self._threads = [
+            threading.Thread(target=self._work, name=f"sandbox pool {number}", daemon=True)
+            for number in range(_NUM_OPENERS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def acquire(self, timeout_s: float = _ACQUIRE_S) -> PooledSandbox:
+        """A sandbox as new, which its ``close()`` gives back.
+
+        Raises:
+            SandboxError: opening failed several times meanwhile; this is the last failure.
+            SandboxUnavailableError: all stayed in use for ``timeout_s``.
+            ClosedError: the pool is closed.
+        """
+        patience = _Patience(timeout_s, self._num_failures)
+        while True:
+            sandbox = self._take(patience)
+            if _is_healthy(sandbox):
+                return PooledSandbox(self, sandbox)
+            self._replace(sandbox)
+
+    def wait_until_ready(self, timeout_s: float = _ACQUIRE_S) -> None:
+        """Return when ``num_ready`` are ready; raises as :meth:`acquire` does."""
+        patience = _Patience(timeout_s, self._num_failures)
+        with self._changed:
+            while len(self._ready) < self._num_ready:
+                self._wait(patience)
+
+    @property
+    def num_open(self) -> int:
+        """In use, ready, and on the way to either."""
+        return self._num_open
+
+    def close(self) -> None:
+        """Close all, those in use too; a second call does nothing."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        closers = [threading.Thread(target=_close, args=(one,)) for one in (*self._ready, *self._used, *self._lent)]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join()
+        self._ready.clear()
+        self._used.clear()
+        self._num_open = 0
+
+    def __enter__(self) -> SandboxPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def give_back(self, sandbox: Sandbox, *, is_busy: bool) -> None:
+        """What :meth:`PooledSandbox.close` does; one that is busy is ended, not waited for."""
+        if is_busy:
+            self._replace(sandbox)
+            return
+        with self._changed:
+            self._lent.discard(sandbox)
+            if not self._is_closed:
+                self._used.append(sandbox)
+                self._changed.notify_all()
+                return
+        _close(sandbox)
+
+    def _take(self, patience: _Patience) -> Sandbox:
+        with self._changed:
+            self._num_waiting += 1
+            try:
+                self._changed.notify_all()
+                while self._is_closed or not self._ready:
+                    self._wait(patience)
+                sandbox = self._ready.popleft()
+                self._lent.add(sandbox)
+                self._changed.notify_all()
+                return sandbox
+            finally:
+                self._num_waiting -= 1
+
+    def _wait(self, patience: _Patience) -> None:
+        if self._is_closed:
+            raise ClosedError("the pool of sandboxes is closed")
+        if self._failure is not None and self._num_failures - patience.num_failures_before >= _MAX_FAILURES:
+            raise self._failure
+        left_s = patience.deadline - time.monotonic()
+        if left_s <= 0:
+            raise SandboxUnavailableError(
+                f"no sandbox became free within {patience.timeout_s:g} s; {self._num_open} of {self._max_open} are open"
+            )
+        self._changed.wait(left_s)
+
+    def _replace(self, sandbox: Sandbox) -> None:
+        _close(sandbox)
+        with self._changed:
+            self._lent.discard(sandbox)
+            self._num_open -= 1
+            self.num_replaced += 1
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._is_closed or self._used or self._wants_more()):
+                    self._changed.wait()
+                if self._is_closed:
+                    return
+                sandbox = self._used.popleft() if self._used else None
+                self._num_open += sandbox is None
+            if sandbox is None:
+                self._open()
+            else:
+                self._make_as_new(sandbox)
+
+    def _wants_more(self) -> bool:
+        num_idle = self._num_open - len(self._lent)  # ready, or about to be
+        return self._num_open < self._max_open and num_idle < max(self._num_ready, self._num_waiting)
+
+    def _make_as_new(self, sandbox: Sandbox) -> None:
+        try:
+            sandbox.reset()
+        except AgentGymError:
+            self._replace(sandbox)
+            return
+        with self._changed:
+            self._ready.append(sandbox)
+            self._changed.notify_all()
+
+    def _open(self) -> None:
+        try:
+            sandbox = self._open_one()
+        except Exception as error:
+            failure = error if isinstance(error, AgentGymError) else SandboxError(f"{type(error).__name__}: {error}")
+            with self._changed:
+                self._num_open -= 1
+                self._num_failures += 1
+                self._failure = failure
+                self._changed.notify_all()
+                if not self._is_closed:
+                    self._changed.wait(_RETRY_S)
+            return
+        with self._changed:
+            self._ready.append(sandbox)
+            self._changed.notify_all()
+
+
+class _Patience:
+    """How long somebody waits, and how many failures to open there had been before: those are not its concern."""
+
+    def __init__(self, timeout_s: float, num_failures: int) -> None:
+        self.timeout_s, self.num_failures_before = timeout_s, num_failures
+        self.deadline = time.monotonic() + timeout_s
+
+
+class PooledSandbox:
+    """A sandbox of a pool, in use; once it is given back, its holder can do nothing with it any more."""
+
+    def __init__(self, pool: SandboxPool, sandbox: Sandbox) -> None:
+        self._pool, self._sandbox = pool, sandbox
+        self._lock = threading.Lock()
+        self._num_calls = 0  # under way
+        self._is_given_back = False
+
+    @property
+    def id(self) -> str:
+        """See :class:`~agentgym.sandbox.Sandbox`, as for all below."""
+        return self._sandbox.id
+
+    @property
+    def workspace(self) -> str:
+        return self._sandbox.workspace
+
+    @property
+    def limits(self) -> Limits:
+        return self._sandbox.limits
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str | bytes = b"",
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = ".",
+        user: str = "agent",
+    ) -> ExecResult:
+        with self._mine() as sandbox:
+            return sandbox.exec(command, stdin=stdin, timeout_s=timeout_s, env=env, cwd=cwd, user=user)
+
+    def run_python(
+        self,
+        code: str,
+        *,
+        stdin: str | bytes = b"",
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = ".",
+        user: str = "agent",
+    ) -> ExecResult:
+        with self._mine() as sandbox:
+            return sandbox.run_python(code, stdin=stdin, timeout_s=timeout_s, env=env, cwd=cwd, user=user)
+
+    def read(self, path: str) -> bytes:
+        with self._mine() as sandbox:
+            return sandbox.read(path)
+
+    def write(self, path: str, data: str | bytes) -> None:
+        with self._mine() as sandbox:
+            sandbox.write(path, data)
+
+    def list(self, path: str = ".", *, recursive: bool = False) -> tuple[FileInfo, ...]:
+        with self._mine() as sandbox:
+            return sandbox.list(path, recursive=recursive)
+
+    def snapshot(self) -> Snapshot:
+        with self._mine() as sandbox:
+            return sandbox.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        with self._mine() as sandbox:
+            sandbox.restore(snapshot)
+
+    def reset(self) -> None:
+        with self._mine() as sandbox:
+            sandbox.reset()
+
+    def alive(self) -> bool:
+        return not self._is_given_back and self._sandbox.alive()
+
+    def capabilities(self) -> Capabilities:
+        return self._sandbox.capabilities()
+
+    def close(self) -> None:
+        """Give it back to the pool; a call under way fails; a second close does nothing."""
+        with self._lock:
+            if self._is_given_back:
+                return
+            self._is_given_back, is_busy = True, self._num_calls > 0
+        self._pool.give_back(self._sandbox, is_busy=is_busy)
+
+    def __enter__(self) -> PooledSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _mine(self) -> Iterator[Sandbox]:
+        with self._lock:
+            if self._is_given_back:
+                raise ClosedError(f"sandbox {self._sandbox.id} was given back to its pool")
+            self._num_calls += 1
+        try:
+            yield self._sandbox
+        finally:
+            with self._lock:
+                self._num_calls -= 1
+
+
+def _is_healthy(sandbox: Sandbox) -> bool:
+    """True if it can start a process; that it answers would not tell."""
+    with suppress(AgentGymError):
+        return sandbox.run_python("print(1)", timeout_s=min(5.0, sandbox.limits.wall_s)).stdout == "1\n"
+    return False
+
+
+def _close(sandbox: Sandbox) -> None:
+    with suppress(AgentGymError):
+        sandbox.close()

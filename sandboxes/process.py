@@ -1,0 +1,111 @@
+"""The lowest rung: a process group of its own with resource limits. **No isolation.**
+
+Covered: a time-out kills what a call started; processor time, memory and file size are limited per process; where the
+host is root, code runs as a user of its own without rights, and the number of its processes is limited.
+
+Not covered: it reads every file that its user may read, writes outside its workspace wherever its user may, has the
+network, sees the other processes; without root it is the host's own user and can do to it whatever that user can.
+For code that one trusts, for tests, and for machines that offer nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from agentgym.errors import SandboxUnavailableError
+from agentgym.sandbox import Capabilities, Guarantee, Limits
+from agentgym.sandboxes.host_worker import HostSandbox
+from agentgym.sandboxes.launch import Inside, worker_command
+
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class ProcessSandbox(HostSandbox):
+    """A sandbox that is no more than a process with limits; see the module for what it does not do.
+
+    Args:
+        limits: ``has_network`` makes no difference: the network is always there.
+        require: guarantees without which there is to be no sandbox.
+
+    Raises:
+        SandboxRefusedError: a required guarantee is not in force here.
+
+    Example:
+        >>> with ProcessSandbox() as sandbox:
+        ...     sandbox.write("greeting.txt", "hello")
+        ...     sandbox.exec("cat greeting.txt").stdout
+        'hello'
+    """
+
+    backend = "process"
+
+    def __init__(self, limits: Limits | None = None, *, require: Iterable[str] = ()) -> None:
+        process_capabilities().require(require)
+        self._python = _reachable_python()
+        super().__init__(limits or Limits(), {"workspace": 0o755, "tmp": 0o1777})
+        tmp = str(self._folder / "tmp")
+        self._launch(
+            Inside(
+                sweep="user" if self._is_root else "descendants",
+                workspace=self.workspace,
+                writable=(self.workspace, tmp),
+                users=self._user_numbers,
+                tmp=tmp,
+                path=f"{os.path.dirname(self._python)}:{_SYSTEM_PATH}",
+                limits_memory_per_process=True,
+                limits_pids_per_user=self._is_root,
+            )
+        )
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's path, the same inside and on the host."""
+        return str(self._folder / "workspace")
+
+    def capabilities(self) -> Capabilities:
+        """What is in force here."""
+        return process_capabilities()
+
+    def _command(self, inside: Inside) -> list[str]:
+        return worker_command(self._python, inside, self._limits)
+
+
+def process_capabilities() -> Capabilities:
+    """What a sandbox of this kind can promise here."""
+    is_root = os.getuid() == 0
+    own = "a user of its own without rights" if is_root else "it is the host's own user: no isolation"
+    return Capabilities(
+        backend="process",
+        guarantees=(
+            Guarantee(name="filesystem", in_force=False, how="it sees the host's files: no isolation"),
+            Guarantee(name="network", in_force=False, how="it has the host's network: no isolation"),
+            Guarantee(name="cpu", in_force=False, how="processor time is limited per process, not its share"),
+            Guarantee(name="memory", in_force=False, how="limited per process only (RLIMIT_AS)"),
+            Guarantee(name="pids", in_force=is_root, how="RLIMIT_NPROC of " + own if is_root else own),
+            Guarantee(
+                name="time",
+                in_force=is_root,
+                how="all processes of its user are killed"
+                if is_root
+                else "what forks quickly or kills the worker stays",
+            ),
+            Guarantee(name="user", in_force=is_root, how=own),
+        ),
+    )
+
+
+def _reachable_python() -> str:
+    """A Python that a user without rights can start; its own folder may be closed to others."""
+    found = [os.path.realpath(sys.executable), "/usr/bin/python3", shutil.which("python3") or ""]
+    for python in found:
+        if python and os.path.exists(python) and (os.getuid() != 0 or _is_open_to_all(Path(python).resolve())):
+            return python
+    raise SandboxUnavailableError(f"no Python that other users may start (looked at {', '.join(filter(None, found))})")
+
+
+def _is_open_to_all(path: Path) -> bool:
+    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))

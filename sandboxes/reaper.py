@@ -1,0 +1,142 @@
+"""Removes what runs left that have died, and only that.
+
+Everything says whose it is: containers and volumes by labels, the rest by notes in the run's folder. What belongs to
+a living owner stays, whoever it is; so does what belongs to one that cannot be seen from here, until its lease ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentgym.errors import AgentGymError
+from agentgym.sandboxes import cgroups
+from agentgym.sandboxes.docker_engine import docker_errors, engine, is_not_found
+from agentgym.sandboxes.owner import PREFIX, PROJECT, Owner, descendants, start_ticks
+from agentgym.sandboxes.run_folder import SandboxRecord, records, runs, state_folder
+
+_LABEL = {"label": f"{PREFIX}project={PROJECT}"}
+_HALF_MADE_S = 3600.0
+
+
+@dataclass(slots=True)
+class ReapReport:
+    """What was removed, by kind.
+
+    Example:
+        >>> ReapReport(containers=["agentgym-0123-0"], num_kept=2).num_removed
+        1
+    """
+
+    containers: list[str] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
+    processes: list[int] = field(default_factory=list)
+    cgroups: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    num_kept: int = 0
+    """Containers, volumes and runs that have a living owner, or one out of sight."""
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def num_removed(self) -> int:
+        """How many things were removed."""
+        kinds = (self.containers, self.volumes, self.processes, self.cgroups, self.folders)
+        return sum(len(things) for things in kinds)
+
+
+def reap() -> ReapReport:
+    """Remove what dead runs left, on this host and in its Docker engine if one answers."""
+    report = ReapReport()
+    reap_host(report)
+    try:
+        reap_docker(report)
+    except (AgentGymError, ImportError) as error:
+        report.problems.append(str(error))
+    return report
+
+
+def reap_host(report: ReapReport) -> None:
+    """Processes, control groups and folders of dead runs."""
+    for folder, owner in runs():
+        if not owner.is_gone():
+            report.num_kept += 1
+            continue
+        for record in records(folder):
+            _remove_record(record, report)
+        _remove_folder(folder)
+        report.folders.append(str(folder))
+    for folder in state_folder().glob(".new-*"):  # its maker was killed between two steps
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _HALF_MADE_S:
+                _remove_folder(folder)
+
+
+def reap_docker(report: ReapReport) -> None:
+    """Containers, with the volumes that are theirs alone, and labelled volumes of dead runs."""
+    client = engine()
+    with docker_errors("look for what dead runs left"):
+        containers = client.containers.list(all=True, filters=_LABEL, ignore_removed=True)
+        volumes = client.volumes.list(filters=_LABEL)
+    for kind, things, removed in (("container", containers, report.containers), ("volume", volumes, report.volumes)):
+        for thing in things:
+            labels = thing.labels if kind == "container" else thing.attrs.get("Labels")
+            if not Owner.of_labels(labels or {}).is_gone():
+                report.num_kept += 1
+                continue
+            try:
+                thing.remove(force=True, v=True) if kind == "container" else thing.remove(force=True)
+                removed.append(thing.name or "")
+            except Exception as error:  # another run may be reaping too
+                if not is_not_found(error):
+                    report.problems.append(f"{kind} {thing.name}: {error}")
+
+
+@functools.cache
+def reap_host_once() -> None:
+    """At the first sandbox of a process."""
+    reap_host(ReapReport())
+
+
+@functools.cache
+def reap_docker_once() -> None:
+    """At the first sandbox of a process."""
+    reap_docker(ReapReport())
+
+
+def _remove_record(record: SandboxRecord, report: ReapReport) -> None:
+    """A worker ends with its owner, so this finds what hung, and what a killed worker could not clear."""
+    if record.start_ticks and start_ticks(record.pid) == record.start_ticks:
+        for pid in (*descendants(record.pid), record.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                report.processes.append(pid)
+    for pid in _processes_of(record.uids):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            report.processes.append(pid)
+    left = tuple(path for path in record.cgroups if os.path.isdir(path))
+    cgroups.remove(left)
+    report.cgroups += left
+
+
+def _processes_of(uids: tuple[int, ...]) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir() if uids else ():
+        with suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid in uids:
+                found.append(int(entry.name))
+    return found
+
+
+def _remove_folder(folder: Path) -> None:
+    for path, names, _ in os.walk(folder):
+        for name in names:  # a folder without rights cannot be emptied by a user that is not root
+            with suppress(OSError):
+                os.chmod(os.path.join(path, name), 0o700, follow_symlinks=False)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,163 @@
+"""The folder on this host where a run notes what it started, so that another can clean up after its death.
+
+``STATE/RUN/owner.json`` says whose it is, ``STATE/RUN/ID.json`` what a sandbox consists of, ``STATE/RUN/ID/`` holds
+its files. STATE is ``$AGENTGYM_STATE``, else ``$XDG_RUNTIME_DIR/agentgym``, else ``/tmp/agentgym-UID``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import json
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agentgym.errors import SandboxDiskFullError, SandboxUnavailableError
+from agentgym.sandboxes.owner import Owner, current_owner
+
+_OWNER = "owner.json"
+_USERS_BASE, _USERS_PER_OWNER = 1 << 30, 256  # numbers of users far from those that people have
+_slots: set[int] = set()
+_slots_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxRecord:
+    """What one sandbox consists of on this host, beside its folder."""
+
+    pid: int
+    start_ticks: str
+    uids: tuple[int, ...] = ()
+    """Users that only this sandbox has."""
+    cgroups: tuple[str, ...] = ()
+
+
+def state_folder() -> Path:
+    """STATE, made if need be; refuses one that is somebody else's."""
+    given, runtime = os.environ.get("AGENTGYM_STATE"), os.environ.get("XDG_RUNTIME_DIR")
+    folder = (
+        Path(given)
+        if given
+        else Path(runtime) / "agentgym"
+        if runtime
+        else Path(tempfile.gettempdir()) / f"agentgym-{os.getuid()}"
+    )
+    try:
+        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        info = folder.lstat()
+    except OSError as error:
+        raise _refusal(error, folder) from error
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise SandboxUnavailableError(f"{folder} is not a folder of this user; set AGENTGYM_STATE to another one")
+    return folder
+
+
+def run_folder() -> Path:
+    """STATE/RUN of this process, made with its owner's note in one step."""
+    owner = current_owner()
+    folder = state_folder() / owner.run
+    if not folder.is_dir():
+        try:
+            made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+            made.chmod(0o711)
+            (made / _OWNER).write_text(json.dumps(asdict(owner)))
+            made.rename(folder)
+            atexit.register(_remove_if_empty, folder, os.getpid())
+        except FileExistsError:  # another thread was quicker
+            shutil.rmtree(made, ignore_errors=True)
+        except OSError as error:
+            if folder.is_dir():
+                shutil.rmtree(made, ignore_errors=True)
+            else:
+                raise _refusal(error, folder) from error
+    return folder
+
+
+def _remove_if_empty(folder: Path, pid: int) -> None:
+    if pid == os.getpid() and folder.is_dir() and {path.name for path in folder.iterdir()} == {_OWNER}:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def make_sandbox_folder(sandbox_id: str, modes: Mapping[str, int]) -> Path:
+    """STATE/RUN/ID, made with folders of these names and modes in it."""
+    folder = run_folder() / sandbox_id
+    try:
+        folder.mkdir(mode=0o711)
+        for name, mode in modes.items():
+            (folder / name).mkdir()
+            (folder / name).chmod(mode)  # whatever the umask is
+    except OSError as error:
+        raise _refusal(error, folder) from error
+    return folder
+
+
+def note(sandbox_id: str, record: SandboxRecord) -> None:
+    """Write down what a sandbox consists of."""
+    path = run_folder() / f"{sandbox_id}.json"
+    try:
+        path.write_text(json.dumps(asdict(record)))
+    except OSError as error:
+        raise _refusal(error, path) from error
+
+
+def forget(sandbox_id: str) -> None:
+    """Remove a sandbox's folder and note."""
+    folder = run_folder()
+    shutil.rmtree(folder / sandbox_id, ignore_errors=True)
+    (folder / f"{sandbox_id}.json").unlink(missing_ok=True)
+
+
+def runs() -> Iterator[tuple[Path, Owner]]:
+    """The folder and owner of every run that has left notes on this host."""
+    for folder in sorted(state_folder().iterdir()):
+        try:
+            yield folder, Owner(**json.loads((folder / _OWNER).read_text()))
+        except (OSError, ValueError, TypeError):  # no run's, or one that is being made or removed
+            continue
+
+
+def records(folder: Path) -> Iterator[SandboxRecord]:
+    """The notes of one run."""
+    for path in sorted(folder.glob("*.json")):
+        if path.name != _OWNER:
+            try:
+                given = json.loads(path.read_text())
+                yield SandboxRecord(
+                    pid=given["pid"],
+                    start_ticks=given["start_ticks"],
+                    uids=tuple(given["uids"]),
+                    cgroups=tuple(given["cgroups"]),
+                )
+            except (OSError, ValueError, KeyError):  # half written as its owner was killed
+                continue
+
+
+class UserNumbers:
+    """Two user numbers that no other living sandbox on this host has; to be given back."""
+
+    def __init__(self) -> None:
+        with _slots_lock:
+            free = next((slot for slot in range(_USERS_PER_OWNER // 2) if slot not in _slots), None)
+            if free is None:
+                raise SandboxUnavailableError(f"this process has {len(_slots)} sandboxes open; close some")
+            self._slot = free
+            _slots.add(free)
+        first = _USERS_BASE + (os.getpid() % (1 << 22)) * _USERS_PER_OWNER + 2 * free
+        self.agent, self.grader = first, first + 1
+
+    def give_back(self) -> None:
+        """After the sandbox's end."""
+        with _slots_lock:
+            _slots.discard(self._slot)
+
+
+def _refusal(error: OSError, path: Path) -> SandboxUnavailableError | SandboxDiskFullError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SandboxDiskFullError(f"no space left for {path}; free some, or set AGENTGYM_STATE to another disk")
+    return SandboxUnavailableError(f"{path}: {error.strerror}; set AGENTGYM_STATE to a folder that can be written")

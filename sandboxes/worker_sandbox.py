@@ -1,0 +1,302 @@
+"""The host's half of every sandbox: requests to the worker inside, and what becomes of its answers.
+
+A backend starts the worker (:meth:`WorkerSandbox._start`), says what is in force, and ends it; all else is here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import struct
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from agentgym.errors import (
+    ClosedError,
+    ConfigError,
+    SandboxDeadError,
+    SandboxError,
+    SandboxFileError,
+    SandboxRefusedError,
+)
+from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Snapshot
+from agentgym.sandboxes.stream import Stream, StreamEnded
+
+_MIB = 1 << 20
+_GRACE_S = 10.0  # after a call's own time-out, which the worker keeps; then the worker itself is taken for hung
+_START_S = 30.0
+_LISTING_BYTES = 8 * _MIB
+_PROBE_S = 5.0
+
+
+@dataclass(slots=True)
+class _Answer:
+    reply: dict[str, Any]
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+
+
+class WorkerSandbox:
+    """A sandbox whose inside is served by ``inside/worker.py``; keeps the contract of
+    :class:`~agentgym.sandbox.Sandbox`."""
+
+    backend = ""
+
+    def __init__(self, sandbox_id: str, limits: Limits, users: Sequence[str]) -> None:
+        self._id, self._limits, self._users = sandbox_id, limits, tuple(users)
+        self._lock = threading.Lock()  # one request at a time
+        self._ending = threading.Lock()
+        self._stream: Stream | None = None
+        self._is_closed = False
+        self._death = ""
+        self._has_ended = False
+        self._pid = os.getpid()
+
+    # ------------------------------------------------------------------------------------------ what backends give
+
+    @property
+    @abstractmethod
+    def workspace(self) -> str:
+        """The workspace's path as the code inside sees it."""
+
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What is in force here."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Kill the worker and remove what the sandbox used; must not fail if it is gone already."""
+
+    @abstractmethod
+    def _post_mortem(self) -> str:
+        """Why the worker is gone, as far as can be known, and what to do."""
+
+    # -------------------------------------------------------------------------------------------------- the contract
+
+    @property
+    def id(self) -> str:
+        """A name that no other sandbox has."""
+        return self._id
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in use."""
+        return self._limits
+
+    def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str | bytes = b"",
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = ".",
+        user: str = "agent",
+    ) -> ExecResult:
+        """See :meth:`agentgym.sandbox.Sandbox.exec`."""
+        argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
+        if not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
+            raise ConfigError(f"a command is a string or a sequence of at least one, without NUL; got {command!r}")
+        return self._run({"op": "exec", "argv": argv}, stdin, timeout_s, env, cwd, user)
+
+    def run_python(
+        self,
+        code: str,
+        *,
+        stdin: str | bytes = b"",
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = ".",
+        user: str = "agent",
+    ) -> ExecResult:
+        """See :meth:`agentgym.sandbox.Sandbox.run_python`."""
+        return self._run({"op": "python", "code": code}, stdin, timeout_s, env, cwd, user)
+
+    def read(self, path: str) -> bytes:
+        """See :meth:`agentgym.sandbox.Sandbox.read`."""
+        return bytes(self._file("read", path, self._limits.file_mb * _MIB).stdout)
+
+    def write(self, path: str, data: str | bytes) -> None:
+        """See :meth:`agentgym.sandbox.Sandbox.write`."""
+        self._file("write", path, payload=_as_bytes(data))
+
+    def list(self, path: str = ".", *, recursive: bool = False) -> tuple[FileInfo, ...]:
+        """See :meth:`agentgym.sandbox.Sandbox.list`."""
+        rows = json.loads(self._file("list", path, _LISTING_BYTES, recursive=recursive).stdout)
+        return tuple(sorted(FileInfo(path=name, size_bytes=size, kind=kind) for name, size, kind in rows))
+
+    def snapshot(self) -> Snapshot:
+        """See :meth:`agentgym.sandbox.Sandbox.snapshot`."""
+        return Snapshot(bytes(self._file("snapshot", "", 2 * self._limits.workspace_mb * _MIB).stdout))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """See :meth:`agentgym.sandbox.Sandbox.restore`."""
+        self._file("restore", "", payload=snapshot.tar)
+
+    def reset(self) -> None:
+        """See :meth:`agentgym.sandbox.Sandbox.reset`."""
+        with self._lock:
+            problem = self._ask({"op": "reset"}, _GRACE_S + _PROBE_S).reply["problem"]
+            if problem:
+                raise SandboxError(f"sandbox {self._id} cannot be reset: {problem}; close it and open another")
+            self._receive(_START_S)  # the worker started afresh
+
+    def alive(self) -> bool:
+        """See :meth:`agentgym.sandbox.Sandbox.alive`."""
+        if self._is_closed or self._death or self._stream is None:
+            return False
+        if not self._lock.acquire(blocking=False):
+            return self._stream.is_open
+        try:
+            return bool(self._ask({"op": "ping"}, _PROBE_S).reply["ok"])
+        except (SandboxError, ClosedError):
+            return False
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """See :meth:`agentgym.sandbox.Sandbox.close`."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._end_once()
+
+    def __enter__(self) -> WorkerSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------------------------------- the requests
+
+    def _start(self, stream: Stream) -> None:
+        """Take the line to a worker that is starting, and wait until it serves."""
+        self._stream = stream
+        if not _open:
+            atexit.register(_close_all)  # after, and so run before, what removes the run's folder
+        _open.add(self)
+        with self._lock:
+            self._receive(_START_S)
+
+    def _run(
+        self,
+        request: dict[str, Any],
+        stdin: str | bytes,
+        timeout_s: float | None,
+        env: Mapping[str, str] | None,
+        cwd: str,
+        user: str,
+    ) -> ExecResult:
+        longest_s = self._limits.wall_s
+        timeout_s = longest_s if timeout_s is None else timeout_s
+        if not 0 < timeout_s <= longest_s:
+            raise ConfigError(f"timeout_s must be above 0 and at most the limit wall_s {longest_s}, got {timeout_s}")
+        if user not in self._users:
+            raise SandboxRefusedError(
+                f"no user {user!r} in sandbox {self.backend!r}; there is: {', '.join(self._users)}"
+            )
+        request |= {"env": dict(env or {}), "cwd": cwd, "user": user, "output_bytes": self._limits.output_bytes}
+        answer = self._job(request, _as_bytes(stdin), timeout_s)
+        reply = answer.reply
+        if reply["refused"]:
+            kind, words = reply["refused"]
+            raise SandboxFileError(words, kind)
+        return ExecResult(
+            exit_code=reply["exit_code"],
+            stdout=answer.stdout.decode(errors="replace"),
+            stderr=answer.stderr.decode(errors="replace"),
+            limit=reply["limit"],
+            stdout_cut=reply["stdout_cut"],
+            stderr_cut=reply["stderr_cut"],
+            wall_s=reply["wall_s"],
+            cpu_s=reply["cpu_s"],
+        )
+
+    def _file(self, op: str, path: str, output_bytes: int = 0, payload: bytes = b"", **more: Any) -> _Answer:
+        if "\0" in path:
+            raise SandboxFileError(f"{path!r}: a path has no NUL", "not_found")
+        request = {"op": op, "path": path, "user": "agent", "output_bytes": output_bytes, **more}
+        answer = self._job(request, payload, self._limits.wall_s)
+        reply = answer.reply
+        if reply["refused"]:
+            kind, words = reply["refused"]
+            raise SandboxFileError(words, kind)
+        if reply["exit_code"] or reply["stdout_cut"]:
+            what = f"limit {reply['limit']}" if reply["limit"] else f"exit code {reply['exit_code']}"
+            raise SandboxFileError(f"{op} {path}: {what} {answer.stderr.decode(errors='replace')[-500:]}", "failed")
+        return answer
+
+    def _job(self, request: dict[str, Any], payload: bytes, timeout_s: float) -> _Answer:
+        with self._lock:
+            answer = self._ask(request | {"timeout_s": timeout_s}, timeout_s + _GRACE_S, payload)
+        if not answer.reply["clean"]:
+            self._die("what ran in it could not be killed")
+        return answer
+
+    def _ask(self, request: dict[str, Any], patience_s: float, payload: bytes = b"") -> _Answer:
+        stream = self._usable()
+        head = json.dumps(request | {"payload": len(payload)}).encode()
+        stream.push(struct.pack(">I", len(head)) + head + payload)
+        return self._receive(patience_s)
+
+    def _receive(self, patience_s: float) -> _Answer:
+        stream = self._usable()
+        deadline = time.monotonic() + patience_s
+        stdout, stderr = bytearray(), bytearray()
+        try:
+            while True:
+                kind, content = stream.next_frame(deadline)
+                if kind == b"R":
+                    return _Answer(json.loads(content), stdout, stderr)
+                (stdout if kind == b"O" else stderr).extend(content)
+        except StreamEnded:
+            self._die(self._post_mortem())
+        except TimeoutError:
+            self._die(f"it did not answer within {patience_s:.0f} s")
+
+    def _usable(self) -> Stream:
+        if self._is_closed:
+            raise ClosedError(f"sandbox {self._id} is closed")
+        if self._death:
+            raise SandboxDeadError(self._death)
+        if self._stream is None:
+            raise SandboxError(f"sandbox {self._id} has not been started")
+        return self._stream
+
+    def _die(self, reason: str) -> NoReturn:
+        """Note the death, free what is left, and raise."""
+        if self._is_closed:
+            raise ClosedError(f"sandbox {self._id} was closed during a call")
+        self._death = f"sandbox {self._id} ({self.backend}) died: {reason}"
+        with suppress(SandboxError):
+            self._end_once()
+        raise SandboxDeadError(self._death)
+
+    def _end_once(self) -> None:
+        with self._ending:
+            if not self._has_ended:
+                self._has_ended = True
+                if self._stream is not None:
+                    self._stream.close()
+                self._end()
+
+
+_open: weakref.WeakSet[WorkerSandbox] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """What is still open when the interpreter ends; not in a child that was forked meanwhile."""
+    for sandbox in list(_open):
+        if sandbox._pid == os.getpid():
+            with suppress(Exception):
+                sandbox.close()
+
+
+def _as_bytes(data: str | bytes) -> bytes:
+    return data.encode() if isinstance(data, str) else data

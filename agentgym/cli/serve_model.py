@@ -1,0 +1,112 @@
+"""``agentgym serve-model``: a vLLM server that training can use."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym.cli.output import JsonFlag, Output
+
+if TYPE_CHECKING:
+    from agentgym.trainers.engines.vllm_launch import VllmProcess
+
+
+def serve_model(  # noqa: PLR0913, PLR0917  # one per option
+    model: Annotated[str, typer.Argument(help="A model's folder or hub name.")],
+    extra: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- VLLM_FLAGS]...", help="After --: further flags of vLLM's.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    host: Annotated[str, typer.Option(help="Keep it on a network of your own: nothing asks for a password.")] = (
+        "127.0.0.1"
+    ),
+    python: Annotated[str, typer.Option(help="A Python or venv with vLLM; by default .venv-vllm, else this one.")] = "",
+    max_context_tokens: Annotated[int, typer.Option(min=0, help="0: the model's own.")] = 0,
+    dtype: Annotated[str, typer.Option(help="auto is float32 on CPUs, else the model's own.")] = "auto",
+    lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of adapters to swap; 0: none.")] = 0,
+    num_threads: Annotated[int, typer.Option(min=0, help="On CPUs; 0: one less than there are cores.")] = 0,
+    start_timeout_s: Annotated[float, typer.Option(help="How long it may take to be ready.")] = 600.0,
+    log: Annotated[Path | None, typer.Option(help="Its output; by default runs/vllm-PORT.log.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start a vLLM server for training, say when it is ready, and stop it on Ctrl-C."""
+    from agentgym.errors import InfrastructureError, UsageError
+    from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmProcess, find_vllm
+
+    out = Output(as_json)
+    looks_like_a_path = model.startswith((".", "/")) or model.count("/") != 1
+    if looks_like_a_path and not (Path(model) / "config.json").is_file():
+        raise UsageError(f"no model folder at {model}: it has no config.json")
+    install = find_vllm(python)
+    options = ServeOptions(
+        model=model,
+        host=host,
+        port=port,
+        max_context_tokens=max_context_tokens,
+        dtype=dtype,
+        lora_rank=lora_rank,
+        num_threads=num_threads,
+        extra=tuple(extra or ()),
+    )
+    _check_port(host, port)
+    process = VllmProcess(install, options, log or Path("runs") / f"vllm-{port}.log")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with out.status.status(f"vLLM {install.version} loads {model}") as status:
+            process.wait_until_ready(
+                start_timeout_s, lambda elapsed_s: status.update(f"vLLM loads {model}, {elapsed_s:.0f} s")
+            )
+        _announce(out, process, install.version)
+        code = process.wait()
+    except KeyboardInterrupt:
+        out.status.print("stopping the server")
+        return
+    except InfrastructureError:
+        out.status.print(process.tail(), markup=False)
+        raise
+    finally:
+        process.stop()
+    out.status.print(process.tail(), markup=False)
+    raise InfrastructureError(f"the vLLM server ended with code {code}; its log: {process.log_path}")
+
+
+def _announce(out: Output, process: VllmProcess, version: str) -> None:
+    value: dict[str, Any] = {
+        "url": process.url,
+        "model": process.options.model,
+        "served_name": process.name,
+        "pid": process.pid,
+        "vllm_version": version,
+        "log": str(process.log_path),
+    }
+    if out.as_json:
+        print(json.dumps(value), flush=True)
+    out.console.print(
+        f"serving {process.options.model} at [bold]{process.url}[/] (vLLM {version}, log {process.log_path})\n"
+        f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'; Ctrl-C stops it",
+        soft_wrap=True,
+    )
+
+
+def _check_port(host: str, port: int) -> None:
+    """Refuse before vLLM has loaded for a minute."""
+    import socket
+
+    from agentgym.errors import UsageError
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UsageError(
+                f"port {port} of {host} cannot be used ({error.strerror}); choose another by --port"
+            ) from (error)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

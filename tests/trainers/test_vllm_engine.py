@@ -1,0 +1,532 @@
+"""The engine over vLLM servers, against servers that do everything a server should not."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, FakeVllm, write_weights
+
+from agentgym.engine import Engine, SamplingParams
+from agentgym.errors import ClosedError, ConfigError, EngineError
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm_server import VllmEngine
+from agentgym.trainers.engines.vllm_weights import FolderSync, LoraSync
+from agentgym.types import Completion, FinishReason
+
+T = TypeVar("T")
+SAMPLING = SamplingParams(max_new_tokens=8, stop_token_ids=(STOP,), seed=7)
+QUICK: dict[str, Any] = {
+    "start_timeout_s": 20.0,
+    "request_timeout_s": 20.0,
+    "update_timeout_s": 20.0,
+    "server_wait_s": 20.0,
+    "health_interval_s": 0.05,
+    "health_timeout_s": 20.0,
+}
+"""Long enough for any machine; a test that waits for one of them to pass sets it."""
+
+
+class World:
+    """Servers, the trainer's weights (a number) and the engine between them."""
+
+    def __init__(self, root: Path, servers: list[FakeVllm], **config: Any) -> None:
+        self.servers, self.number = servers, 1
+        self.said: list[str] = []
+        self.root = root
+        self.sync = (LoraSync if config.get("weight_sync") == "lora" else FolderSync)(
+            root, lambda folder: write_weights(folder, self.number), lambda ids: [-t / 10 for t in ids[1:]], VOCAB_SIZE
+        )
+        chosen = EngineConfig(kind="vllm", urls=tuple(s.url for s in servers), **{**QUICK, **config})
+        self.engine = VllmEngine(chosen, self.sync, FACTS, max_context_tokens=64)
+        self.engine._pool.say = self.said.append
+
+    async def train(self, version: int, number: int) -> None:
+        """A step of the trainer, and the engine told so."""
+        self.number = number
+        await self.engine.update_weights(version)
+
+    async def ask(self, session: str = "", **sampling: Any) -> Completion:
+        """A completion."""
+        chosen = SamplingParams(**{**{n: getattr(SAMPLING, n) for n in SAMPLING.__dataclass_fields__}, **sampling})
+        return await self.engine.generate([5, 6, 7], chosen, session_id=session)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the engine to notice something."""
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def world(root: Path, num_servers: int = 1, **config: Any) -> AsyncIterator[World]:
+    servers = [await FakeVllm().start() for _ in range(num_servers)]
+    made = World(root, servers, **config)
+    try:
+        yield made
+    finally:
+        await made.engine.close()
+        for server in servers:
+            await server.kill()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Nothing may wait for ever: a test that does fails."""
+    return asyncio.run(asyncio.wait_for(coroutine, timeout=60))
+
+
+# ------------------------------------------------------------------------------------------------------ the contract
+
+
+def test_ids_in_ids_out_with_logprobs_and_versions(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            assert isinstance(w.engine, Engine)
+            await w.train(3, 41)
+            completion = await w.ask()
+            assert completion == Completion(
+                token_ids=(41, 17, STOP),
+                logprobs=(-0.5, -1.5, -2.5),
+                policy_versions=(3, 3, 3),
+                finish_reason=FinishReason.STOP,
+            )
+            assert (await w.ask(max_new_tokens=2)).finish_reason is FinishReason.LENGTH
+            sent = w.servers[0].requests[-1]
+            assert (sent["prompt"], sent["ignore_eos"], sent["stop_token_ids"]) == ([5, 6, 7], True, [STOP])
+            assert (sent["temperature"], sent["top_p"], sent["top_k"], sent["seed"]) == (1.0, 1.0, 0, 7)
+            assert await w.engine.score([5, 6], [7, 8]) == (-0.7, -0.8)
+            assert await w.engine.score([5], []) == ()
+
+    run(scenario())
+
+
+def test_the_context_is_the_runs_not_the_servers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.train(0, 1)
+            full = await w.engine.generate([1] * 64, SAMPLING)
+            assert (full.token_ids, full.finish_reason) == ((), FinishReason.LENGTH)
+            assert len((await w.engine.generate([1] * 63, SAMPLING)).token_ids) == 1
+            for prompt, reason in (([], "empty"), ([1] * 65, "the context holds 64"), ([100], "outside the vocab")):
+                with pytest.raises(EngineError, match=reason):
+                    await w.engine.generate(prompt, SAMPLING)
+            with pytest.raises(EngineError, match="needs 1 more"):
+                await w.engine.score([1] * 32, [1] * 32)
+            with pytest.raises(EngineError, match="vLLM samples at temperature 0"):
+                await w.ask(temperature=0.001)
+            assert w.engine.server_stats.num_left_out == 0
+
+    run(scenario())
+
+
+def test_a_closed_engine_is_closed_and_its_files_are_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.train(0, 1)
+            w.servers[0].faults[COMPLETIONS] = "silent"
+            asked = asyncio.create_task(w.ask())
+            await w.until(lambda: len(w.servers[0].requests) == 2)  # the probe, and this one
+            await w.engine.close()
+            await w.engine.close()
+            with pytest.raises(EngineError, match="closed before the completion was done"):
+                await asked
+            for call in (w.ask(), w.engine.score([1], [2]), w.engine.update_weights(1), w.engine.connect()):
+                with pytest.raises(ClosedError):
+                    await call
+        assert list(tmp_path.iterdir()) == []
+
+    run(scenario())
+
+
+def test_a_cancelled_caller_is_cancelled_and_the_server_keeps_its_place(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.train(0, 1)
+            w.servers[0].delay_s = 0.2
+            asked = asyncio.create_task(w.ask())
+            await w.until(lambda: len(w.servers[0].requests) == 2)
+            asked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            assert (await w.ask()).token_ids[0] == 1
+            assert w.engine.server_stats.num_left_out == 0
+
+    run(scenario())
+
+
+def test_without_weights_nothing_is_served(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, server_wait_s=0.2) as w:
+            await w.engine.connect()
+            with pytest.raises(EngineError, match="no weights were published yet"):
+                await w.ask()
+
+    run(scenario())
+
+
+# ------------------------------------------------------------------------------------------------------------ weights
+
+
+def test_new_weights_reach_every_server_and_salt_the_prefix_cache(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            salts = set()
+            for version, number in ((0, 31), (1, 32), (2, 33), (2, 34)):  # a resumed run says a version again
+                await w.train(version, number)
+                for session in ("a", "b"):
+                    completion = await w.ask(session)
+                    assert (completion.token_ids[0], completion.policy_versions[0]) == (number, version)
+                assert {s.held["checksum"] for s in w.servers} == {w.servers[0].requests[-1]["cache_salt"][2:]}
+                salts.add(w.servers[0].requests[-1]["cache_salt"])
+            assert len(salts) == 4
+            assert len(list(tmp_path.iterdir())) == 2  # older files are gone
+
+    run(scenario())
+
+
+def test_all_servers_have_the_first_weights_before_the_first_rollout(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for connects in (True, False):
+            async with world(tmp_path, 3) as w:
+                if connects:
+                    await w.engine.connect()
+                w.servers[2].faults["/health"] = 500
+                w.servers[0].faults["/collective_rpc"] = "slow"
+                await w.train(0, 31)
+                assert [server.number for server in w.servers] == [31, 31, UNTRAINED]
+
+    run(scenario())
+
+
+def test_adapters_are_swapped_under_a_name_of_their_version(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, weight_sync="lora") as w:
+            for version in (0, 1):
+                await w.train(version, 31 + version)
+                assert (await w.ask()).token_ids[0] == 31 + version
+                assert len(w.servers[0].adapters) == 1
+                assert w.servers[0].requests[-1]["model"].startswith(f"{w.servers[0].name}-v{version}-")
+            await w.servers[0].kill()
+            await w.servers[0].start()
+            assert (await w.ask()).token_ids[0] == 32
+
+    run(scenario())
+
+
+def test_requests_in_flight_finish_with_the_weights_they_began_with(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.train(0, 31)
+            w.servers[0].delay_s = 0.2
+            early = [asyncio.create_task(w.ask(seed=n)) for n in range(5)]
+            await w.until(lambda: w.servers[0].in_flight == 5)
+            await asyncio.gather(w.train(1, 32), *(w.ask(seed=n) for n in range(3)))
+            assert {(c.token_ids[0], c.policy_versions[0]) for c in await asyncio.gather(*early)} == {(31, 0)}
+            assert ((await w.ask()).token_ids[0], w.engine.server_stats.num_left_out) == (32, 0)
+
+    run(scenario())
+
+
+def test_a_server_that_does_not_take_the_weights_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            await w.train(0, 31)
+            w.servers[0].faults["/collective_rpc"] = lambda answer: {"results": [{"error": "the disk is gone"}]}
+            await w.train(1, 32)
+            assert {(await w.ask(str(n))).token_ids[0] for n in range(6)} == {32}
+            assert any("the disk is gone" in line for line in w.said)
+            w.servers[0].faults.clear()
+            await w.until(lambda: w.servers[0].number == 32)
+            await w.until(lambda: w.engine.server_stats.num_readmitted == 1)
+
+    run(scenario())
+
+
+def test_a_server_that_says_it_loaded_and_holds_something_else_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, update_timeout_s=2.0) as w:
+            w.servers[0].faults["/collective_rpc"] = lambda answer: {
+                "results": [{**w.servers[0].facts, "version": 0, "checksum": "other"}]
+            }
+            with pytest.raises(
+                EngineError, match=r"no vLLM server took the weights of version 0 .* it holds version 0"
+            ):
+                await w.train(0, 31)
+            two = [{**w.servers[0].facts, "version": 0, "checksum": c} for c in "ab"]
+            w.servers[0].faults["/collective_rpc"] = lambda answer: {"results": two}
+            with pytest.raises(EngineError, match="its workers hold different weights"):
+                await w.train(1, 31)
+
+    run(scenario())
+
+
+def test_a_server_that_computes_with_other_weights_than_it_holds_is_left_out(tmp_path: Path) -> None:
+    def stale(answer: Any) -> Any:
+        scores = answer["choices"][0].get("prompt_logprobs", [])
+        others = [entry and {token: {"logprob": -9.0} for token in entry} for entry in scores]
+        return _with(answer, prompt_logprobs=others)
+
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            w.servers[0].faults[COMPLETIONS] = stale
+            await w.train(0, 31)
+            await asyncio.gather(*(w.ask(str(n)) for n in range(6)))
+            assert all("prompt_logprobs" in request for request in w.servers[0].requests)  # probes alone
+            assert "computes with something else" in w.engine._pool.reasons()
+
+    run(scenario())
+
+
+# ----------------------------------------------------------------------------------------------- servers that fail
+
+BROKEN = {
+    "not JSON": b"<html>proxy error</html>",
+    "deep": b"[" * 100_000,
+    "nothing": lambda answer: None,
+    "no choice": lambda answer: {"choices": []},
+    "ids missing": lambda answer: _with(answer, token_ids=None),
+    "ids out of range": lambda answer: _with(answer, token_ids=[1, 2, 100]),
+    "ids are text": lambda answer: _with(answer, token_ids=["1", "2", "3"]),
+    "too many": lambda answer: _with(answer, token_ids=[1] * 9, logprobs={"token_logprobs": [-1.0] * 9}),
+    "none": lambda answer: _with(answer, token_ids=[], logprobs={"token_logprobs": []}),
+    "logprobs missing": lambda answer: _with(answer, logprobs=None),
+    "logprobs short": lambda answer: _with(answer, logprobs={"token_logprobs": [-1.0]}),
+    "logprobs NaN": lambda answer: _with(answer, logprobs={"token_logprobs": [math.nan] * 3}),
+    "logprobs infinite": lambda answer: _with(answer, logprobs={"token_logprobs": [-math.inf] * 3}),
+    "logprobs above 0": lambda answer: _with(answer, logprobs={"token_logprobs": [0.5] * 3}),
+    "logprobs none": lambda answer: _with(answer, logprobs={"token_logprobs": [None] * 3}),
+    "aborted": lambda answer: _with(answer, finish_reason="abort"),
+    "ended early": lambda answer: _with(answer, finish_reason="length"),
+    "no stop token": lambda answer: _with(answer, token_ids=[1, 3, 4]),
+    "beyond the stop token": lambda answer: _with(answer, token_ids=[1, STOP, STOP]),
+    "another prompt": lambda answer: _with(answer, prompt_token_ids=[6, 7]),
+    "500": 500,
+    "503": 503,
+    "404": 404,
+    "dies in the middle": "drop",
+    "never answers": "silent",
+    "too slow": "slow",
+}
+
+
+def _with(answer: Any, **changes: Any) -> Any:
+    return {"choices": [{**answer["choices"][0], **changes}]}
+
+
+@pytest.mark.parametrize("fault", BROKEN.values(), ids=BROKEN)
+def test_a_server_that_fails_is_left_out_and_its_requests_move(fault: Any, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        timeout_s = 0.5 if fault in ("silent", "slow") else 20.0
+        async with world(tmp_path, 2, request_timeout_s=timeout_s) as w:
+            await w.train(0, 31)
+            w.servers[0].faults[COMPLETIONS] = fault
+            completions = await asyncio.gather(*(w.ask(str(n), seed=n) for n in range(8)))
+            assert {c.token_ids for c in completions} == {(31, 10 + n, STOP) for n in range(8)}
+            assert w.engine.server_stats.num_left_out >= 1
+            assert w.engine.server_stats.num_moved >= 4
+            w.servers[0].faults.clear()
+            num_before = len(w.servers[0].requests)
+            await w.until(lambda: w.engine.server_stats.num_readmitted >= 1)
+            await asyncio.gather(*(w.ask(f"later {n}") for n in range(8)))
+            assert len(w.servers[0].requests) > num_before + 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["silent", "drop", 500, b"junk"], ids=str)
+def test_with_no_other_server_it_is_an_engine_error_in_time(fault: Any, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, server_wait_s=0.3, request_timeout_s=0.5) as w:
+            await w.train(0, 31)
+            w.servers[0].faults[COMPLETIONS] = fault
+            with pytest.raises(EngineError, match=r"no vLLM server was ready|completion failed on"):
+                await w.ask()
+            w.servers[0].faults.clear()
+            await w.until(lambda: w.engine.server_stats.num_readmitted == 1)
+            assert (await w.ask()).token_ids[0] == 31
+
+    run(scenario())
+
+
+def test_a_request_that_every_server_refuses_puts_none_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            await w.train(0, 31)
+            w.servers[0].faults[COMPLETIONS] = w.servers[1].faults[COMPLETIONS] = 400
+            with pytest.raises(EngineError, match="refused the request with 400"):
+                await w.ask()
+            assert w.engine.server_stats.num_left_out == 0
+
+    run(scenario())
+
+
+def test_half_open_is_noticed_by_health_and_the_requests_move_before_their_time_is_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2, request_timeout_s=300.0, health_timeout_s=0.5) as w:
+            await w.train(0, 31)
+            w.servers[0].faults[COMPLETIONS] = w.servers[0].faults["/health"] = "silent"
+            completions = await asyncio.gather(*(w.ask(str(n)) for n in range(6)))
+            assert {c.token_ids[0] for c in completions} == {31}
+            assert any("/health had no answer" in line for line in w.said)
+
+    run(scenario())
+
+
+def test_one_failed_health_check_is_forgiven(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            await w.train(0, 31)
+            w.servers[0].faults["/health"] = 500
+            num = len(w.servers[0].paths)
+            await w.until(lambda: "/health" in w.servers[0].paths[num:])
+            w.servers[0].faults.clear()
+            num = len(w.servers[0].paths)
+            await w.until(lambda: w.servers[0].paths[num:].count("/health") >= 2)
+            assert w.engine.server_stats.num_left_out == 0
+
+    run(scenario())
+
+
+def test_a_hung_update_ends_in_time_and_the_others_serve(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2, health_timeout_s=0.5, update_timeout_s=1.0) as w:
+            await w.train(0, 31)
+            w.servers[1].faults["/collective_rpc"] = "silent"
+            await w.train(1, 32)
+            assert {(await w.ask(str(n))).token_ids[0] for n in range(4)} == {32}
+            assert w.servers[1].number == 31
+
+    run(scenario())
+
+
+# --------------------------------------------------------------------------------------------- servers that restart
+
+
+def test_a_killed_server_comes_back_only_with_the_current_weights(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            await w.train(0, 31)
+            for server in w.servers:
+                server.delay_s = 0.1
+            asked = [asyncio.create_task(w.ask(str(n), seed=n)) for n in range(8)]
+            await w.until(lambda: w.servers[0].in_flight == 4)
+            await w.servers[0].kill()
+            assert {c.token_ids[0] for c in await asyncio.gather(*asked)} == {31}
+            await w.train(1, 32)
+            await w.servers[0].start()
+            assert w.servers[0].number == UNTRAINED
+            await w.until(lambda: w.engine.server_stats.num_readmitted == 1)
+            num = len(w.servers[0].requests)
+            assert {c.token_ids[0] for c in await asyncio.gather(*(w.ask(f"x{n}") for n in range(8)))} == {32}
+            assert len(w.servers[0].requests) >= num + 4
+            assert w.servers[0].held["version"] == 1
+
+    run(scenario())
+
+
+def test_a_server_restarted_between_two_requests_never_answers_with_old_weights(tmp_path: Path) -> None:
+    """Nobody noticed that it was gone: it refuses the name under which it was known."""
+
+    async def scenario() -> None:
+        async with world(tmp_path, health_interval_s=30.0) as w:
+            await w.train(0, 31)
+            for _ in range(3):
+                await w.servers[0].kill()
+                await w.servers[0].start()
+                completion = await w.ask()
+                assert (completion.token_ids[0], completion.policy_versions[0]) == (31, 0)
+
+    run(scenario())
+
+
+def test_all_servers_gone_and_back_in_time_costs_no_episode(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2, server_wait_s=20.0) as w:
+            await w.train(0, 31)
+            for server in w.servers:
+                await server.kill()
+            asked = asyncio.create_task(w.ask())
+            await w.until(lambda: w.engine.server_stats.num_left_out == 2)
+            await w.servers[1].start()
+            assert (await asked).token_ids[0] == 31
+
+    run(scenario())
+
+
+# ------------------------------------------------------------------------------------------------------------ routing
+
+
+def test_sessions_stay_and_new_ones_go_to_the_least_loaded(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 3) as w:
+            await w.train(0, 31)
+            for server in w.servers:
+                server.requests.clear()
+                server.delay_s = 0.05
+            for _ in range(3):
+                await asyncio.gather(*(w.ask(f"s{n}", seed=n) for n in range(9)))
+            asked = [{r["seed"] for r in server.requests} for server in w.servers]
+            assert [len(seeds) for seeds in asked] == [3, 3, 3]
+            assert [len(server.requests) for server in w.servers] == [9, 9, 9]
+            for n in range(9):
+                await w.engine.release(f"s{n}")
+            await w.engine.release("unknown")
+            assert [server.num_sessions for server in w.engine._pool.servers] == [0, 0, 0]
+
+    run(scenario())
+
+
+# ---------------------------------------------------------------------------------------------------- wrong servers
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"facts": {"hidden_size": 16}}, "serves another model: its hidden_size is 16, this run's is 8"),
+        ({"facts": {"logprobs_mode": "raw_logprobs"}}, "started with --logprobs-mode raw_logprobs"),
+        ({"max_model_len": 32}, "has a context of 32 tokens, this run needs 64; start it with --max-context-tokens 64"),
+        ({"fixed_name": "policy"}, "serves 'policy' and was not started by agentgym serve-model"),
+    ],
+    ids=["model", "logprobs", "context", "by hand"],
+)
+def test_a_wrong_server_is_named_at_the_start(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            for name, value in change.items():
+                setattr(w.servers[0], name, {**w.servers[0].facts, **value} if name == "facts" else value)
+            with pytest.raises(ConfigError, match=reason):
+                await w.engine.connect()
+
+    run(scenario())
+
+
+def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, start_timeout_s=0.3) as w:
+            await w.servers[0].kill()
+            with pytest.raises(ConfigError, match=r"no vLLM server can be used after 0.3 s: .*connect"):
+                await w.engine.connect()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"kind": "vllm"}, "needs the servers' addresses"),
+        ({"urls": ("http://a:1",)}, "set engine.kind=vllm too"),
+        ({"kind": "vllm", "urls": ("a:1",)}, "expected http://HOST:PORT"),
+        ({"kind": "vllm", "urls": ("http://a:1/v1",)}, "expected http://HOST:PORT"),
+        ({"kind": "vllm", "urls": ("http://a:1", "http://a:1/")}, "twice"),
+        ({"kind": "vllm", "urls": ("http://a:1",), "weight_sync": "nccl"}, "not built yet"),
+        ({"request_timeout_s": 0}, "must be above 0"),
+        ({"max_attempts": 0}, "at least 1"),
+    ],
+)
+def test_configurations_that_cannot_be(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        EngineConfig(**values)

@@ -1,0 +1,105 @@
+"""The engine a run is configured with, over the run's model."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from agentgym.engine import Engine
+from agentgym.errors import ConfigError
+from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.engines.vllm_client import ModelFacts
+from agentgym.trainers.engines.vllm_server import VllmEngine
+from agentgym.trainers.engines.vllm_weights import FolderSync, LoraSync, WeightSync
+from agentgym.trainers.model import plain_model, save_model
+
+MODEL_FOLDER = "model"
+"""In the weights' folder: what a server starts from, where the run builds its model itself."""
+
+
+def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
+    """An engine that samples from ``model``; of vLLM servers nothing is asked yet.
+
+    Raises:
+        ConfigError: the engine cannot do this.
+    """
+    if config.engine.kind == "torch":
+        return TorchEngine(model, num_slots=config.group.num_envs, max_context_tokens=config.model.max_context_tokens)
+    facts = model_facts(model)
+    root = weight_dir(config, run_dir)
+    sync: WeightSync
+    if config.engine.weight_sync == "lora":
+        if not config.model.lora.rank:
+            raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
+        sync = LoraSync(root, model.save_pretrained, scorer(model), facts.vocab_size)
+    else:
+        save = lambda folder: plain_model(model).save_pretrained(folder)  # noqa: E731
+        sync = FolderSync(root, save, scorer(model), facts.vocab_size)
+    return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
+
+
+async def connect_engine(
+    engine: Engine, config: TrainConfig, model: Any, tokenizer: Any, run_dir: Path, say: Callable[[str], None]
+) -> None:
+    """Wait for the first vLLM server, having said how to start one; the embedded engine needs nothing.
+
+    Raises:
+        ConfigError: no server came up in time, or one serves another model.
+    """
+    if not isinstance(engine, VllmEngine):
+        return
+    source = config.model.path
+    if not source:
+        folder = weight_dir(config, run_dir) / MODEL_FOLDER
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            save_model(model, tokenizer, folder)
+        source = str(folder)
+    for url in config.engine.urls:
+        say(f"vLLM server {url}, start it by: {serve_command(source, url, config)}")
+    await engine.connect(say)
+
+
+def serve_command(source: str, url: str, config: TrainConfig) -> str:
+    """The command that starts the server of ``url`` as this run needs it."""
+    parts = urlsplit(url)
+    words = ["agentgym", "serve-model", source, "--port", str(parts.port or 80)]
+    words += ["--max-context-tokens", str(config.model.max_context_tokens)]
+    if config.engine.weight_sync == "lora":
+        words += ["--lora-rank", str(config.model.lora.rank)]
+    return shlex.join(words)
+
+
+def weight_dir(config: TrainConfig, run_dir: Path) -> Path:
+    """Where the weights for the servers go."""
+    return Path(config.engine.weight_dir) if config.engine.weight_dir else run_dir / "weights"
+
+
+def scorer(model: Any) -> Callable[[Sequence[int]], list[float]]:
+    """Log-probabilities (temperature 1) of all but the first of given tokens, by a plain forward of the model."""
+
+    def score(token_ids: Sequence[int]) -> list[float]:
+        was_training = model.training
+        model.train(False)
+        try:
+            with torch.no_grad():
+                ids = torch.tensor([list(token_ids)], device=model.device)
+                logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+                chosen: list[float] = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
+        finally:
+            model.train(was_training)
+        return chosen
+
+    return score
+
+
+def model_facts(model: Any) -> ModelFacts:
+    """What a server of the same model says of itself."""
+    sizes = model.config.get_text_config()
+    return ModelFacts(**{name: getattr(sizes, name) for name in ModelFacts.__dataclass_fields__})

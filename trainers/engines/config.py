@@ -1,0 +1,74 @@
+"""Which engine samples the rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from agentgym.errors import ConfigError
+
+NEEDS_GPUS = ("nccl", "ipc")
+"""vLLM's own ways to move weights between devices; their place is :mod:`agentgym.trainers.engines.vllm_weights`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The embedded engine, or vLLM servers that ``agentgym serve-model`` started.
+
+    Example:
+        >>> EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000",)).weight_sync
+        'folder'
+    """
+
+    kind: Literal["torch", "vllm"] = "torch"
+    urls: tuple[str, ...] = ()
+    """The servers, as in ``http://127.0.0.1:8000``."""
+    weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"
+    """``folder``: all weights, adapters merged, through a folder; ``lora``: only the adapters, which are swapped."""
+    weight_dir: str = ""
+    """Where the trainer writes weights and the servers read them, under one path; empty: in the run's folder."""
+    start_timeout_s: float = 300.0
+    """How long to wait, at the start, for the first server."""
+    request_timeout_s: float = 120.0
+    """Longest time one completion may take on one server."""
+    update_timeout_s: float = 300.0
+    """Longest time new weights may take, from the first server to the last."""
+    server_wait_s: float = 60.0
+    """How long a completion waits while no server is fit to serve, before its episode is given up."""
+    health_interval_s: float = 2.0
+    health_timeout_s: float = 10.0
+    max_probe_gap: float = 0.1
+    """How far a server's log-probabilities may be from the trainer's, on average over the tokens it must score before
+    it serves. In float32 they differ by 1e-5, in bfloat16 by some hundredths; with other weights, by more."""
+    max_attempts: int = 3
+    """Servers that a completion is tried on before its episode is given up."""
+
+    def __post_init__(self) -> None:
+        if self.kind == "vllm":
+            self._check_urls()
+        elif self.urls:
+            raise ConfigError("engine.urls are for vLLM servers; set engine.kind=vllm too")
+        if self.weight_sync in NEEDS_GPUS:
+            raise ConfigError(f"engine.weight_sync={self.weight_sync} is not built yet; there are folder and lora")
+        for name in (
+            *("start_timeout_s", "request_timeout_s", "update_timeout_s", "server_wait_s"),
+            *("health_interval_s", "health_timeout_s", "max_probe_gap"),
+        ):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"engine.{name} must be above 0, got {getattr(self, name)}")
+        if self.max_attempts < 1:
+            raise ConfigError(f"engine.max_attempts must be at least 1, got {self.max_attempts}")
+
+    def _check_urls(self) -> None:
+        if not self.urls:
+            raise ConfigError(
+                "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
+                "agentgym serve-model MODEL starts one"
+            )
+        if len({url.rstrip("/") for url in self.urls}) != len(self.urls):
+            raise ConfigError(f"engine.urls names a server twice: {', '.join(self.urls)}")
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
+                raise ConfigError(f"engine.urls: expected http://HOST:PORT, got {url!r}")

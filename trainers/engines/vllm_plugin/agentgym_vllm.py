@@ -1,0 +1,97 @@
+"""Runs inside every worker of a vLLM server: takes weights from a shared folder and says which ones it holds.
+
+The server's environment is another one than ours, so this file needs nothing but what vLLM brings. ``agentgym
+serve-model`` puts its folder on the path and names the class by ``--worker-extension-cls``; vLLM then mixes the class
+into its worker, and ``/collective_rpc`` calls its methods. They answer with an error rather than raise one: a worker
+that raises in the middle of a reload takes the server down with the next request (seen with 0.32).
+
+vLLM's own ``/weight_checker`` is no use on CPUs: there the matrices of linear layers are packed after loading, the
+parameters it hashes are empty, and other weights have the same checksums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+NO_VERSION = -1
+"""The version of what a server loaded when it started."""
+
+
+class AgentGymWeights:
+    """Mixed into vLLM's worker: ``self.model_runner`` is the worker's."""
+
+    def agentgym_load(self, folder: str, version: int, checksum: str) -> dict[str, Any]:
+        """Load every ``*.safetensors`` file of ``folder`` as ``version`` if they have this checksum.
+
+        While it loads no version is held, so that a load that failed half-way is never taken for either.
+        """
+        worker: Any = self
+        try:
+            paths = sorted(Path(folder).glob("*.safetensors"))
+            found = checksum_of(paths)
+            if found != checksum:
+                what = f"its files have the checksum {found}" if paths else "it has no *.safetensors file here"
+                raise ValueError(f"{folder} does not hold version {version} ({checksum}): {what}")
+            worker._agentgym_held = (NO_VERSION, "")
+            worker.model_runner.reload_weights(weights_iterator=_tensors(paths))
+            _pack_again(worker.model_runner.get_model())
+            worker._agentgym_held = (version, checksum)
+        except Exception as error:
+            return {**self.agentgym_held(), "error": f"{type(error).__name__}: {error}"}
+        return self.agentgym_held()
+
+    def agentgym_checksum(self, folder: str) -> dict[str, Any]:
+        """The checksum of the ``*.safetensors`` files of ``folder`` as this machine sees them."""
+        try:
+            return {"checksum": checksum_of(sorted(Path(folder).glob("*.safetensors")))}
+        except OSError as error:
+            return {"error": str(error)}
+
+    def agentgym_held(self) -> dict[str, Any]:
+        """The version and checksum of the weights in place, and what tells one model and way to serve from another."""
+        worker: Any = self
+        version, checksum = getattr(worker, "_agentgym_held", (NO_VERSION, ""))
+        served = worker.model_runner.model_config
+        config = served.hf_text_config
+        return {
+            "version": version,
+            "checksum": checksum,
+            "logprobs_mode": str(getattr(served.logprobs_mode, "value", served.logprobs_mode)),
+            "model_type": config.model_type,
+            "hidden_size": config.hidden_size,
+            "num_hidden_layers": config.num_hidden_layers,
+            "vocab_size": config.vocab_size,
+        }
+
+
+def checksum_of(paths: Sequence[Path]) -> str:
+    """One SHA-256 over names and contents of files; the trainer takes the same one when it has written them."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _pack_again(model: Any) -> None:
+    """Renew the packed copies of matrices that a reload passes over.
+
+    On CPUs an output layer that shares its matrix with the embedding computes with a packed copy of its own. A reload
+    (0.32) renews the embedding's alone, and the server would go on with the output layer it started with.
+    """
+    for module in model.modules():
+        if hasattr(module, "cpu_linear") and getattr(module, "weight", None) is not None and module.weight.numel():
+            module.quant_method.process_weights_after_loading(module)
+
+
+def _tensors(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+    from safetensors import safe_open
+
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  # no mapping
+                yield name, file.get_tensor(name)

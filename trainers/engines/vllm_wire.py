@@ -1,0 +1,169 @@
+"""What is said to a vLLM server, and what its answers must look like before anything is trained on them.
+
+Bodies and answers of ``/v1/completions`` with token ids both ways. An answer that is not what was asked for is the
+server's fault: :class:`ServerFaultError`, by which it is left out until it has proved itself again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import EngineError
+from agentgym.types import Completion, FinishReason
+
+_MAX_LOGPROB = 1e-3
+"""A log-probability may be above 0 by rounding, not by more."""
+MIN_TEMPERATURE = 0.01
+"""vLLM raises lower temperatures to this one, and would sample from another distribution than was asked for."""
+
+
+class ServerFaultError(EngineError):
+    """A server did not answer, or not with what was asked for; another one may."""
+
+
+def completion_body(
+    model: str, prompt_ids: Sequence[int], sampling: SamplingParams, max_new_tokens: int, cache_salt: str
+) -> dict[str, Any]:
+    """Ask for one completion.
+
+    Everything that a server could have a default of its own for is said. The model's own end of sequence does not stop
+    it (``ignore_eos``): the caller's stop tokens do.
+    """
+    return {
+        "model": model,
+        "prompt": list(prompt_ids),
+        "max_tokens": max_new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "seed": sampling.seed,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "ignore_eos": True,
+        "logprobs": 0,
+        "return_token_ids": True,
+        "skip_special_tokens": False,
+        "cache_salt": cache_salt,
+    }
+
+
+def read_completion(
+    answer: Any,
+    *,
+    prompt_ids: Sequence[int],
+    sampling: SamplingParams,
+    max_new_tokens: int,
+    vocab_size: int,
+    version: int,
+) -> Completion:
+    """The completion in an answer to :func:`completion_body`.
+
+    Raises:
+        ServerFaultError: ids out of range, too many, too few, without finite log-probabilities; another prompt than
+            was sent; an end that was not asked for.
+
+    Example:
+        >>> choice = {"token_ids": [5, 2], "logprobs": {"token_logprobs": [-0.1, -0.7]}, "finish_reason": "stop"}
+        >>> read_completion(
+        ...     {"choices": [choice]}, prompt_ids=[1], sampling=SamplingParams(stop_token_ids=(2,)),
+        ...     max_new_tokens=8, vocab_size=10, version=3,
+        ... ).policy_versions
+        (3, 3)
+    """
+    choice = _choice(answer, prompt_ids)
+    token_ids = _list(choice, "token_ids")
+    logprobs = _list(_mapping(choice, "logprobs"), "token_logprobs")
+    if not 1 <= len(token_ids) <= max_new_tokens:
+        raise ServerFaultError(f"it gave {len(token_ids)} tokens, asked for 1 to {max_new_tokens}")
+    if not all(isinstance(token, int) and 0 <= token < vocab_size for token in token_ids):
+        raise ServerFaultError(f"it gave a token id outside the vocabulary of 0 to {vocab_size - 1}")
+    if len(logprobs) != len(token_ids) or not all(_is_logprob(value) for value in logprobs):
+        raise ServerFaultError("its log-probabilities are not one finite number up to 0 for each token")
+    finish = choice.get("finish_reason")
+    stopped = token_ids[-1] in sampling.stop_token_ids
+    if any(token in sampling.stop_token_ids for token in token_ids[:-1]):
+        raise ServerFaultError("it went on after a stop token")
+    if finish == "stop" and stopped:
+        reason = FinishReason.STOP
+    elif finish == "length" and len(token_ids) == max_new_tokens and not stopped:
+        reason = FinishReason.LENGTH
+    else:
+        raise ServerFaultError(f"it ended after {len(token_ids)} tokens with {finish!r}, which was not asked for")
+    return Completion(
+        token_ids=tuple(token_ids),
+        logprobs=tuple(float(value) for value in logprobs),
+        policy_versions=(version,) * len(token_ids),
+        finish_reason=reason,
+    )
+
+
+def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> dict[str, Any]:
+    """Ask for the log-probabilities (temperature 1) of given tokens; a server samples at least one more."""
+    return {
+        "model": model,
+        "prompt": list(token_ids),
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "prompt_logprobs": 0,
+        "return_token_ids": True,
+        "cache_salt": cache_salt,
+    }
+
+
+def read_scores(answer: Any, token_ids: Sequence[int], num_prompt: int) -> tuple[float, ...]:
+    """Log-probabilities of ``token_ids[num_prompt:]`` in an answer to :func:`score_body`.
+
+    Raises:
+        ServerFaultError: they are not all there, or not finite.
+
+    Example:
+        >>> scores = [None, {"7": {"logprob": -0.5}}, {"8": {"logprob": -1.5}}]
+        >>> read_scores({"choices": [{"prompt_logprobs": scores}]}, [1, 7, 8], 2)
+        (-1.5,)
+    """
+    entries = _list(_choice(answer, token_ids), "prompt_logprobs")
+    if len(entries) != len(token_ids):
+        raise ServerFaultError(f"it scored {len(entries)} tokens of {len(token_ids)}")
+    scores: list[float] = []
+    for token, entry in zip(token_ids[num_prompt:], entries[num_prompt:], strict=True):
+        value: Any = _mapping(entry if isinstance(entry, Mapping) else {}, str(token)).get("logprob")
+        if not _is_logprob(value):
+            raise ServerFaultError("its log-probabilities are not one finite number up to 0 for each token")
+        scores.append(float(value))
+    return tuple(scores)
+
+
+def _choice(answer: Any, prompt_ids: Sequence[int]) -> Mapping[str, Any]:
+    choices = _list(answer if isinstance(answer, Mapping) else {}, "choices")
+    if len(choices) != 1 or not isinstance(choices[0], Mapping):
+        raise ServerFaultError(f"it gave {len(choices)} completions, asked for 1")
+    echoed = choices[0].get("prompt_token_ids")
+    if echoed is not None and echoed != list(prompt_ids):
+        raise ServerFaultError("it read another prompt than it was sent")
+    return choices[0]
+
+
+def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
+    value = parent.get(key)
+    if not isinstance(value, list):
+        raise ServerFaultError(f"its answer has no list {key!r}")
+    return value
+
+
+def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = parent.get(key)
+    if not isinstance(value, Mapping):
+        raise ServerFaultError(f"its answer has no {key!r}")
+    return value
+
+
+def _is_logprob(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value <= _MAX_LOGPROB

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from agentgym.canonical import canonical
-from agentgym.credit.table import codes_of
+from agentgym.credit.table import PER_TOKEN, PER_TRAJECTORY, codes_of
 from agentgym.errors import unknown_name
 from agentgym.types import RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 
@@ -36,6 +36,41 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
     if "action" in result:
         result["action"] = codes_of(result["action"])
     return result
+
+
+def split_columns(columns: Mapping[str, Any], groups: Sequence[TrajectoryGroup]) -> list[dict[str, Any]]:
+    """Columns of a batch, as :func:`compose.credit_groups` takes them, cut into plain lists for each group.
+
+    Example:
+        >>> split_columns({"entropy": []}, ())
+        []
+    """
+    at = dict.fromkeys(columns, 0)
+    pieces: list[dict[str, Any]] = []
+    for group in groups:
+        piece: dict[str, Any] = {}
+        for name, column in columns.items():
+            rows = column[at[name] : at[name] + _num_entries(name, group)]
+            at[name] += len(rows)
+            piece[name] = [np.asarray(row).tolist() for row in rows]
+        pieces.append(piece)
+    return pieces
+
+
+def join_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of a batch from those of its groups; the inverse of :func:`split_columns`.
+
+    Columns that only some groups have are left out.
+    """
+    names = [name for name in (pieces[0] if pieces else ()) if all(name in piece for piece in pieces)]
+    return {name: [row for piece in pieces for row in piece[name]] for name in names}
+
+
+def _num_entries(name: str, group: TrajectoryGroup) -> int:
+    if name in PER_TRAJECTORY:
+        return len(group.valid)
+    turns = [turn for trajectory in group.valid for turn in trajectory.turns]
+    return sum(len(turn.completion.token_ids) for turn in turns) if name in PER_TOKEN else len(turns)
 
 
 def _members(groups: Sequence[TrajectoryGroup]) -> Iterable[Trajectory]:

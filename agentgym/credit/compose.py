@@ -147,7 +147,9 @@ def credit_groups(
 ) -> tuple[tuple[GroupCredit, ...], CreditResult]:
     """:func:`assign_credit` with the memory of trackers, and with all that the pipeline has to say."""
     supplied = {} if columns is None else dict(columns)
-    recorded = [name for name in config.columns() if name in FROM_GROUPS and name not in supplied]
+    # parts always: whether an episode succeeded is said by its outcome parts, not by its shaped reward
+    names = dict.fromkeys(("part_values", *config.columns()))
+    recorded = [name for name in names if name in FROM_GROUPS and name not in supplied]
     table = TurnTable.from_groups(groups, recorded).with_columns(**supplied)
     result = credit_turns(table, config, state)
     turns = iter(_turn_credits(result))
@@ -170,6 +172,8 @@ def _turn_credits(result: CreditResult) -> list[TurnCredit]:
         result.anchor_size.tolist(),
         result.gate_open.tolist(),
         result.loss_weight.tolist(),
+        _by_turn(result.table, result.token_advantage),
+        _by_turn(result.table, result.token_keep),
         strict=True,
     )
     return [
@@ -181,9 +185,20 @@ def _turn_credits(result: CreditResult) -> list[TurnCredit]:
             anchor_size=size,
             gate_open=is_open,
             loss_weight=weight,
+            token_advantages=of_tokens,
+            token_keep=keep,
         )
-        for reward, value, advantage, group, size, is_open, weight in columns
+        for reward, value, advantage, group, size, is_open, weight, of_tokens, keep in columns
     ]
+
+
+def _by_turn(table: TurnTable, of_token: Floats | Bools | None) -> list[tuple[Any, ...]]:
+    """A column of sampled tokens as a tuple per turn, empty tuples for none."""
+    if of_token is None:
+        return [()] * len(table)
+    assert table.num_tokens is not None
+    ends = np.cumsum(table.num_tokens)[:-1]
+    return [tuple(part.tolist()) for part in np.split(of_token, ends)] if len(table) else []
 
 
 def _select_before(

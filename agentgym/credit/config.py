@@ -140,10 +140,15 @@ class CreditConfig:
         return next((part for part in self.shapers if part.kind == kind), None)
 
     @property
+    def subtracts_penalty(self) -> bool:
+        """Whether the estimator itself subtracts the penalty of invalid calls, and no shaper does."""
+        return self.estimator in ("grpo", *STATE_COMPARING) and self.shaper("g_ra") is None
+
+    @property
     def shared(self) -> Shared:
         """The flat keys as the estimator gets them; invalid calls are penalised there or by a shaper, not twice."""
-        penalty = self.invalid_penalty
-        if self.estimator in STATE_COMPARING and (shaper := self.shaper("invalid_call")):
+        penalty = self.invalid_penalty if self.subtracts_penalty else 0.0
+        if self.subtracts_penalty and self.estimator in STATE_COMPARING and (shaper := self.shaper("invalid_call")):
             penalty = shaper.penalty
         return Shared(
             norm=self.norm,
@@ -161,10 +166,13 @@ class CreditConfig:
 
     @property
     def effective_shapers(self) -> tuple[Any, ...]:
-        """The shapers that run: the invalid-call penalty is GiGPO's and HGPO's own, and a shaper for others."""
-        if self.estimator in STATE_COMPARING:
+        """The shapers that run: the invalid-call penalty is GiGPO's and HGPO's own, and a shaper for others.
+
+        Before a gate it is a shaper for all: what GiGPO subtracts by itself would pass the gate by.
+        """
+        if self.subtracts_penalty and self.estimator in STATE_COMPARING:
             return tuple(part for part in self.shapers if part.kind != "invalid_call")
-        if self.invalid_penalty and self.estimator != "grpo":
+        if self.invalid_penalty and not self.subtracts_penalty:
             return (InvalidCallOptions(penalty=self.invalid_penalty), *self.shapers)
         return self.shapers
 

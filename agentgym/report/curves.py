@@ -25,6 +25,8 @@ KNOWN: dict[str, tuple[str, Format, str]] = {
     "anchor_share": ("turns with an anchor", _SHARE, "share of turns whose state another turn of the group shared"),
     "anchor_size": ("anchor group size", _NUMBER, "mean number of turns that share a state"),
     "zero_advantage_share": ("turns that teach nothing", _SHARE, "share of turns with advantage zero"),
+    "credit/phantom_share": ("phantom advantage", _SHARE, "turns set apart by shaping alone, where nobody succeeded"),
+    "credit/gate_open_rate": ("open gates", _SHARE, "share of episodes whose gated rewards counted"),
     "num_dropped_groups": ("dropped groups", _NUMBER, "groups left out of the update"),
     "invalid_share": ("invalid turns", _SHARE, "share of turns with a malformed or impossible action"),
     "tokens_per_s": ("tokens per second", _NUMBER, "sampled tokens per second of rollout"),

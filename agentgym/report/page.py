@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from agentgym.report.charts import Frame, Point, as_share, interval_chart
 from agentgym.report.curves import (
@@ -22,6 +16,7 @@ from agentgym.report.curves import (
     success_curve,
     time_chart,
 )
+from agentgym.report.document import assets, render, script_data, write_page
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import sample_traces
@@ -40,7 +35,8 @@ def write_report(run_dir: Path) -> Path:
     run = open_run_folder(run_dir)
     traces = sample_traces(run, load_token_text(_tokenizer_path(run)))
     rl, sft, evals = (run.metrics.get(phase, []) for phase in ("rl", "sft", "eval"))
-    page = _template().render(
+    page = render(
+        "report.html.jinja",
         run=run,
         facts=_facts(run),
         overview=_overview(run),
@@ -51,15 +47,13 @@ def write_report(run_dir: Path) -> Path:
         statuses=status_chart(rl),
         times=time_chart(rl),
         as_share=as_share,
-        css=Markup(_asset("report.css")),
-        js=Markup(_asset("report.js")),
-        traces=Markup(_as_script_data(traces)),
+        css=assets("report.css"),
+        js=assets("elements.js", "report.js"),
+        traces=script_data(traces),
         has_traces=bool(traces["sections"]),
     )
     path = run_dir / "report.html"
-    partial = path.with_name("report.html.partial")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
+    write_page(path, page)
     return path
 
 
@@ -122,19 +116,3 @@ def _overview(run: RunFolder) -> dict[str, Any] | None:
         ],
         "chart": interval_chart(rows, frame=frame),
     }
-
-
-def _as_script_data(value: object) -> str:
-    """JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _asset(name: str) -> str:
-    return (files("agentgym.report") / name).read_text(encoding="utf-8")
-
-
-@cache
-def _template() -> Any:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_asset("report.html.jinja"))

@@ -1,27 +1,5 @@
-"use strict";
 (() => {
-  const $ = (id) => document.getElementById(id);
-  const tip = $("tip");
-
-  // Everything that comes from a run goes into the page as text, never as markup.
-  const make = (tag, css = "", text = null, title = null) => {
-    const made = document.createElement(tag);
-    if (css) made.className = css;
-    if (text !== null) made.textContent = text;
-    if (title !== null) made.title = title;
-    return made;
-  };
-  const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(3)));
-  const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + number(Math.abs(value));
-
   // ------------------------------------------------------------------------------------------------ charts
-  const showTip = (event, text) => {
-    tip.textContent = text;
-    tip.hidden = false;
-    const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
-    tip.style.left = `${left}px`;
-    tip.style.top = `${event.clientY - tip.offsetHeight - 10}px`;
-  };
   for (const svg of document.querySelectorAll("svg[data-hover]")) {
     const points = JSON.parse(svg.dataset.hover);
     if (!points.length) continue;
@@ -38,17 +16,13 @@
       svg.append(cross);
       showTip(event, near[1]);
     });
-    svg.addEventListener("mouseleave", () => { cross.remove(); tip.hidden = true; });
+    svg.addEventListener("mouseleave", () => { cross.remove(); hideTip(); });
   }
 
   // ---------------------------------------------------------------------------------------------- episodes
   const traces = JSON.parse($("traces").textContent);
   if (!traces.sections.length) return;
-  const colour = (advantage) => {
-    if (!advantage) return "transparent";
-    const strength = Math.min(1, Math.abs(advantage) / traces.scale) * 0.5 + 0.06;
-    return `rgba(var(--${advantage > 0 ? "pos" : "neg"}), ${strength.toFixed(2)})`;
-  };
+  const colour = (advantage) => advantageColour(advantage, traces.scale);
   const hasCredit = traces.sections.some((s) => s.groups.some((g) => g.members.some((m) =>
     m.turns.some((t) => "advantage" in t))));
   if (hasCredit) {
@@ -76,7 +50,7 @@
   let open = null;
   let here = 0;
   const hidden = { status: new Set(), outcome: new Set() };
-  const outcomeOf = (m) => (m.success === null ? "unknown" : m.success ? "success" : "no success");
+  const outcomeOf = (m) => outcomeMark(m.success)[2];
 
   const toggles = (kind, values) => {
     $(kind).replaceChildren(...values.map((value) => {
@@ -112,7 +86,7 @@
         showTip(event, `turn ${at + 1}${credit}\n${turn.action.slice(0, 200)}`);
         if (!section.is_eval) markSame(row.group, turn.key);
       };
-      cell.onmouseleave = () => { tip.hidden = true; markSame(row.group, null); };
+      cell.onmouseleave = () => { hideTip(); markSame(row.group, null); };
       cell.onclick = (event) => { event.stopPropagation(); show(row, at); };
       return cell;
     });
@@ -124,10 +98,10 @@
   const rowOf = (group, member, at) => {
     const row = { group, member, cells: [] };
     const element = make("button", section.is_eval ? "member task" : "member");
-    const mark = member.success === null ? ["soft", "–"] : member.success ? ["good", "✓"] : ["bad", "✗"];
+    const [css, sign, outcome] = outcomeMark(member.success);
     element.append(
       make("span", "soft", section.is_eval ? member.task : String(at + 1), section.is_eval ? member.task : "member"),
-      make("b", mark[0], mark[1], outcomeOf(member)),
+      make("b", css, sign, outcome),
       make("span", "num", number(member.return), "return"),
       make("span", "num", `${member.turns.length} t`, `${member.turns.length} turns`),
       stripOf(row));
@@ -178,6 +152,17 @@
     return pre;
   };
 
+  // The turns that the credit of this one was compared with: its group's, in the same state.
+  const peersOf = (group, turn) => group.members.flatMap((member, index) => member.turns.flatMap((other, at) => {
+    if (other.anchor !== turn.anchor) return [];
+    const row = rows.find((r) => r.member === member);
+    return [{
+      episode: index + 1, turn: at + 1, success: member.success, action: other.action, toGo: other.to_go,
+      advantage: other.advantage, tint: colour(other.advantage), isHere: other === turn,
+      pick: (event) => { event.stopPropagation(); if (row) show(row, at); },
+    }];
+  }));
+
   // The middle goes: keys of one task tend to begin alike.
   const shortened = (key) => (key.length > 30 ? `${key.slice(0, 10)}…${key.slice(-19)}` : key);
   const milliseconds = (s) => (s >= 1 ? `${number(s)} s` : `${number(s * 1000)} ms`);
@@ -193,8 +178,15 @@
       if (!turn.gate_open) chip("gate closed");
       if (turn.anchor >= 0) {
         const anchor = make("button", "chip", `anchor ${turn.anchor} × ${turn.anchor_size}`,
-          "turns of the batch in the same state; click to mark this group's");
-        anchor.onclick = () => markSame(row.group, turn.key);
+          "turns of this group in the same state; click to see them");
+        anchor.onclick = (event) => {
+          event.stopPropagation();
+          markSame(row.group, turn.key);
+          const box = anchor.closest(".turn");
+          const shown = box.querySelector(".peers");
+          if (shown) shown.remove();
+          else about.after(peerTable(peersOf(row.group, turn)));
+        };
         about.append(anchor);
       }
     }

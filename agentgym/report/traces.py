@@ -138,7 +138,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
 def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:
     completion = turn.completion
     row: dict[str, Any] = {
-        "action": _cut(turn.action.text) or _calls_as_text(turn),
+        "action": _cut(turn.action.text) or calls_as_text(turn),
         "tokens": _tokens(turn, decode),
         "num_tokens": len(completion.token_ids),
         "version": max(completion.policy_versions, default=None),
@@ -167,10 +167,11 @@ def _tokens(turn: Turn, decode: TokenText | None) -> list[list[Any]] | None:
     if decode is None or not completion.token_ids:
         return None
     pieces = decode.pieces(completion.token_ids[: LONGEST_TEXT // 4])
-    return [[piece, round(p, 4)] for piece, p in zip(pieces, completion.logprobs, strict=False)]
+    # a probability of 0 has no JSON number
+    return [[piece, round(max(p, -100.0), 4)] for piece, p in zip(pieces, completion.logprobs, strict=False)]
 
 
-def _calls_as_text(turn: Turn) -> str:
+def calls_as_text(turn: Turn) -> str:
     """The calls of an action that has no text of its own, as a scripted policy's may."""
     calls = (call for call in turn.action.calls if isinstance(call, ToolCall))
     return _cut("\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))

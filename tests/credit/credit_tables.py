@@ -34,7 +34,7 @@ def bandits(*returns: float, groups: Sequence[int] | None = None, **columns: Any
     return table_of([[value] for value in returns], groups, **columns)
 
 
-def close(actual: Any, expected: Any, atol: float = 1e-5) -> None:
+def assert_close(actual: Any, expected: Any, atol: float = 1e-5) -> None:
     """Equal within the tolerance of the worked examples."""
     assert actual is not None
     np.testing.assert_allclose(actual, expected, atol=atol)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from credit_tables import bandits, batch_table, close, table_of
+from credit_tables import assert_close, bandits, batch_table, table_of
 from pydantic import TypeAdapter, ValidationError
 
 from agentgym.credit.catalogue import ESTIMATORS, EstimatorName
@@ -73,9 +73,9 @@ def test_end_to_end_gating_gigpo() -> None:
     ).with_parts(outcome=("outcome", [[0, 1], [0, 0]]), steps=("process", [[0.1, 0.1], [0.1, -0.1]]))
     config = CreditConfig(norm="mean_norm", shapers=(GraOptions(thresholds=(0.5,)),))
     result = credit_turns(table, config)
-    close(result.table.reward, [0.1, 1.1, 0, 0])
-    close(result.return_to_go, [1.145, 1.1, 0, 0])
-    close(result.advantage, [1.363333, 0.6, -0.981667, -0.981667])
+    assert_close(result.table.reward, [0.1, 1.1, 0, 0])
+    assert_close(result.return_to_go, [1.145, 1.1, 0, 0])
+    assert_close(result.advantage, [1.363333, 0.6, -0.981667, -0.981667])
     assert result.gate_open.tolist() == [True, True, False, False]
     assert result.diagnostics["gate_open_rate"] == 0.5
 
@@ -90,7 +90,7 @@ def test_a_gate_repairs_the_phantom_advantage() -> None:
     assert [share["phantom_share"] for share in shares] == [1, 0]
     assert [share["zero_advantage_share"] for share in shares] == [0, 1]
     half_flat = credit_turns(bandits(1, 1, 0, 1, groups=[0, 0, 1, 1]), CreditConfig(estimator="grpo"))
-    close(half_flat.diagnostics["flat_group_share"], 0.5)
+    assert_close(half_flat.diagnostics["flat_group_share"], 0.5)
 
 
 def test_stages_run_in_their_order() -> None:
@@ -101,9 +101,28 @@ def test_stages_run_in_their_order() -> None:
     config = CreditConfig(estimator="grpo", modulators=(SaltOptions(), EmpgOptions()), selections=(VoidTurnsOptions(),))
     result = credit_turns(table, config)
     salted = np.array([0, 0.707106, 0, -0.707106])
-    close(result.advantage.mean(), 0)
+    assert_close(result.advantage.mean(), 0)
     assert np.sign(result.advantage[1]) == np.sign(salted[1])
     assert result.loss_weight.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gigpo", "hgpo", "rloo"])
+@pytest.mark.parametrize("how", ["key", "shaper"])
+def test_a_gate_also_closes_on_the_invalid_call_penalty(estimator: Any, how: str) -> None:
+    table = TurnTable.from_lists(
+        rewards=[[0, 0], [0, 0]], states=[["a", "b"], ["a", "c"]], group_of_trajectory=[0, 0]
+    ).with_parts(solved=("outcome", [[0, 0], [0, 0]]))
+    table = replace(table, is_valid=np.array([True, False, True, True]))
+    gate = GraOptions(thresholds=(0.5,))
+    if how == "key":
+        gated = CreditConfig(estimator=estimator, shapers=(gate,), invalid_penalty=0.1)
+        open_ = CreditConfig(estimator=estimator, invalid_penalty=0.1)
+    else:
+        gated = CreditConfig(estimator=estimator, shapers=(InvalidCallOptions(), gate))
+        open_ = CreditConfig(estimator=estimator, shapers=(InvalidCallOptions(),))
+    assert credit_turns(table, gated).advantage.tolist() == [0.0] * 4  # both failed: nothing to learn
+    if estimator != "hgpo":  # which compares the shared first state alone, before the penalty
+        assert credit_turns(table, open_).diagnostics["phantom_share"] > 0
 
 
 def test_the_invalid_call_shaper_is_gigpos_own_penalty() -> None:
@@ -116,14 +135,14 @@ def test_the_invalid_call_shaper_is_gigpos_own_penalty() -> None:
     )
     expected = [6.6125, 10.129167, 3.7625, -12.4125, -9.370833, -9.570833, 7.0875, 3.7625]
     shaper = CreditConfig(norm="mean_norm", shapers=(InvalidCallOptions(penalty=0.1),))
-    close(credit_turns(table, shaper).advantage, expected)
-    close(credit_turns(table, CreditConfig(norm="mean_norm", invalid_penalty=0.1)).advantage, expected)
+    assert_close(credit_turns(table, shaper).advantage, expected)
+    assert_close(credit_turns(table, CreditConfig(norm="mean_norm", invalid_penalty=0.1)).advantage, expected)
 
 
 def test_the_flat_penalty_works_for_every_estimator() -> None:
     table = TurnTable.from_lists(rewards=[[1], [1]], is_valid=[[False], [True]], group_of_trajectory=[0, 0])
-    close(credit_turns(table, CreditConfig(estimator="dr_grpo", invalid_penalty=0.2)).advantage, [-0.1, 0.1])
-    close(credit_turns(table, CreditConfig(estimator="rloo", invalid_penalty=0.2)).advantage, [-0.2, 0.2])
+    assert_close(credit_turns(table, CreditConfig(estimator="dr_grpo", invalid_penalty=0.2)).advantage, [-0.1, 0.1])
+    assert_close(credit_turns(table, CreditConfig(estimator="rloo", invalid_penalty=0.2)).advantage, [-0.2, 0.2])
 
 
 def test_weights_of_stages_multiply() -> None:
@@ -280,7 +299,7 @@ def test_columns_come_from_recorded_episodes() -> None:
     names = ("part_values", "num_calls", "num_errors", "num_tokens", "action", "segment", "is_truncated", "observation")
     table = TurnTable.from_groups(recorded(), (*names, "is_void", "group_keys"))
     assert table.part_names == ("solved", "step")
-    close(table.part_values, [[0, 0.1], [1, 0], [0, 0.1], [0, 0]])
+    assert_close(table.part_values, [[0, 0.1], [1, 0], [0, 0.1], [0, 0]])
     assert table.num_calls is not None and table.num_errors is not None and table.num_tokens is not None
     assert table.num_calls.tolist() == [1] * 4
     assert table.num_errors.tolist() == [0, 0, 1, 0]
@@ -357,7 +376,7 @@ ABSOLUTE = (
 @pytest.mark.parametrize("component", [c for c in ALL if c.name not in ABSOLUTE], ids=lambda c: c.name)
 def test_members_that_did_the_same_get_nothing(component: Component) -> None:
     result = credit_turns(full(SAME * 3), config_with(component))
-    close(result.advantage, np.zeros(6), 1e-6)
+    assert_close(result.advantage, np.zeros(6), 1e-6)
 
 
 LONE = ("gigpo", "igpo", "reinforce_pp_baseline")
@@ -368,7 +387,7 @@ one token cannot be whitened."""
 @pytest.mark.parametrize("name", [n for n, c in ESTIMATORS.items() if c.compares_groups and n not in LONE])
 def test_a_group_of_one_gets_nothing(name: str) -> None:
     config = config_with(ESTIMATORS[name])
-    close(credit_turns(full([(0, [(1.0, "a", 0, 3)])]), config).advantage, [0])
+    assert_close(credit_turns(full([(0, [(1.0, "a", 0, 3)])]), config).advantage, [0])
 
 
 def test_every_component_can_run_on_the_same_batch() -> None:
@@ -389,7 +408,7 @@ def test_curricula_follow_the_step() -> None:
         SHAPERS["tool_bonus"].run(table, config.shapers[0], CreditState(step=step), False)[0].table.reward[0]
         for step in (0, 100, 200)
     ]
-    close(rewards, [0.1, 0.05, 0])
+    assert_close(rewards, [0.1, 0.05, 0])
 
 
 def test_otc_and_d3s_take_their_memory_from_the_state() -> None:

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from credit_tables import bandits, close, f1, table_of
+from credit_tables import assert_close, bandits, f1, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.gae import archer, bi_level_gae, token_gae, turn_gae
@@ -26,11 +26,11 @@ from agentgym.errors import ConfigError
 
 
 def test_dr_grpo() -> None:
-    close(dr_grpo(bandits(1, 0, 0.5, 2)).advantage, [0.125, -0.875, -0.375, 1.125])
+    assert_close(dr_grpo(bandits(1, 0, 0.5, 2)).advantage, [0.125, -0.875, -0.375, 1.125])
 
 
 def test_rloo() -> None:
-    close(rloo(bandits(1, 0, 0.5, 2)).advantage, [0.166667, -1.166667, -0.5, 1.5])
+    assert_close(rloo(bandits(1, 0, 0.5, 2)).advantage, [0.166667, -1.166667, -0.5, 1.5])
 
 
 def test_rloo_gives_a_singleton_nothing() -> None:
@@ -40,7 +40,7 @@ def test_rloo_gives_a_singleton_nothing() -> None:
 def test_opo() -> None:
     table = bandits(1, 0, 0.5, num_tokens=[1, 3, 4])
     baseline = (1 * 1 + 3 * 0 + 4 * 0.5) / 8
-    close(opo(table).advantage, [1 - baseline, -baseline, 0.5 - baseline])
+    assert_close(opo(table).advantage, [1 - baseline, -baseline, 0.5 - baseline])
 
 
 def test_opo_gives_a_singleton_nothing() -> None:
@@ -49,18 +49,18 @@ def test_opo_gives_a_singleton_nothing() -> None:
 
 def test_reinforce_pp() -> None:
     credited = reinforce_pp(bandits(1, 0, groups=[0, 1], num_tokens=[2, 3]))
-    close(credited.token_advantage, [1.095445, 1.095445, -0.730297, -0.730297, -0.730297])
-    close(credited.advantage, [1.095445, -0.730297])
+    assert_close(credited.token_advantage, [1.095445, 1.095445, -0.730297, -0.730297, -0.730297])
+    assert_close(credited.advantage, [1.095445, -0.730297])
 
 
 def test_reinforce_pp_discounts_per_token_across_turns() -> None:
     credited = reinforce_pp(table_of([[1, 2], [0]], num_tokens=[2, 1, 1]), gamma=0.5)
-    close(credited.token_return, [0.5 * (1 + 0.5 * 2), 1 + 0.5 * 2, 2, 0])
+    assert_close(credited.token_return, [0.5 * (1 + 0.5 * 2), 1 + 0.5 * 2, 2, 0])
 
 
 def test_reinforce_pp_baseline() -> None:
     table = bandits(1, 0, num_tokens=[2, 3])
-    close(reinforce_pp_baseline(table).advantage, [1.095445, -0.730297])
+    assert_close(reinforce_pp_baseline(table).advantage, [1.095445, -0.730297])
 
 
 @pytest.mark.parametrize("estimator", [reinforce_pp, reinforce_pp_baseline])
@@ -71,25 +71,25 @@ def test_one_token_cannot_be_whitened(estimator: object) -> None:
 
 def test_mc_grpo() -> None:
     credited = mc_grpo(bandits(0, 0.2, 0.3, 1, 0.9))
-    close(credited.advantage, [-1.25, -0.416667, 0, 2.916667, 2.5])
-    close(credited.loss_weight, [1, 1, 0, 1, 1])
+    assert_close(credited.advantage, [-1.25, -0.416667, 0, 2.916667, 2.5])
+    assert_close(credited.loss_weight, [1, 1, 0, 1, 1])
 
 
 def test_mc_grpo_without_spread_stays_unscaled() -> None:
     credited = mc_grpo(bandits(0, 0, 0, 0, 1))
-    close(credited.advantage, [0, 0, 0, 0, 5])
-    close(credited.loss_weight, [0, 1, 1, 1, 1])
+    assert_close(credited.advantage, [0, 0, 0, 0, 5])
+    assert_close(credited.loss_weight, [0, 1, 1, 1, 1])
 
 
 def test_gdpo() -> None:
     table = bandits(0, 0, 0, 0).with_parts(a=("outcome", [1, 0, 0, 0]), b=("format", [0, 1, 1, 0]))
-    close(gdpo(table, batch_norm="off").advantage, [0.633825, 0.365975, 0.365975, -1.365775])
-    close(gdpo(table).advantage, [0.689442, 0.398089, 0.398089, -1.48562])
+    assert_close(gdpo(table, batch_norm="off").advantage, [0.633825, 0.365975, 0.365975, -1.365775])
+    assert_close(gdpo(table).advantage, [0.689442, 0.398089, 0.398089, -1.48562])
 
 
 def test_gdpo_with_a_constant_or_missing_part() -> None:
     table = bandits(0, 0).with_parts(a=("outcome", [1, 0]), b=("format", [2, 2]), c=("cost", [np.nan, np.nan]))
-    close(gdpo(table, batch_norm="off").advantage, [0.707007, -0.707007])
+    assert_close(gdpo(table, batch_norm="off").advantage, [0.707007, -0.707007])
 
 
 def test_gdpo_weights_must_name_parts() -> None:
@@ -98,21 +98,21 @@ def test_gdpo_weights_must_name_parts() -> None:
 
 
 def test_spo() -> None:
-    close(spo_prior(8, 3), (3.111111, 4.888889))
-    close(spo_prior(0, 0), (0.5, 0.5))
+    assert_close(spo_prior(8, 3), (3.111111, 4.888889))
+    assert_close(spo_prior(0, 0), (0.5, 0.5))
     table = bandits(1, 0, groups=[0, 1], group_keys=["a", "b"], drift=[0.03, 0])
     credited, tracker = spo(table, {"a": spo_prior(8, 3)})
-    close(tracker["a"], (3.722222, 4.277778))
-    close(tracker["a"][0] / sum(tracker["a"]), 0.465278)
-    close(tracker["b"], (0.96 * 0.5, 0.96 * 0.5 + 1))
+    assert_close(tracker["a"], (3.722222, 4.277778))
+    assert_close(tracker["a"][0] / sum(tracker["a"]), 0.465278)
+    assert_close(tracker["b"], (0.96 * 0.5, 0.96 * 0.5 + 1))
     raw = np.array([0.611111, -0.5])
-    close(credited.advantage, (raw - raw.mean()) / raw.std(ddof=1))
+    assert_close(credited.advantage, (raw - raw.mean()) / raw.std(ddof=1))
 
 
 def test_spo_whitens_over_tokens_if_asked() -> None:
     table = bandits(1, 0, groups=[0, 1], group_keys=["a", "b"], num_tokens=[1, 3])
     advantage = spo(table, {}, SpoOptions(whitening="token"))[0].advantage
-    close((advantage * [1, 3]).sum(), 0)
+    assert_close((advantage * [1, 3]).sum(), 0)
 
 
 def test_spo_takes_success_rates_alone() -> None:
@@ -125,16 +125,16 @@ MEAN_NORM = [2.849999, 5.383332, 0, -6.174997, -4.116666, -3.166665, 3.324998, 0
 
 
 def test_hgpo() -> None:
-    close(hgpo(f1()).advantage, ALPHA_1)
-    close(hgpo(f1(), norm="mean_norm").advantage, MEAN_NORM)
+    assert_close(hgpo(f1()).advantage, ALPHA_1)
+    assert_close(hgpo(f1(), norm="mean_norm").advantage, MEAN_NORM)
     uniform = hgpo(f1(), options=HgpoOptions(weight_alpha=0.0)).advantage
-    close(uniform[[1, 4]], [1.207106, -0.853553])
+    assert_close(uniform[[1, 4]], [1.207106, -0.853553])
 
 
 def test_hgpo_base_group_is_gigpos_episode_part() -> None:
     only_base = hgpo(f1(), options=HgpoOptions(history=0, base_group=True)).advantage
     # level 1 has no group for τ1's and τ3's last turns
-    close(only_base[[2, 7]], [0.724569, 0.724569])
+    assert_close(only_base[[2, 7]], [0.724569, 0.724569])
 
 
 def test_hgpo_may_keep_levels_whose_advantage_is_zero() -> None:
@@ -143,8 +143,8 @@ def test_hgpo_may_keep_levels_whose_advantage_is_zero() -> None:
     )
     dropped = hgpo(table, norm="mean_norm", options=HgpoOptions(history=1)).advantage
     kept = hgpo(table, norm="mean_norm", options=HgpoOptions(history=1, drop_zero=False)).advantage
-    close(dropped[[1, 3]], [-1, 0])
-    close(kept[[1, 3]], [(2 * -1 + 3 * -1) / 5, 0])
+    assert_close(dropped[[1, 3]], [-1, 0])
+    assert_close(kept[[1, 3]], [(2 * -1 + 3 * -1) / 5, 0])
 
 
 def gains(mode: str) -> TurnTable:
@@ -166,7 +166,7 @@ IGPO = [
 
 @pytest.mark.parametrize(("mode", "normalisation", "gamma", "expected"), IGPO)
 def test_igpo(mode: str, normalisation: str, gamma: float, expected: list[float]) -> None:
-    close(igpo(gains(mode), normalisation=normalisation, gamma=gamma).advantage, expected)
+    assert_close(igpo(gains(mode), normalisation=normalisation, gamma=gamma).advantage, expected)
 
 
 def test_igpo_curriculum_moves_weight_from_gain_to_outcome() -> None:
@@ -180,35 +180,37 @@ def test_mt_grpo() -> None:
         turn=("process", [[0.5, 0], [0, 0], [0.3, 0]]), right=("outcome", [[0, 1], [0, 0], [0, 0]])
     )
     expected = [2.081305, 1.154501, -1.636455, -0.57725, -0.44485, -0.57725]
-    close(mt_grpo(table).advantage, expected)
+    assert_close(mt_grpo(table).advantage, expected)
 
 
 def test_mt_grpo_without_a_tool_result_takes_everything() -> None:
     table = table_of([[0, 0], [0]]).with_parts(turn=("process", [[0.5, 0], [0.25]]), right=("outcome", [[0, 1], [1]]))
-    close(mt_grpo(table).advantage[2], (1.25 - 1.375) / (np.std([1.5, 1.25], ddof=1) + 1e-4))
+    assert_close(mt_grpo(table).advantage[2], (1.25 - 1.375) / (np.std([1.5, 1.25], ddof=1) + 1e-4))
 
 
 def test_supo() -> None:
     table = table_of([[0, 0, 1], [0], [0, 1], [0] * 4])
     table = table.with_columns(segment=[0, 1, 2, 0, 0, 1, 0, 1, 2, 3])
-    close(supo(table, mask_overlong=False).advantage, [0.866024] * 3 + [-0.866024] + [0.866024] * 2 + [-0.866024] * 4)
+    assert_close(
+        supo(table, mask_overlong=False).advantage, [0.866024] * 3 + [-0.866024] + [0.866024] * 2 + [-0.866024] * 4
+    )
     two = table_of([[0, 0, 1], [0]], is_truncated=[[False] * 3, [True]])
-    close(supo(two).advantage, [0.707106] * 3 + [-0.707106])
-    close(supo(two).loss_weight, [1, 1, 1, 0])
+    assert_close(supo(two).advantage, [0.707106] * 3 + [-0.707106])
+    assert_close(supo(two).loss_weight, [1, 1, 1, 0])
 
 
 def test_rae() -> None:
     table = bandits(1, -1, 1, -1, -1, 1, role=[0, 1] * 3)
     credited, baselines = rae(table, {})
-    close(credited.advantage, [1, -1, 0.95, -0.95, -1.0975, 1.0975])
-    close([baselines["0"], baselines["1"]], [0.042625, -0.042625])
+    assert_close(credited.advantage, [1, -1, 0.95, -0.95, -1.0975, 1.0975])
+    assert_close([baselines["0"], baselines["1"]], [0.042625, -0.042625])
 
 
 def test_rae_discounts_from_the_players_own_end() -> None:
     table = table_of([[0, 0, 1, -1]], role=[0, 1, 0, 1])
     credited, _ = rae(table, {"0": 1.0}, RaeOptions(gamma=0.5))
-    close(credited.advantage, [0, -0.5, 0, -1])
-    close(credited.loss_weight, [0, 1, 0, 1])
+    assert_close(credited.advantage, [0, -0.5, 0, -1])
+    assert_close(credited.loss_weight, [0, 1, 0, 1])
 
 
 def test_rae_may_keep_a_baseline_per_task() -> None:
@@ -218,15 +220,15 @@ def test_rae_may_keep_a_baseline_per_task() -> None:
 
 def test_flow_grpo() -> None:
     table = table_of([[0, 1], [0]])
-    close(flow_grpo(table).advantage, [0.57735, 0.57735, -1.154699])
-    close(flow_grpo(table, statistics_unit="trajectory").advantage, [0.707106, 0.707106, -0.707106])
+    assert_close(flow_grpo(table).advantage, [0.57735, 0.57735, -1.154699])
+    assert_close(flow_grpo(table, statistics_unit="trajectory").advantage, [0.707106, 0.707106, -0.707106])
 
 
 def test_m_grpo() -> None:
     table = table_of([[1, 0.2, 0.8], [0, 0.4]], role=[0, 1, 1, 0, 1], invocation=[-1, 0, 1, -1, 0])
     scores = np.array([0.6, 0.9, 0.2])
     sub = (scores - scores.mean()) / scores.std(ddof=1)
-    close(m_grpo(table).advantage, [0.707106, sub[0], sub[1], -0.707106, sub[2]])
+    assert_close(m_grpo(table).advantage, [0.707106, sub[0], sub[1], -0.707106, sub[2]])
 
 
 def test_m_grpo_trains_at_most_so_many_calls() -> None:
@@ -240,32 +242,32 @@ def test_m_grpo_trains_at_most_so_many_calls() -> None:
 def test_token_gae() -> None:
     table = table_of([[0, 1]], num_tokens=[2, 2], token_value=[0.5, 0.4, 0.6, 0.8])
     credited = token_gae(table, whitened=False)
-    close(credited.token_advantage, [0.441975, 0.5705, 0.39, 0.2])
-    close(credited.token_return, [0.941975, 0.9705, 0.99, 1.0])
+    assert_close(credited.token_advantage, [0.441975, 0.5705, 0.39, 0.2])
+    assert_close(credited.token_return, [0.941975, 0.9705, 0.99, 1.0])
 
 
 def test_turn_gae() -> None:
     credited = turn_gae(table_of([[0.2, 1]], value=[0.5, 0.6]), whitened=False)
-    close(credited.advantage, [0.6702, 0.4])
+    assert_close(credited.advantage, [0.6702, 0.4])
 
 
 def test_bi_level_gae() -> None:
     table = table_of([[0.2, 1]], num_tokens=[3, 2], token_value=[0.1, 0.2, 0.3, 0.4, 0.5])
     credited = bi_level_gae(table, lam=0.95, whitened=False)
-    close(credited.token_advantage, [0.940691, 0.884937, 0.82625, 0.575, 0.5])
-    close(credited.token_return, [1.040691, 1.084937, 1.12625, 0.975, 1.0])
+    assert_close(credited.token_advantage, [0.940691, 0.884937, 0.82625, 0.575, 0.5])
+    assert_close(credited.token_return, [1.040691, 1.084937, 1.12625, 0.975, 1.0])
 
 
 def test_archer() -> None:
     table = table_of([[0.5, 1], [0]], q_value=[0.7, 0.9, 0.1], value=[0.5, 0.8, 0.3])
     credited = archer(table)
-    close(credited.advantage, [0.2, 0.1, -0.2])
-    close(credited.return_to_go, [0.5 + 0.95 * 0.8, 1, 0])
+    assert_close(credited.advantage, [0.2, 0.1, -0.2])
+    assert_close(credited.return_to_go, [0.5 + 0.95 * 0.8, 1, 0])
 
 
 def test_archer_takes_the_lower_of_two_critics() -> None:
     table = table_of([[0, 1]], q_value=[[0.7, 0.6], [0.9, 1.0]], value=[0.5, 0.8])
-    close(archer(table).advantage, [0.1, 0.1])
+    assert_close(archer(table).advantage, [0.1, 0.1])
 
 
 # --------------------------------------------------------------------------------------------- GiGPO beyond its paper
@@ -275,7 +277,7 @@ def test_gigpo_without_revisits_compares_trajectories() -> None:
     credited = gigpo(f1(), norm="mean_norm", step_weight=1.0, revisits=False)
     episode = gigpo(f1(), norm="mean_norm", step_weight=0.0).advantage
     # s1: first visits of τ1 (9.5) and τ2 (0); τ2's second visit is held against the same mean
-    close((credited.advantage - episode)[[1, 4, 5]], [4.75, -4.75, -4.75])
+    assert_close((credited.advantage - episode)[[1, 4, 5]], [4.75, -4.75, -4.75])
     assert credited.anchor_size is not None
     assert credited.anchor_size.tolist() == [3, 2, 1, 3, 2, 2, 3, 1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from credit_tables import Batch, batch_table, batches, close, few
+from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +53,7 @@ def whitened(values: list[float]) -> list[float]:
 def test_grpo(batch: Batch) -> None:
     total = returns(batch)
     expected = [z(total[i], [total[j] for j in mates(batch, i)]) for i in range(len(batch))]
-    close(grpo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
+    assert_close(grpo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
 
 
 @few
@@ -62,7 +62,7 @@ def test_rloo(batch: Batch) -> None:
     total = returns(batch)
     others = [[total[j] for j in mates(batch, i) if j != i] for i in range(len(batch))]
     expected = [total[i] - sum(o) / len(o) if o else 0.0 for i, o in enumerate(others)]
-    close(rloo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
+    assert_close(rloo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
 
 
 @few
@@ -74,7 +74,7 @@ def test_opo(batch: Batch) -> None:
         for i in range(len(batch))
     ]
     expected = [total[i] - baseline[i] for i in range(len(batch))]
-    close(opo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
+    assert_close(opo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-9)
 
 
 @few
@@ -83,7 +83,7 @@ def test_flow_grpo(batch: Batch) -> None:
     total = returns(batch)
     rows = [(group, total[i]) for i, (group, turns) in enumerate(batch) for _ in turns]
     expected = [z(x, [y for h, y in rows if h == group]) for group, x in rows]
-    close(flow_grpo(batch_table(batch)).advantage, expected, 1e-9)
+    assert_close(flow_grpo(batch_table(batch)).advantage, expected, 1e-9)
 
 
 @few
@@ -99,7 +99,7 @@ def test_mc_grpo(batch: Batch) -> None:
         own = (total[i] - median) / mad if mad >= 1e-6 else total[i] - median
         expected[i] = own * len(group) / max(moving, 1)
     credited = mc_grpo(batch_table(batch))
-    close(credited.advantage, per_turn(batch, expected), 1e-9)
+    assert_close(credited.advantage, per_turn(batch, expected), 1e-9)
     assert credited.loss_weight is not None
     table = batch_table(batch)
     for group_id in {group for group, _ in batch}:
@@ -115,7 +115,7 @@ def test_reinforce_pp_baseline(batch: Batch) -> None:
     total = returns(batch)
     centred = [total[i] - float(np.mean([total[j] for j in mates(batch, i)])) for i in range(len(batch))]
     tokens = [centred[i] for i, (_, turns) in enumerate(batch) for *_, n in turns for _ in range(n)]
-    close(reinforce_pp_baseline(batch_table(batch)).advantage, first_token(batch, whitened(tokens)), 1e-6)
+    assert_close(reinforce_pp_baseline(batch_table(batch)).advantage, first_token(batch, whitened(tokens)), 1e-6)
 
 
 def first_token(batch: Batch, tokens: list[float]) -> list[float]:
@@ -132,7 +132,7 @@ def test_reinforce_pp(batch: Batch, gamma: float) -> None:
     for _, turns in batch:
         rewards = [r if k == n - 1 else 0.0 for r, _, _, n in turns for k in range(n)]
         expected += [sum(gamma ** (u - k) * rewards[u] for u in range(k, len(rewards))) for k in range(len(rewards))]
-    close(reinforce_pp(batch_table(batch), gamma=gamma).token_advantage, whitened(expected), 1e-6)
+    assert_close(reinforce_pp(batch_table(batch), gamma=gamma).token_advantage, whitened(expected), 1e-6)
 
 
 @few
@@ -159,7 +159,7 @@ def test_hgpo(batch: Batch, history: int, alpha: float, is_std: bool) -> None:
         expected.append(total / (weight + 1e-6) if weight else 0.0)
     norm = "mean_std_norm" if is_std else "mean_norm"
     options = HgpoOptions(history=history, weight_alpha=alpha)
-    close(hgpo(batch_table(batch), norm=norm, options=options).advantage, expected, 1e-6)
+    assert_close(hgpo(batch_table(batch), norm=norm, options=options).advantage, expected, 1e-6)
 
 
 @few
@@ -176,7 +176,7 @@ def test_gigpo_without_revisits(batch: Batch) -> None:
         expected.append(to_go[i, t] - float(np.mean(list(firsts.values()))) if len(firsts) > 1 else 0.0)
     table = batch_table(batch)
     whole = gigpo(table, norm="mean_norm", revisits=False).advantage
-    close(whole - gigpo(table, norm="mean_norm", step_weight=0.0).advantage, expected, 1e-9)
+    assert_close(whole - gigpo(table, norm="mean_norm", step_weight=0.0).advantage, expected, 1e-9)
 
 
 @few
@@ -199,7 +199,7 @@ def test_igpo(batch: Batch, is_joint: bool, gamma: float) -> None:
         scaled.append(normal(total[i], both if is_joint else of_outcome))
         expected += [sum(gamma ** (u - t) * scaled[u] for u in range(t, len(scaled))) for t in range(len(scaled))]
     normalisation = "joint" if is_joint else "separate"
-    close(igpo(batch_table(batch), normalisation=normalisation, gamma=gamma).advantage, expected, 1e-6)
+    assert_close(igpo(batch_table(batch), normalisation=normalisation, gamma=gamma).advantage, expected, 1e-6)
 
 
 @few
@@ -208,7 +208,7 @@ def test_gdpo(batch: Batch) -> None:
     parts = [[turns[-1][0] for _, turns in batch], [sum(r for r, *_ in turns[:-1]) for _, turns in batch]]
     total = [sum(z(part[i], [part[j] for j in mates(batch, i)], eps=1e-4) for part in parts) for i in range(len(batch))]
     expected = [z(x, total, eps=1e-4) for x in total]
-    close(gdpo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-6)
+    assert_close(gdpo(batch_table(batch)).advantage, per_turn(batch, expected), 1e-6)
 
 
 @few
@@ -225,7 +225,7 @@ def test_mt_grpo(batch: Batch) -> None:
             peers = [other[t][0] for g, other in batch if g == group and t < len(other) - 1]
             expected.append(of_outcome + z(turns[t][0], peers, eps=1e-4))
         expected.append(of_outcome)
-    close(mt_grpo(batch_table(batch)).advantage, expected, 1e-6)
+    assert_close(mt_grpo(batch_table(batch)).advantage, expected, 1e-6)
 
 
 @few
@@ -241,7 +241,7 @@ def test_m_grpo(batch: Batch) -> None:
                 expected.append(z(main[i], [main[j] for j in mates(batch, i)]))
             else:
                 expected.append(z(0.5 * main[i] + 0.5 * r, [x for g, x in calls if g == group]))
-    close(m_grpo(batch_table(batch)).advantage, expected, 1e-9)
+    assert_close(m_grpo(batch_table(batch)).advantage, expected, 1e-9)
 
 
 @few
@@ -265,7 +265,7 @@ def test_token_gae_passes_over_observations(batch: Batch, gamma: float, lam: flo
                 ahead = value
                 backwards.append(carried)
         expected += backwards[::-1]
-    close(token_gae(table, gamma=gamma, lam=lam, whitened=False).token_advantage, expected, 1e-9)
+    assert_close(token_gae(table, gamma=gamma, lam=lam, whitened=False).token_advantage, expected, 1e-9)
 
 
 @few
@@ -277,7 +277,7 @@ def test_turn_gae_telescopes_to_returns(batch: Batch) -> None:
     expected = [
         sum(0.9 ** (u - t) * turns[u][0] for u in range(t, len(turns))) for _, turns in batch for t in range(len(turns))
     ]
-    close(credited.return_to_go, expected, 1e-9)
+    assert_close(credited.return_to_go, expected, 1e-9)
 
 
 @few
@@ -302,7 +302,7 @@ def test_bi_level_gae(batch: Batch) -> None:
                 inside.append(0.9 * values[k + 1] - values[k] + 0.9 * 0.8 * inside[-1])
             expected += inside[::-1]
     credited = bi_level_gae(table, gamma=0.9, lam=0.8, gamma_high=0.95, whitened=False)
-    close(credited.token_advantage, expected, 1e-9)
+    assert_close(credited.token_advantage, expected, 1e-9)
 
 
 @few
@@ -317,7 +317,7 @@ def test_salt(batch: Batch, history: int) -> None:
             after = turns[t + 1][1] if t + 1 < len(turns) else ("end", i)
             edges.append((group, before, min(t + 1, history), action, after))
     expected = [np.mean([advantage[j] for j, other in enumerate(edges) if other == edge]) for edge in edges]
-    close(salt(table, advantage, SaltOptions(history=history)).advantage, expected, 1e-9)
+    assert_close(salt(table, advantage, SaltOptions(history=history)).advantage, expected, 1e-9)
 
 
 @few
@@ -334,7 +334,7 @@ def test_empg(batch: Batch) -> None:
         is_last = row + 1 == len(scaled) or table.turn[row + 1] == 0
         future = 0.0 if is_last else math.exp(-scaled[row + 1])
         expected.append(advantage[row] * math.exp(-own) / (mean + 1e-8) + 0.05 * future)
-    close(empg(table, advantage).advantage, np.array(expected) - np.mean(expected), 1e-9)
+    assert_close(empg(table, advantage).advantage, np.array(expected) - np.mean(expected), 1e-9)
 
 
 @few
@@ -350,7 +350,7 @@ def test_aepo_advantage(batch: Batch) -> None:
         a * (1 + 0.2 * (h - float(np.mean(entropy))) / std) if std >= 1e-6 else a
         for a, h in zip(of_token, entropy, strict=True)
     ]
-    close(aepo_advantage(table, advantage).token_advantage, expected, 1e-9)
+    assert_close(aepo_advantage(table, advantage).token_advantage, expected, 1e-9)
 
 
 @few
@@ -364,4 +364,4 @@ def test_g_ra(batch: Batch, threshold: float, gates_penalties: bool) -> None:
             passes = is_outcome or is_open or (r < 0 and not gates_penalties)
             expected.append(r if passes else 0.0)
     options = GraOptions(thresholds=(threshold,), gate_penalties=gates_penalties)
-    close(g_ra(batch_table(batch), options).table.reward, expected, 1e-9)
+    assert_close(g_ra(batch_table(batch), options).table.reward, expected, 1e-9)

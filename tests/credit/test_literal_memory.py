@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from credit_tables import Batch, batch_table, batches, close, few
+from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,14 +40,14 @@ def test_spo(batch: Batch, drifts: list[float]) -> None:
         raw.append(r - alpha / (alpha + beta))
     std = float(np.std(raw, ddof=1))
     expected = [(x - float(np.mean(raw))) / (std + 1e-8) if std >= 1e-6 else 0.0 for x in raw]
-    close(credited.advantage, [x for (_, t), x in zip(batch, expected, strict=True) for _ in t], 1e-6)
+    assert_close(credited.advantage, [x for (_, t), x in zip(batch, expected, strict=True) for _ in t], 1e-6)
     for group in {group for group, _ in batch}:
         key = "xyz"[group]
         results = [r for (g, _), r in zip(batch, won, strict=True) if g == group]
         drift = drifts[group] if key in tracker else 0.0
         rho = min(max(2 ** (-drift / 0.06), 0.875), 0.96)
         alpha, beta = tracker.get(key, (0.5, 0.5))
-        close(updated[key], (rho * alpha + sum(results), rho * beta + len(results) - sum(results)), 1e-9)
+        assert_close(updated[key], (rho * alpha + sum(results), rho * beta + len(results) - sum(results)), 1e-9)
 
 
 @few
@@ -65,8 +65,10 @@ def test_rae(batch: Batch) -> None:
                 baselines[role] = 0.95 * before + 0.05 * sum(mine)
         expected += [of_role[t % 2] for t in range(len(turns))]
     credited, updated = rae(batch_table(batch), {})
-    close(credited.advantage, expected, 1e-9)
-    close([updated[str(role)] for role in sorted(baselines)], [baselines[role] for role in sorted(baselines)], 1e-9)
+    assert_close(credited.advantage, expected, 1e-9)
+    assert_close(
+        [updated[str(role)] for role in sorted(baselines)], [baselines[role] for role in sorted(baselines)], 1e-9
+    )
 
 
 @few
@@ -80,8 +82,8 @@ def test_archer(batch: Batch) -> None:
             targets.append(r + (0.95 * table.value[at + 1] if t + 1 < len(turns) else 0.0))
             at += 1
     credited = archer(table)
-    close(credited.advantage, table.q_value - table.value, 1e-9)
-    close(credited.return_to_go, targets, 1e-9)
+    assert_close(credited.advantage, table.q_value - table.value, 1e-9)
+    assert_close(credited.return_to_go, targets, 1e-9)
 
 
 @few
@@ -108,7 +110,7 @@ def test_overlong_penalty(batch: Batch) -> None:
         length = sum(n for *_, n in turns)
         penalty = min(-(length - 4) / 8 * 0.5, 0)
         expected += [r + (penalty if t == len(turns) - 1 else 0.0) for t, (r, *_) in enumerate(turns)]
-    close(shaped.reward, expected, 1e-9)
+    assert_close(shaped.reward, expected, 1e-9)
 
 
 @few
@@ -129,7 +131,7 @@ def test_otc(batch: Batch, known: int) -> None:
             factor = math.sin(2 * n * m / (m + n) * math.pi / (2 * n))
         expected += [r * factor if t == len(turns) - 1 else r for t, (r, *_) in enumerate(turns)]
     shaped, updated = otc(batch_table(batch), {"x": known}, OtcOptions())
-    close(shaped.table.reward, expected, 1e-9)
+    assert_close(shaped.table.reward, expected, 1e-9)
     assert updated == fewest
 
 
@@ -188,5 +190,5 @@ def test_r3l_pivot(batch: Batch, pivots: list[int]) -> None:
             weights.append(0.0 if t < pivot else 1.0)
             at += 1
     result = r3l_pivot(table, advantage)
-    close(result.advantage, amplified, 1e-9)
-    close(result.loss_weight, weights, 1e-9)
+    assert_close(result.advantage, amplified, 1e-9)
+    assert_close(result.loss_weight, weights, 1e-9)

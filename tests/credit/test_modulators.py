@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from credit_tables import bandits, close, table_of
+from credit_tables import assert_close, bandits, table_of
 
 from agentgym.credit.grpo import grpo
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions, owners, r3l_pivot, shared_prefix
@@ -26,24 +26,24 @@ def graph() -> TurnTable:
 
 def test_salt() -> None:
     advantage = grpo(graph()).advantage
-    close(advantage[[0, 3, 6, 9]], [0.866024, -0.866024, 0.866024, -0.866024])
+    assert_close(advantage[[0, 3, 6, 9]], [0.866024, -0.866024, 0.866024, -0.866024])
     expected = [0.288675, 0.866024, 0.866024, 0.288675, -0.866024, -0.866024, 0.288675, 0.866024, 0.866024]
-    close(salt(graph(), advantage).advantage, [*expected, -0.866024, -0.866024])
+    assert_close(salt(graph(), advantage).advantage, [*expected, -0.866024, -0.866024])
 
 
 def test_salt_merges_final_turns_only_if_the_end_is_the_same() -> None:
     table = TurnTable.from_lists(rewards=[[1], [0]], states=[["s"], ["s"]], group_of_trajectory=[0, 0])
     table = table.with_columns(action=[0, 0])
     advantage = np.array([1.0, -1.0])
-    close(salt(table, advantage).advantage, [1, -1])
-    close(salt(table.with_columns(final_anchor=[7, 7]), advantage).advantage, [0, 0])
-    close(salt(table.with_columns(final_anchor=[7, -1]), advantage).advantage, [1, -1])
+    assert_close(salt(table, advantage).advantage, [1, -1])
+    assert_close(salt(table.with_columns(final_anchor=[7, 7]), advantage).advantage, [0, 0])
+    assert_close(salt(table.with_columns(final_anchor=[7, -1]), advantage).advantage, [1, -1])
 
 
 def test_salt_never_merges_across_groups() -> None:
     table = TurnTable.from_lists(rewards=[[1, 1], [0, 0]], states=[["s", "t"]] * 2, group_of_trajectory=[0, 1])
     advantage = np.array([1.0, 1, -1, -1])
-    close(salt(table.with_columns(action=[0, 1, 0, 1]), advantage).advantage, advantage)
+    assert_close(salt(table.with_columns(action=[0, 1, 0, 1]), advantage).advantage, advantage)
 
 
 def test_salt_with_history_tells_ways_apart() -> None:
@@ -51,34 +51,34 @@ def test_salt_with_history_tells_ways_apart() -> None:
     table = TurnTable.from_lists(rewards=[[0] * 3] * 2, states=states, group_of_trajectory=[0, 0])
     table = table.with_columns(action=[0, 1, 2, 0, 1, 3])
     advantage = np.array([1.0] * 3 + [-1.0] * 3)
-    close(salt(table, advantage).advantage, [1, 0, 1, -1, 0, -1])
-    close(salt(table, advantage, SaltOptions(history=2)).advantage, advantage)
+    assert_close(salt(table, advantage).advantage, [1, 0, 1, -1, 0, -1])
+    assert_close(salt(table, advantage, SaltOptions(history=2)).advantage, advantage)
 
 
 def test_empg() -> None:
     table = table_of([[0, 1], [0, 0]], entropy=[0.2, 1.0, 0.6, 0.4])
     advantage = np.array([1.0, 1, -1, -1])
-    close(empg(table, advantage).advantage, [1.463248, 0.526479, -0.850252, -1.139475])
+    assert_close(empg(table, advantage).advantage, [1.463248, 0.526479, -0.850252, -1.139475])
 
 
 def test_empg_with_equal_entropies_adds_the_future_term_alone() -> None:
     table = table_of([[0, 1], [0, 0]], entropy=[0.3] * 4)
     advantage = np.array([1.0, 1, -1, -1])
     expected = advantage + np.array([0.05, 0, 0.05, 0])
-    close(empg(table, advantage).advantage, expected - expected.mean())
-    close(empg(table, advantage, EmpgOptions(zeta=0.0)).advantage, advantage)
+    assert_close(empg(table, advantage).advantage, expected - expected.mean())
+    assert_close(empg(table, advantage, EmpgOptions(zeta=0.0)).advantage, advantage)
 
 
 def test_aepo_advantage() -> None:
     table = bandits(1, num_tokens=[4], token_entropy=[0.1, 0.2, 1.5, 0.2])
     result = aepo_advantage(table, np.array([2.0]))
-    close(result.token_advantage, 2 * np.array([0.880299, 0.910224, 1.299253, 0.910224]))
-    close(result.advantage, [2.0])
+    assert_close(result.token_advantage, 2 * np.array([0.880299, 0.910224, 1.299253, 0.910224]))
+    assert_close(result.advantage, [2.0])
 
 
 def test_aepo_with_equal_entropies_changes_nothing() -> None:
     table = bandits(1, 0, num_tokens=[1, 2], token_entropy=[0.5] * 3)
-    close(aepo_advantage(table, np.array([1.0, -1.0])).token_advantage, [1, -1, -1])
+    assert_close(aepo_advantage(table, np.array([1.0, -1.0])).token_advantage, [1, -1, -1])
 
 
 def tree() -> TurnTable:
@@ -94,10 +94,10 @@ def test_shared_prefix() -> None:
     table = table_of([[0, 1], [0, 0]], parent=[-1, -1, 0, 0], branch_turn=[0, 0, 1, 1])
     advantage = np.array([0.73, 0.73, -1.09, -1.09])
     hard = shared_prefix(table, advantage)
-    close(hard.advantage, [-0.18, 0.73, -0.18, -1.09])
-    close(hard.loss_weight, [1, 1, 0, 1])
+    assert_close(hard.advantage, [-0.18, 0.73, -0.18, -1.09])
+    assert_close(hard.loss_weight, [1, 1, 0, 1])
     soft = shared_prefix(table, advantage, SharedPrefixOptions(attribution="soft", count="replicate"))
-    close(soft.advantage, advantage)
+    assert_close(soft.advantage, advantage)
     assert soft.loss_weight is None
 
 
@@ -107,8 +107,8 @@ def test_owners_of_turns_in_a_tree_of_two_levels() -> None:
 
 def test_hard_attribution_weighs_each_turn_once() -> None:
     hard = shared_prefix(tree(), np.array([3.0] * 3 + [0.0] * 3 + [-3.0] * 3))
-    close(hard.advantage, [0, 3, 3, 0, -1.5, 0, 0, -1.5, -3])
-    close(hard.loss_weight, [1, 1, 1, 0, 1, 1, 0, 0, 1])
+    assert_close(hard.advantage, [0, 3, 3, 0, -1.5, 0, 0, -1.5, -3])
+    assert_close(hard.loss_weight, [1, 1, 1, 0, 1, 1, 0, 0, 1])
 
 
 def test_a_trajectory_cannot_be_its_own_ancestor() -> None:
@@ -119,16 +119,16 @@ def test_a_trajectory_cannot_be_its_own_ancestor() -> None:
 def test_r3l_pivot() -> None:
     table = bandits(0, 0, 1, 0, parent=[-1] * 4, branch_turn=[0] * 4)
     advantage = grpo(table).advantage
-    close(advantage, [-0.5, -0.5, 1.5, -0.5])
-    close(r3l_pivot(table, advantage).advantage, [-0.5, -0.5, 4.5, -0.5], 2e-5)
+    assert_close(advantage, [-0.5, -0.5, 1.5, -0.5])
+    assert_close(r3l_pivot(table, advantage).advantage, [-0.5, -0.5, 4.5, -0.5], 2e-5)
 
 
 def test_r3l_trains_neither_base_nor_retry_before_the_pivot() -> None:
     table = table_of([[0, 0, 0], [0, 0, 1], [0]], parent=[-1] * 3 + [0] * 3 + [-1], branch_turn=[0] * 3 + [2] * 3 + [0])
     result = r3l_pivot(table, np.zeros(7))
-    close(result.loss_weight, [0, 0, 1, 0, 0, 1, 1])
+    assert_close(result.loss_weight, [0, 0, 1, 0, 0, 1, 1])
 
 
 def test_r3l_in_a_group_where_all_succeed_or_all_fail() -> None:
     table = bandits(1, 1, 0, 0, groups=[0, 0, 1, 1], parent=[-1] * 4, branch_turn=[0] * 4)
-    close(r3l_pivot(table, np.zeros(4), R3lOptions(alpha=2.0)).advantage, [2, 2, 0, 0])
+    assert_close(r3l_pivot(table, np.zeros(4), R3lOptions(alpha=2.0)).advantage, [2, 2, 0, 0])

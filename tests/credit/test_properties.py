@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from credit_tables import Batch, batch_table, batches, close, episodes, few
+from credit_tables import Batch, assert_close, batch_table, batches, episodes, few
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -77,7 +77,7 @@ def test_the_order_of_trajectories_does_not_matter(name: str, batch: Batch, rand
     straight, shuffled = batch_table(batch), batch_table([batch[i] for i in order])
     a, b = estimate(name, straight).advantage, estimate(name, shuffled).advantage
     for position, original in enumerate(order):
-        close(b[shuffled.trajectory == position], a[straight.trajectory == original], 1e-9)
+        assert_close(b[shuffled.trajectory == position], a[straight.trajectory == original], 1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
@@ -98,7 +98,7 @@ def test_the_order_of_rows_does_not_matter(name: str, batch: Batch, seed: int) -
         token_value=table.token_value,
         token_entropy=table.token_entropy,
     )
-    close(estimate(name, again).advantage, estimate(name, table).advantage, 1e-9)
+    assert_close(estimate(name, again).advantage, estimate(name, table).advantage, 1e-9)
 
 
 @pytest.mark.parametrize("name", SHIFT_INVARIANT)
@@ -110,7 +110,7 @@ def test_a_constant_reward_changes_nothing(name: str, batch: Batch, shift: int) 
         assume(int(np.bincount(plain.group)[np.unique(plain.group)].min()) > 1)
     # a constant added at the end of episodes reaches earlier turns undiscounted only with gamma 1
     a, b = (estimate(name, table, gamma=1.0).advantage for table in (plain, shifted))
-    close(a, b, 1e-6)
+    assert_close(a, b, 1e-6)
 
 
 @few
@@ -118,7 +118,7 @@ def test_a_constant_reward_changes_nothing(name: str, batch: Batch, shift: int) 
 def test_igpo_separate_ignores_a_constant_gain(batch: Batch, shift: float) -> None:
     table = batch_table(batch)
     assert table.info_gain is not None
-    close(
+    assert_close(
         estimate("igpo", table.with_columns(info_gain=table.info_gain + shift)).advantage,
         estimate("igpo", table).advantage,
         1e-6,
@@ -150,7 +150,7 @@ def test_a_scale_changes_nothing_but_for_eps(name: str, batch: Batch, scale: flo
 def test_gdpo_ignores_a_scale_before_its_batch_norm(batch: Batch, scale: float) -> None:
     """After it not: where parts cancel, the batch norm blows their remainder of eps up. That is the published form."""
     a, b = (gdpo(batch_table(batch, scale=s), batch_norm="off").advantage for s in (1.0, scale))
-    close(a, b, 1e-3)
+    assert_close(a, b, 1e-3)
 
 
 @pytest.mark.parametrize("options", [TokenGaeOptions(), BiLevelGaeOptions(), TurnGaeOptions()])
@@ -161,7 +161,7 @@ def test_whitening_leaves_the_critics_targets_alone(options: Any, batch: Batch) 
     if len(table) > 1:
         white, _ = run(table, Shared(), options, CreditState())
         raw, _ = run(table, Shared(), replace(options, whitened=False), CreditState())
-        close(white.return_to_go, raw.return_to_go, 1e-9)
+        assert_close(white.return_to_go, raw.return_to_go, 1e-9)
 
 
 @few
@@ -170,8 +170,8 @@ def test_salt_preserves_the_sum(batch: Batch) -> None:
     table = batch_table(batch)
     advantage = estimate("grpo", table).advantage
     merged = salt(table, advantage).advantage
-    close(merged.sum(), advantage.sum(), 1e-9)
-    close(np.bincount(table.group, merged), np.bincount(table.group, advantage), 1e-9)
+    assert_close(merged.sum(), advantage.sum(), 1e-9)
+    assert_close(np.bincount(table.group, merged), np.bincount(table.group, advantage), 1e-9)
 
 
 @few
@@ -179,7 +179,7 @@ def test_salt_preserves_the_sum(batch: Batch) -> None:
 def test_empg_is_centred_and_aepo_keeps_turns_without_tokens_apart(batch: Batch) -> None:
     table = batch_table(batch)
     advantage = estimate("grpo", table).advantage
-    close(empg(table, advantage).advantage.mean(), 0, 1e-9)
+    assert_close(empg(table, advantage).advantage.mean(), 0, 1e-9)
     tokens = aepo_advantage(table, advantage).token_advantage
     assert tokens is not None and table.num_tokens is not None
     assert len(tokens) == table.num_tokens.sum()
@@ -265,4 +265,4 @@ def test_a_table_seen_by_trajectory(batch: Batch) -> None:
     assert view.group.tolist() == [group for group, _ in batch]
     assert table.turn[view.first].tolist() == [0] * len(batch)
     expected: list[Floats] = [np.float64(sum(r for r, *_ in turns)) for _, turns in batch]  # type: ignore[misc]
-    close(per_trajectory(table, table.reward), expected, 1e-9)
+    assert_close(per_trajectory(table, table.reward), expected, 1e-9)

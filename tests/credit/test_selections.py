@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from credit_tables import bandits, close, few, table_of
+from credit_tables import assert_close, bandits, few, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,8 +52,8 @@ def test_dynamic_sampling_keeps_singletons_and_has_a_least_spread() -> None:
 def test_void_turns() -> None:
     table = bandits(1, 0, 1, 0, is_void=[False, False, False, True])
     result = credit_turns(table, CreditConfig(estimator="grpo", selections=(VoidTurnsOptions(),)))
-    close(result.advantage, [0.866024, -0.866024, 0.866024, -0.866024])
-    close(result.loss_weight, [1, 1, 1, 0])
+    assert_close(result.advantage, [0.866024, -0.866024, 0.866024, -0.866024])
+    assert_close(result.loss_weight, [1, 1, 1, 0])
     assert result.statistics == {"void_turns": "full"}
 
 
@@ -65,10 +65,10 @@ def test_overlong_mask() -> None:
     table = table_of([[0, 1], [0]], is_truncated=[False, False, True])
     assert overlong_mask(table).tolist() == [True, True, False]
     full = credit_turns(table, CreditConfig(estimator="grpo", selections=(OverlongMaskOptions(),)))
-    close(full.advantage, [0.707106, 0.707106, -0.707106])
-    close(full.loss_weight, [1, 1, 0])
+    assert_close(full.advantage, [0.707106, 0.707106, -0.707106])
+    assert_close(full.loss_weight, [1, 1, 0])
     kept = credit_turns(table, CreditConfig(estimator="grpo", selections=(OverlongMaskOptions(statistics="kept"),)))
-    close(kept.advantage, [0, 0, 0])
+    assert_close(kept.advantage, [0, 0, 0])
     assert kept.statistics == {"overlong_mask": "kept"}
 
 
@@ -92,24 +92,24 @@ def test_roc_keeps_a_minimum_of_either_kind() -> None:
 
 def test_roc_penalty_of_calls_and_format() -> None:
     table = table_of([[0, 0], [0, 0], [0, 0]], num_calls=[2, 2, 0, 0, 1, 1], num_errors=[1, 0, 0, 0, 0, 0])
-    close(roc_penalty(table), [0.25, 0.5, 0])
-    close(roc_penalty(table.with_columns(num_answers=[0, 1, 0, 0, 2, 2])), [0.25, 1.5, 1.0])
+    assert_close(roc_penalty(table), [0.25, 0.5, 0])
+    assert_close(roc_penalty(table.with_columns(num_answers=[0, 1, 0, 0, 2, 2])), [0.25, 1.5, 1.0])
 
 
 def test_roc_statistics_are_those_of_the_kept() -> None:
     table = bandits(1, 1, 0, 0, num_calls=[1] * 4, num_errors=[1, 0, 0, 0])
     config = CreditConfig(estimator="dr_grpo", selections=(RocOptions(keep=3, min_positive=1, min_negative=2),))
     result = credit_turns(table, config)
-    close(result.advantage, [0, 2 / 3, -1 / 3, -1 / 3])
-    close(result.loss_weight, [0, 1, 1, 1])
+    assert_close(result.advantage, [0, 2 / 3, -1 / 3, -1 / 3])
+    assert_close(result.loss_weight, [0, 1, 1, 1])
 
 
 def test_pods() -> None:
     rewards = np.array([1, 1, 0, 0.5, 0.2, 0.9])
     assert np.flatnonzero(most_varied(rewards, 4)).tolist() == [0, 1, 2, 4]
-    close(rewards[most_varied(rewards, 4)].var(), 0.2075)
+    assert_close(rewards[most_varied(rewards, 4)].var(), 0.2075)
     assert np.flatnonzero(most_varied(rewards, 3)).tolist() == [0, 1, 2]
-    close(rewards[most_varied(rewards, 3)].var(), 0.222222)
+    assert_close(rewards[most_varied(rewards, 3)].var(), 0.222222)
     kept = pods(bandits(1, 0, 1, 0, 1, 0), PodsOptions(keep=4))
     assert kept.tolist() == [True, True, True, True, False, False]
 
@@ -122,13 +122,13 @@ def test_no_subset_varies_more(values: list[float], keep: int) -> None:
     assert mask.sum() == min(keep, len(values))
     if keep < len(values):
         best = max(float(np.var(subset)) for subset in combinations(values, keep))
-        close(array[mask].var(), best, 1e-9)
+        assert_close(array[mask].var(), best, 1e-9)
 
 
 def test_d3s() -> None:
     table = bandits(1, 0, 0, num_tokens=[1, 1, 1], token_entropy=[0.1, 1, 2])
     advantage = np.array([1.0, -0.5, 0.2])
-    close(np.abs(advantage) * [0.1, 1, 2], [0.1, 0.5, 0.4])
+    assert_close(np.abs(advantage) * [0.1, 1, 2], [0.1, 0.5, 0.4])
     tokens = [d3s(table, advantage, step, D3sOptions(start_share=0.2, anneal_steps=10))[1] for step in (0, 5, 10)]
     assert [mask.tolist() for mask in tokens] == [[False, True, False], [False, True, True], [True, True, True]]
 
@@ -137,8 +137,8 @@ def test_d3s_leaves_trajectories_out_after_the_estimator() -> None:
     table = bandits(1, 0, 0.5, num_tokens=[1, 1, 1], token_entropy=[1, 1, 1])
     options = D3sOptions(sample_share=0.5, start_share=1.0)
     result = credit_turns(table, CreditConfig(estimator="dr_grpo", selections=(options,)))
-    close(result.advantage, [0.5, -0.5, 0])
-    close(result.loss_weight, [1, 1, 0])
+    assert_close(result.advantage, [0.5, -0.5, 0])
+    assert_close(result.loss_weight, [1, 1, 0])
     assert result.token_keep is not None
     assert result.token_keep.tolist() == [True, True, False]
 
@@ -148,5 +148,5 @@ def test_what_is_left_out_has_no_weight(kind: object) -> None:
     table = bandits(1, 1, 0, 1, 1, 1, groups=[0] * 3 + [1] * 3)
     result = credit_turns(table, CreditConfig(estimator="grpo", selections=(kind,)))  # type: ignore[arg-type]
     assert (result.loss_weight == 0).any()
-    close(result.advantage[result.loss_weight == 0], np.zeros(int((result.loss_weight == 0).sum())))
-    close(result.diagnostics["left_out_share"], (result.loss_weight == 0).mean())
+    assert_close(result.advantage[result.loss_weight == 0], np.zeros(int((result.loss_weight == 0).sum())))
+    assert_close(result.diagnostics["left_out_share"], (result.loss_weight == 0).mean())

@@ -1,0 +1,106 @@
+"""``agentgym credit``: a run's recorded rollouts, credited by other estimators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentgym.cli.output import JsonFlag, Output, output
+
+if TYPE_CHECKING:
+    from agentgym.report.credit_page import CreditReport
+
+
+def credit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run.")],
+    estimator: Annotated[str, typer.Option(metavar="A,B", help="Estimators to compare.")] = "gigpo,hgpo,grpo",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A value to change for all of them, as in credit.gamma=1.0."),
+    ] = None,
+    steps: Annotated[
+        str, typer.Option(metavar="FIRST:LAST", help="RL steps, counted from 1, both included. [default: all]")
+    ] = "",
+    out_path: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/credit.html]")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Credit a run's recorded rollouts anew, by several estimators, and show how they differ turn by turn.
+
+    Each takes over the run's own credit.* settings as far as they go with it. What the run was trained with, as
+    recorded, is the column that all are compared with.
+    """
+    from agentgym.cli.progress import StepProgress
+    from agentgym.report.credit_page import write_credit_report
+    from agentgym.rollout.recredit import plan_recredit, read_credit_settings, read_held_columns, select_steps
+
+    with output(as_json) as out:
+        chosen = select_steps(run, *_bounds(steps))
+        plan = plan_recredit(estimator.split(","), read_credit_settings(run), overrides or [], read_held_columns(run))
+        path = _page_path(run, out_path)
+        with StepProgress(out.status, len(chosen)) as progress:
+            report = write_credit_report(run, plan, chosen, path, on_step=lambda step: progress.advance())
+        out.result(_as_json(run, len(chosen), report))
+        _print(out, report)
+
+
+def _bounds(text: str) -> tuple[int | None, int | None]:
+    """``FIRST:LAST`` counted from 1 to bounds counted from 0; either may be left out, and one number is both."""
+    from agentgym.errors import UsageError
+
+    first, colon, last = text.strip().partition(":")
+    try:
+        bounds = [int(part) - 1 if part.strip() else None for part in (first, last if colon else first)]
+    except ValueError:
+        bounds = [-1]
+    if any(bound is not None and bound < 0 for bound in bounds):
+        raise UsageError(f"--steps takes FIRST:LAST, counted from 1, as in 1:20; got {text!r}")
+    return bounds[0], bounds[1]
+
+
+def _page_path(run: Path, wanted: Path | None) -> Path:
+    from agentgym.errors import UsageError
+
+    path = run / "credit.html" if wanted is None else wanted
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--out takes a file in a folder that is there; got {path}")
+    return path
+
+
+def _as_json(run: Path, num_steps: int, report: CreditReport) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "run_dir": str(run),
+        "steps": num_steps,
+        "num_groups": report.num_groups,
+        "num_turns": report.num_turns,
+        "recorded": None if report.recorded is None else asdict(report.recorded),
+        "estimators": [asdict(summary) for summary in report.estimators],
+        "notes": list(report.notes),
+        "report": str(report.path),
+    }
+
+
+def _print(out: Output, report: CreditReport) -> None:
+    from rich.table import Table
+
+    from agentgym.report.credit_page import COLUMNS
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("estimator", style="bold", no_wrap=True)
+    for column in COLUMNS:
+        table.add_column(column.short, justify="right", width=max(6, *map(len, column.short.split())))
+    for summary in (report.recorded, *report.estimators):
+        if summary is not None:
+            table.add_row(summary.name, *(column.text(summary) for column in COLUMNS))
+    out.console.print(table)
+    out.console.print(
+        f"{report.num_turns:,} turns of {report.num_groups:,} groups; correlation and sign: with recorded"
+    )
+    for note in report.notes:
+        out.console.print(f"note: {note}", soft_wrap=True, markup=False)
+    out.console.print(f"report: {report.path}", soft_wrap=True, markup=False)

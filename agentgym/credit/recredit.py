@@ -1,0 +1,294 @@
+"""Credit of recorded episodes computed anew, by several estimators, and how their advantages differ.
+
+The estimators see what the trainer's saw: the groups of a step, and the memory of the steps before. What was recorded
+is the column that all are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.compose import ZERO, CreditConfig, CreditResult, GroupCredit, credit_groups
+from agentgym.credit.state import CreditState
+from agentgym.credit.statistics import FLAT
+from agentgym.credit.table import Bools, Floats
+from agentgym.errors import ConfigError, CorruptDataError
+from agentgym.types import RewardRole, Trajectory, TrajectoryGroup, TurnCredit
+
+RECORDED = "recorded"
+"""Name of the credit that a run was trained with, among those of estimators."""
+
+MEMORIES = frozenset(field.name for field in fields(CreditState)) - {"step"}
+"""Components whose memory :class:`CreditState` carries from step to step, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBatch:
+    """The groups of one training step, and the credit they were trained with."""
+
+    step: int
+    """Counted from 0."""
+    groups: tuple[TrajectoryGroup, ...]
+    credit: tuple[GroupCredit, ...] = ()
+    """One :data:`GroupCredit` per group, ``()`` for a group that has none; empty if nothing is recorded."""
+    dropped: tuple[str | None, ...] = ()
+    """Per group, why it was not trained."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """What credit read beside the episodes, as :func:`compose.credit_groups` takes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCredit:
+    """A step's credit by name, :data:`RECORDED` first, then each estimator's."""
+
+    batch: RecordedBatch
+    credit: Mapping[str, tuple[GroupCredit, ...]]
+    results: Mapping[str, CreditResult]
+    """All that the pipeline said, by estimator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditSummary:
+    """What one estimator made of all turns that were recorded; shares are between 0 and 1.
+
+    ``None`` stands for what is not defined: a correlation with a constant, anchors of an estimator without states.
+    """
+
+    name: str
+    num_turns: int
+    credited_share: float
+    """Turns with ``|A| > 1e-8``."""
+    zero_advantage_share: float
+    left_out_share: float
+    """Turns of loss weight 0."""
+    flat_group_share: float
+    """Groups whose returns, before shaping, are equal; the same for all estimators."""
+    uncredited_group_share: float
+    """Groups in which no turn is credited."""
+    phantom_share: float
+    """Turns that are credited in a group where no member succeeded or had an outcome above 0."""
+    anchor_share: float | None
+    """Turns whose state another turn of the group shared."""
+    anchor_size: float | None
+    """Mean size of these turns' anchor groups."""
+    advantage_std: float
+    """Standard deviation of the advantages over all turns (``ddof=0``)."""
+    correlation: float | None
+    """Pearson's, with the recorded advantages."""
+    sign_agreement: float | None
+    """Of the turns that are credited here or in the record, the share with the same sign in both."""
+    largest_gap: float | None
+    """Largest difference to a recorded advantage."""
+
+
+def missing_columns(config: CreditConfig, held: Collection[str] = ()) -> tuple[str, ...]:
+    """Columns that the configuration reads and that records of episodes do not hold.
+
+    Args:
+        held: columns that the run recorded beside its episodes.
+
+    Example:
+        >>> missing_columns(CreditConfig(estimator="turn_gae"))
+        ('value',)
+    """
+    return tuple(name for name in config.columns() if name not in (*FROM_GROUPS, *held))
+
+
+def has_memory(config: CreditConfig) -> bool:
+    """Whether a step's credit depends on the steps before it, beyond their number.
+
+    Example:
+        >>> [has_memory(CreditConfig(estimator=name)) for name in ("spo", "gigpo")]
+        [True, False]
+    """
+    return any(component.name in MEMORIES for component, _ in config.components())
+
+
+def recredit(
+    batches: Iterable[RecordedBatch], configs: Mapping[str, CreditConfig], *, first_step: int = 0
+) -> Iterator[BatchCredit]:
+    """Credit every step by every configuration, memory carried from step to step as the trainer does.
+
+    Args:
+        batches: in order of step. What has a memory (:func:`has_memory`) needs all steps from the run's first on.
+        first_step: steps before it are credited for the sake of memories alone, and not given.
+
+    Raises:
+        ConfigError: a configuration needs a column that records do not hold, or cannot credit a batch.
+
+    Example:
+        >>> batches = [RecordedBatch(step=step, groups=()) for step in range(3)]
+        >>> [credit.batch.step for credit in recredit(batches, {"gigpo": CreditConfig()}, first_step=1)]
+        [1, 2]
+    """
+    states = dict.fromkeys(configs, CreditState())
+    for batch in batches:
+        results: dict[str, CreditResult] = {}
+        credit: dict[str, tuple[GroupCredit, ...]] = {RECORDED: batch.credit or ((),) * len(batch.groups)}
+        is_asked = batch.step >= first_step
+        for name, config in configs.items():
+            if not is_asked and not has_memory(config):
+                continue
+            credit[name], results[name] = _credited(name, batch, config, replace(states[name], step=batch.step))
+            states[name] = results[name].state
+        if is_asked:
+            yield BatchCredit(batch=batch, credit=credit, results=results)
+
+
+def _credited(
+    name: str, batch: RecordedBatch, config: CreditConfig, state: CreditState
+) -> tuple[tuple[GroupCredit, ...], CreditResult]:
+    size = max((len(group.trajectories) for group in batch.groups), default=2)
+    try:
+        config.check_group_size(size)
+        return credit_groups(batch.groups, config, columns=batch.columns, state=state)
+    except ConfigError as error:
+        raise ConfigError(f"{name}, step {batch.step + 1}: {error}") from error
+
+
+@dataclass(slots=True)
+class CreditTally:
+    """Sums up :class:`BatchCredit` after :class:`BatchCredit`; keeps a few numbers per turn, no episodes.
+
+    Example:
+        >>> tally = CreditTally()
+        >>> for credit in recredit([RecordedBatch(step=0, groups=())], {"grpo": CreditConfig(estimator="grpo")}):
+        ...     tally.add(credit)
+        >>> [(summary.name, summary.num_turns) for summary in tally.summaries()]
+        [('recorded', 0), ('grpo', 0)]
+    """
+
+    num_groups: int = 0
+    num_turns: int = 0
+    """Turns of episodes that are evidence."""
+    _flat: list[bool] = field(default_factory=list)
+    _columns: dict[str, list[_Columns]] = field(default_factory=dict)
+
+    def add(self, credit: BatchCredit) -> None:
+        """Count one step in."""
+        groups = [group for group in credit.batch.groups if any(t.turns for t in group.valid)]
+        self.num_groups += len(credit.batch.groups)
+        self.num_turns += sum(len(t.turns) for group in groups for t in group.valid)
+        self._flat += [_spread([t.reward or 0.0 for t in group.valid if t.turns]) < FLAT for group in groups]
+        lost = np.array([not is_won(group) for group in groups for t in group.valid for _ in t.turns], dtype=np.bool_)
+        of_group = [index for index, group in enumerate(groups) for t in group.valid for _ in t.turns]
+        for name, given in credit.credit.items():
+            per_turn = flat_credit(credit.batch.groups, given)
+            columns = _Columns.of(per_turn, lost, np.array(of_group, dtype=np.int64), len(groups))
+            self._columns.setdefault(name, []).append(columns)
+
+    def summaries(self) -> tuple[CreditSummary, ...]:
+        """One per name, in the order of :class:`BatchCredit`."""
+        joined = {name: _Columns.joined(parts) for name, parts in self._columns.items()}
+        flat = _mean(np.array(self._flat))
+        return tuple(_summary(name, columns, joined[RECORDED], flat) for name, columns in joined.items())
+
+
+def is_won(group: TrajectoryGroup) -> bool:
+    """Whether some member succeeded, or had an outcome above 0."""
+    return any(t.success or _outcome(t) > 0 for t in group.valid)
+
+
+def _spread(returns: list[float]) -> float:
+    return float(np.std(returns, ddof=1)) if len(returns) > 1 else 0.0
+
+
+def _outcome(trajectory: Trajectory) -> float:
+    parts = (part for turn in trajectory.turns for part in turn.reward_parts)
+    return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
+
+
+def flat_credit(groups: Collection[TrajectoryGroup], credit: Collection[GroupCredit]) -> list[TurnCredit | None]:
+    """Credit of every turn of every valid trajectory, in order; None where a group has none.
+
+    Raises:
+        CorruptDataError: the credit is that of other episodes.
+    """
+    turns: list[TurnCredit | None] = []
+    for group, given in zip(groups, credit, strict=True):
+        rows = given or ((),) * len(group.trajectories)
+        if len(rows) != len(group.trajectories):
+            raise CorruptDataError(
+                f"group {group.ordinal} has {len(group.trajectories)} episodes, credit of {len(rows)}"
+            )
+        for trajectory, row in zip(group.trajectories, rows, strict=True):
+            if not trajectory.status.is_evidence:
+                continue
+            if row and len(row) != len(trajectory.turns):
+                raise CorruptDataError(
+                    f"group {group.ordinal} has an episode of {len(trajectory.turns)} turns and credit of {len(row)}"
+                )
+            turns += row or (None,) * len(trajectory.turns)
+    return turns
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What is kept of one estimator's credit, shape ``[N]`` over all turns, those without credit as NaN."""
+
+    advantage: Floats
+    weight: Floats
+    anchor_size: Floats
+    """0 if the estimator compares no states."""
+    is_lost: Bools
+    """The turn's group has no winner."""
+    is_group_credited: Bools
+    """``[G]`` rather than ``[N]``."""
+
+    @classmethod
+    def of(cls, credit: list[TurnCredit | None], is_lost: Bools, of_group: np.ndarray, num_groups: int) -> _Columns:
+        nan = float("nan")
+        rows = [(nan, nan, nan) if c is None else (c.advantage, c.loss_weight, float(c.anchor_size)) for c in credit]
+        advantage, weight, size = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+        credited = np.bincount(of_group, weights=np.abs(advantage) > ZERO, minlength=num_groups)
+        return cls(advantage, weight, size, is_lost, credited > 0)
+
+    @classmethod
+    def joined(cls, parts: list[_Columns]) -> _Columns:
+        return cls(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(cls)))
+
+
+def _summary(name: str, columns: _Columns, recorded: _Columns, flat: float) -> CreditSummary:
+    known = np.isfinite(columns.advantage)
+    advantage = columns.advantage[known]
+    credited = np.abs(advantage) > ZERO
+    sizes = columns.anchor_size[known]
+    shared = sizes[sizes >= 2]
+    compares_states = bool((sizes > 0).any())
+    both = known & np.isfinite(recorded.advantage)
+    correlation, agreement = _agreement(columns.advantage[both], recorded.advantage[both])
+    gaps = np.abs(columns.advantage[both] - recorded.advantage[both])
+    return CreditSummary(
+        name=name,
+        num_turns=int(known.sum()),
+        credited_share=_mean(credited),
+        zero_advantage_share=_mean(~credited),
+        left_out_share=_mean(columns.weight[known] == 0),
+        flat_group_share=flat,
+        uncredited_group_share=_mean(~columns.is_group_credited),
+        phantom_share=_mean(credited & columns.is_lost[known]),
+        anchor_share=_mean(sizes >= 2) if compares_states else None,
+        anchor_size=float(shared.mean()) if len(shared) else None,
+        advantage_std=float(advantage.std()) if len(advantage) else 0.0,
+        correlation=correlation,
+        sign_agreement=agreement,
+        largest_gap=float(gaps.max()) if len(gaps) else None,
+    )
+
+
+def _agreement(one: Floats, other: Floats) -> tuple[float | None, float | None]:
+    signs = [np.where(np.abs(values) > ZERO, np.sign(values), 0.0) for values in (one, other)]
+    either = (signs[0] != 0) | (signs[1] != 0)
+    agreement = float((signs[0] == signs[1])[either].mean()) if either.any() else None
+    if len(one) < 2 or min(one.std(), other.std()) < ZERO:
+        return None, agreement
+    return float(np.corrcoef(one, other)[0, 1]), agreement
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else 0.0

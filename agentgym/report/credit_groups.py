@@ -1,0 +1,233 @@
+"""The groups in which estimators differ most, as plain data for the page of re-credited rollouts."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agentgym.credit.compose import ZERO, GroupCredit
+from agentgym.credit.config import CreditConfig
+from agentgym.credit.recredit import BatchCredit, flat_credit, is_won
+from agentgym.credit.table import Floats
+from agentgym.credit.terms import Term, advantage_terms
+from agentgym.report.traces import calls_as_text
+from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn, TurnCredit
+
+MAX_GROUPS = 40
+MAX_CHARACTERS = 3_500_000
+"""Size of all embedded groups together, as JSON."""
+LONGEST_TEXT = 1_500
+EXACT = 1e-6
+"""A gap of advantages and the sum of their terms below which the terms explain them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A group with what is needed to show it; ordered by how much there is to see."""
+
+    rank: tuple[float, bool, float, int, int]
+    """How much the estimators differ, whether outcomes do, share of credited turns; then the earliest first."""
+    step: int
+    group: TrajectoryGroup
+    dropped: str | None
+    credit: Mapping[str, GroupCredit]
+    terms: Mapping[str, tuple[Term, ...]]
+    """By name, over the batch."""
+    first_row: int
+    """Of the group's turns in the batch."""
+
+    def __lt__(self, other: Candidate) -> bool:
+        return self.rank < other.rank
+
+
+@dataclass(slots=True)
+class GroupSample:
+    """Keeps the :data:`MAX_GROUPS` groups worth looking at, however many are added.
+
+    Attributes:
+        names: the columns that are shown and compared.
+        explained_by: for a column, the estimator whose terms explain it where both give the same.
+    """
+
+    names: Sequence[str]
+    configs: Mapping[str, CreditConfig]
+    explained_by: Mapping[str, str]
+    num_groups: int = 0
+    _best: list[Candidate] = field(default_factory=list)
+
+    def add(self, credit: BatchCredit) -> None:
+        """Consider the groups of a step."""
+        groups = credit.batch.groups
+        flat = {name: _advantages(groups, credit.credit[name]) for name in self.names}
+        differences = _differences(list(flat.values()))
+        terms = {
+            name: advantage_terms(credit.results[source], self.configs[source])
+            for name, source in self.explained_by.items()
+            if source in credit.results
+        }
+        first_row = 0
+        for index, group in enumerate(groups):
+            num_turns = sum(len(t.turns) for t in group.valid)
+            if num_turns:
+                rows = slice(first_row, first_row + num_turns)
+                rank = (
+                    round(float(differences[rows].mean()), 9),
+                    len({t.success for t in group.valid}) > 1,
+                    float(np.mean([np.nan_to_num(np.abs(a[rows])) > ZERO for a in flat.values()])),
+                    -credit.batch.step,
+                    -index,
+                )
+                dropped = credit.batch.dropped[index] if credit.batch.dropped else None
+                given = {name: credit.credit[name][index] for name in self.names}
+                self._keep(Candidate(rank, credit.batch.step, group, dropped, given, terms, first_row))
+            first_row += num_turns
+            self.num_groups += 1
+
+    def _keep(self, candidate: Candidate) -> None:
+        if len(self._best) < MAX_GROUPS:
+            heapq.heappush(self._best, candidate)
+        else:
+            heapq.heappushpop(self._best, candidate)
+
+    def data(self) -> dict[str, Any]:
+        """Columns and groups, ready for JSON: the most telling groups first, as many as fit."""
+        left = MAX_CHARACTERS
+        groups: list[dict[str, Any]] = []
+        for candidate in sorted(self._best, reverse=True):
+            row = _group(candidate, self.names)
+            left -= len(json.dumps(row))
+            if left < 0:
+                break
+            groups.append(row)
+        return {"columns": [self._column(name, at, groups) for at, name in enumerate(self.names)], "groups": groups}
+
+    def _column(self, name: str, at: int, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        turns = [turn["credit"][at] for group in groups for m in group["members"] for turn in m["turns"]]
+        sizes = sorted(size for credit in turns if credit is not None and (size := abs(credit["a"] or 0.0)) > ZERO)
+        terms = next((candidate.terms.get(name, ()) for candidate in self._best), ())
+        return {
+            "name": name,
+            "scale": sizes[int(len(sizes) * 0.95)] if sizes else 0.0,
+            "compares_states": any(credit is not None and "k" in credit for credit in turns),
+            "terms": [{"name": term.name, "span": term.span, "unit": term.unit} for term in terms],
+        }
+
+
+def _advantages(groups: Sequence[TrajectoryGroup], credit: Sequence[GroupCredit]) -> Floats:
+    """``[N]``, NaN where there is no credit."""
+    turns = flat_credit(groups, credit)
+    return np.array([np.nan if turn is None else turn.advantage for turn in turns], dtype=np.float64)
+
+
+def _differences(columns: Sequence[Floats]) -> Floats:
+    """Per turn, the range of its advantages over all columns, each in units of its standard deviation."""
+    scaled = []
+    for column in columns:
+        spread = float(np.nanstd(column)) if np.isfinite(column).any() else 0.0
+        scaled.append(np.nan_to_num(column) / (spread if spread > ZERO else 1.0))
+    return np.asarray(np.ptp(np.stack(scaled), axis=0), dtype=np.float64)
+
+
+def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
+    members: list[dict[str, Any]] = []
+    states: dict[Any, int] = {}
+    row = candidate.first_row
+    for index, trajectory in enumerate(candidate.group.trajectories):
+        credit = {name: (candidate.credit[name] or ((),) * (index + 1))[index] for name in names}
+        is_evidence = trajectory.status.is_evidence
+        turns = [
+            _turn(
+                turn,
+                [_credit(credit[name], at, turn.reward, candidate.terms.get(name, ()), row + at) for name in names]
+                if is_evidence
+                else [None] * len(names),
+            )
+            for at, turn in enumerate(trajectory.turns)
+        ]
+        row += len(turns) * is_evidence
+        members.append(_member(trajectory, turns))
+        for turn, shown in zip(trajectory.turns, turns, strict=True):
+            shown["state"] = states.setdefault(turn.state_key or object(), len(states))
+    return {
+        "step": candidate.step + 1,
+        "task": candidate.group.task.id,
+        "dropped": candidate.dropped,
+        "difference": _short(candidate.rank[0]),
+        "is_lost": not is_won(candidate.group),
+        "members": members,
+    }
+
+
+def _member(trajectory: Trajectory, turns: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "status": trajectory.status.value,
+        "success": trajectory.success,
+        "return": None if trajectory.reward is None else _short(trajectory.reward),
+        "opening": _cut(_said(trajectory.observation)),
+        "turns": turns,
+    }
+
+
+def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
+    return {
+        "action": _cut(turn.action.text) or calls_as_text(turn),
+        "reply": _cut(_said(turn.replies)),
+        "valid": turn.is_valid,
+        "parts": [[part.name, part.role.value, _short(part.value)] for part in turn.reward_parts],
+        "credit": credit,
+    }
+
+
+def _credit(
+    credit: Sequence[TurnCredit], at: int, reward: float, terms: Sequence[Term], row: int
+) -> dict[str, Any] | None:
+    """Advantage ``a`` and return to go ``g``; where it is not the usual, anchor group ``k``, shaped reward ``r``, loss
+    weight ``w``, a closed gate ``shut``; the terms ``t`` where they explain it."""
+    if not credit:
+        return None
+    turn = credit[at]
+    given: dict[str, Any] = {"a": _short(turn.advantage), "g": _short(turn.return_to_go)}
+    if turn.anchor_size:
+        given["k"] = turn.anchor_group
+    if abs(turn.shaped_reward - reward) > EXACT:
+        given["r"] = _short(turn.shaped_reward)
+    if turn.loss_weight != 1.0:
+        given["w"] = _short(turn.loss_weight)
+    if not turn.gate_open:
+        given["shut"] = True
+    if terms and abs(sum(float(term.weight[row] * term.value[row]) for term in terms) - turn.advantage) < EXACT:
+        given["t"] = [_term(term, row) for term in terms]
+    return given
+
+
+def _term(term: Term, row: int) -> list[Any] | None:
+    """``[weight, value, own, mean, std or None, count]``; None where there is no such comparison."""
+    if term.count[row] == 0:
+        return None
+    std = None if term.std is None else _short(float(term.std[row]))
+    numbers = (_short(float(column[row])) for column in (term.weight, term.value, term.own, term.mean))
+    return [*numbers, std, int(term.count[row])]
+
+
+def _short(value: float) -> float | None:
+    """Four significant digits: what a person reads, in a page that stays small; None for what is no number in JSON."""
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.4g}")
+    return int(short) if short.is_integer() else short
+
+
+def _said(messages: Sequence[Message]) -> str:
+    return "\n".join(message.text for message in messages)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT:,} characters more]"

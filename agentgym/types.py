@@ -42,6 +42,17 @@ class Task:
         """128-bit hex digest of what the task *is* (seed and data), whatever its id or split."""
         return digest({"seed": self.seed, "data": dict(self.data)})
 
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Reference answers, ``data["answers"]``: what information gain is measured on; empty if there are none.
+
+        Example:
+            >>> Task(id="q1", split="train", seed=0, data={"answers": ["Paris"]}).answers
+            ('Paris',)
+        """
+        given = self.data.get("answers", ())
+        return tuple(text for text in ((given,) if isinstance(given, str) else given) if text.strip())
+
 
 # ------------------------------------------------------------------------------------------ messages and tool calls
 
@@ -367,6 +378,10 @@ class TurnCredit:
     gate_open: bool = True
     loss_weight: float = 1.0
     """Weight of the turn in the loss; 0 leaves it out, of the denominators too."""
+    token_advantages: tuple[float, ...] = ()
+    """One per sampled token where the estimator works on tokens; empty if all of them have ``advantage``."""
+    token_keep: tuple[bool, ...] = ()
+    """Which sampled tokens train where a selection chooses tokens; empty if all do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +393,7 @@ class TrainingSample:
         token_ids   7    8    9    2
         loss_mask   0    0    1    1
         advantages  0.0  0.0  0.5  0.5
+        turns       -1   -1   0    0
     """
 
     token_ids: tuple[int, ...]
@@ -385,5 +401,9 @@ class TrainingSample:
     advantages: tuple[float, ...]
     rollout_logprobs: tuple[float, ...]
     policy_versions: tuple[int, ...]
+    turns: tuple[int, ...]
+    """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
+    trajectory: int
+    """Which trajectory of the batch the row is a segment of."""
     ordinal: int
     """Task ordinal the row comes from."""

@@ -10,14 +10,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LINKED = ("envs", "tools", "trainers", "sandboxes")
-DATA = (".json", ".yaml", ".jinja", ".html", ".css", ".js", ".typed")
+DATA = (".json", ".yaml", ".jinja", ".html", ".css", ".js", ".txt", ".typed")
 
 
 def expected() -> set[str]:
     found = set()
     for folder in ("agentgym", *LINKED):
         for path in (ROOT / folder).rglob("*"):
-            is_wanted = path.suffix in (".py", *DATA) or path.name == "py.typed"
+            is_wanted = path.suffix in (".py", *DATA) or path.name in ("py.typed", "Dockerfile")
             if path.is_file() and is_wanted and "__pycache__" not in path.parts:
                 name = path.relative_to(ROOT).as_posix()
                 found.add(name if folder == "agentgym" else f"agentgym/{name}")

@@ -12,6 +12,10 @@ _.print_digests  # agentgym.check.determinism starts it in another process
 _.HouseholdEnv  # the registry imports it by "module:Class"
 _.ALFWorldEnv  # likewise
 
+_.AgentGymWeights  # vLLM's --worker-extension-cls
+_.agentgym_load  # its /collective_rpc calls these
+_.agentgym_checksum
+
 # --- for authors of environments and tools
 _.PROCESS  # roles of reward parts: an author picks one
 _.FORMAT
@@ -27,13 +31,16 @@ _.ABORT  # for engines that can be told to stop in the middle of a completion
 _.from_rows  # TurnTable from rows in any order
 _.spo_prior  # a tracker's start from offline samples
 _.credit_table
-_.reference_answers  # composition rules about what only a trainer knows
-_.entropy_signs
+_.entropy_signs  # composition rules about what only a trainer knows
 _.baseline_once
 _.rollout_correction
 _.ratio_level
 _.one_gate
 _.stale_data
+
+# --- what `agentgym credit --json` gives beyond the table
+_.zero_advantage_share
+_.left_out_share
 
 # --- counters by which tests see that work was spared, and users that it was done
 _.stats  # TorchEngine
@@ -43,4 +50,28 @@ _.num_reused_tokens
 _.num_sampled_tokens
 _.num_segments  # Session
 _.num_loads  # ALFWorldEnv
+_.num_left_out  # VllmEngine
+_.num_readmitted
+_.num_moved
+_.probe_gap
 _.worker_pid
+
+# --- credit and environments for other trainers
+_.CreditGRPOTrainer  # the user's, like the next three
+_.environment_factory
+_.episode_return
+_.task_dataset
+_.to_verl
+_.non_tensor_batch
+_.completions  # TRL calls reward functions by these names
+_.use_vllm  # read by TRL's loss
+_._generate_and_score_completions  # called by TRL
+_.__qualname__  # a tool as a method: what inspect and transformers read
+_.__annotations__
+_.__signature__
+
+# --- sandboxes
+_.extraction_filter  # tarfile.TarFile: how entries are taken out
+_.wait_until_ready  # SandboxPool: for who measures or wants a full pool
+_.num_replaced
+_.num_open

@@ -6,8 +6,10 @@ gradients do not depend on how the rows are split into micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +35,10 @@ class TrainBatch:
     """``[N]`` log-probability under the distribution the engine sampled from."""
     weight: Tensor
     """``[N]`` share of the token in the update's loss."""
+    turn: Tensor
+    """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
+    turn_index: Tensor
+    """``[N]`` position of that turn in its trajectory."""
 
     @property
     def targets(self) -> Tensor:
@@ -45,28 +51,33 @@ class TrainBatch:
         return int(self.row.numel())
 
 
-def token_weights(num_sampled_B: Sequence[int], aggregation: str, norm_length: int) -> list[float]:
-    """Weight of each row's sampled tokens in the update's loss.
+Unit = Literal["trajectory", "turn"]
 
-    ``token-mean`` divides by all sampled tokens (DAPO), ``seq-mean-token-mean`` by the row's tokens and by the rows
-    (GRPO), ``seq-mean-token-sum`` by the rows, ``seq-mean-token-sum-norm`` by the constant ``norm_length`` alone
-    (Dr.GRPO, as verl has it). Rows without sampled tokens do not count as rows.
+
+def token_weights(units: Sequence[Hashable], aggregation: str, norm_length: int) -> list[float]:
+    """Weight of each trained token in the update's loss.
+
+    ``token-mean`` divides by all trained tokens (DAPO), ``seq-mean-token-mean`` by the unit's tokens and by the number
+    of units (GRPO, GSPO), ``seq-mean-token-sum`` by the number of units, ``seq-mean-token-sum-norm`` by the constant
+    ``norm_length`` alone (Dr.GRPO, as verl has it). A unit without trained tokens does not count.
+
+    Args:
+        units: of every trained token, what it belongs to: its trajectory or its turn.
 
     Example:
-        >>> token_weights([2, 4], "token-mean", 8)
-        [0.16666666666666666, 0.16666666666666666]
+        >>> token_weights(["a", "b", "b"], "seq-mean-token-mean", 8)
+        [0.5, 0.25, 0.25]
     """
-    num_rows = sum(1 for n in num_sampled_B if n)
-    num_tokens = sum(num_sampled_B)
+    sizes = Counter(units)
     match aggregation:
         case "token-mean":
-            return [1 / max(num_tokens, 1)] * len(num_sampled_B)
+            return [1 / max(1, len(units))] * len(units)
         case "seq-mean-token-mean":
-            return [1 / (num_rows * n) if n else 0.0 for n in num_sampled_B]
+            return [1 / (len(sizes) * sizes[unit]) for unit in units]
         case "seq-mean-token-sum":
-            return [1 / max(num_rows, 1)] * len(num_sampled_B)
+            return [1 / max(1, len(sizes))] * len(units)
         case "seq-mean-token-sum-norm":
-            return [1 / norm_length] * len(num_sampled_B)
+            return [1 / norm_length] * len(units)
     raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
 
 
@@ -74,44 +85,67 @@ def build_batches(
     samples: Sequence[TrainingSample],
     *,
     aggregation: str = "token-mean",
+    unit: Unit = "trajectory",
     norm_length: int = 1024,
     tokens_per_microbatch: int = 8192,
     device: torch.device | str = "cpu",
 ) -> list[TrainBatch]:
-    """All rows of one optimizer update as micro-batches of at most ``tokens_per_microbatch`` padded tokens."""
-    weights = token_weights([sum(sample.loss_mask) for sample in samples], aggregation, norm_length)
-    order = sorted(range(len(samples)), key=lambda i: (len(samples[i].token_ids), i))
+    """All rows of one optimizer update as micro-batches of at most ``tokens_per_microbatch`` padded tokens.
+
+    Args:
+        unit: what the ``seq-mean`` aggregations take for a sequence. Segments of one trajectory are one.
+    """
+    trained = [[at for at, flag in enumerate(sample.loss_mask) if flag] for sample in samples]
+    units = [
+        (sample.trajectory, sample.turns[at] if unit == "turn" else 0)
+        for sample, positions in zip(samples, trained, strict=True)
+        for at in positions
+    ]
+    flat = iter(token_weights(units, aggregation, norm_length))
+    rows = [_Row(s, positions, [next(flat) for _ in positions]) for s, positions in zip(samples, trained, strict=True)]
+    rows.sort(key=lambda row: len(row.sample.token_ids))
     batches: list[TrainBatch] = []
-    rows: list[int] = []
-    for index in order:
-        if rows and (len(rows) + 1) * len(samples[index].token_ids) > tokens_per_microbatch:
-            batches.append(_batch([samples[i] for i in rows], [weights[i] for i in rows], device))
-            rows = []
-        rows.append(index)
-    if rows:
-        batches.append(_batch([samples[i] for i in rows], [weights[i] for i in rows], device))
+    pending: list[_Row] = []
+    for row in rows:
+        if pending and (len(pending) + 1) * len(row.sample.token_ids) > tokens_per_microbatch:
+            batches.append(_batch(pending, device))
+            pending = []
+        pending.append(row)
+    if pending:
+        batches.append(_batch(pending, device))
     return batches
 
 
-def _batch(samples: Sequence[TrainingSample], weights: Sequence[float], device: torch.device | str) -> TrainBatch:
-    longest = max(len(sample.token_ids) for sample in samples)
-    input_ids = torch.full((len(samples), longest), PAD_ID, dtype=torch.long)
-    rows: list[int] = []
-    positions: list[int] = []
-    columns: list[tuple[float, float, float]] = []
-    for index, (sample, weight) in enumerate(zip(samples, weights, strict=True)):
+@dataclass(frozen=True, slots=True)
+class _Row:
+    sample: TrainingSample
+    positions: list[int]
+    weights: list[float]
+
+
+def _batch(rows: Sequence[_Row], device: torch.device | str) -> TrainBatch:
+    longest = max(len(row.sample.token_ids) for row in rows)
+    input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
+    whole: list[tuple[int, int, int, int]] = []
+    real: list[tuple[float, float, float]] = []
+    turns: dict[tuple[int, int], int] = {}
+    for index, row in enumerate(rows):
+        sample = row.sample
         input_ids[index, : len(sample.token_ids)] = torch.tensor(sample.token_ids)
-        sampled = [at for at, flag in enumerate(sample.loss_mask) if flag]
-        assert not sampled or sampled[0] > 0, "a row begins with a prompt"
-        rows += [index] * len(sampled)
-        positions += sampled
-        columns += [(sample.advantages[at], sample.rollout_logprobs[at], weight) for at in sampled]
-    advantage, rollout_logprob, weight_column = torch.tensor(columns, dtype=torch.float32).reshape(-1, 3).unbind(1)
+        assert not row.positions or row.positions[0] > 0, "a row begins with a prompt"
+        for at, weight in zip(row.positions, row.weights, strict=True):
+            turn = turns.setdefault((index, sample.turns[at]), len(turns))
+            whole.append((index, at, turn, sample.turns[at]))
+            real.append((sample.advantages[at], sample.rollout_logprobs[at], weight))
+    row_N, position, turn_N, turn_index = torch.tensor(whole, dtype=torch.long).reshape(-1, 4).unbind(1)
+    advantage, rollout_logprob, weight_N = torch.tensor(real, dtype=torch.float32).reshape(-1, 3).unbind(1)
     return TrainBatch(
         input_ids=input_ids.to(device),
-        row=torch.tensor(rows, dtype=torch.long, device=device),
-        position=torch.tensor(positions, dtype=torch.long, device=device),
+        row=row_N.to(device),
+        position=position.to(device),
         advantage=advantage.to(device),
         rollout_logprob=rollout_logprob.to(device),
-        weight=weight_column.to(device),
+        weight=weight_N.to(device),
+        turn=turn_N.to(device),
+        turn_index=turn_index.to(device),
     )

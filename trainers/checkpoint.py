@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,9 +32,15 @@ class Checkpoint:
     reference: dict[str, Any] | None
     credit_state: dict[str, Any]
     """What trackers and curricula of the credit pipeline remember."""
+    entropy_history: dict[str, Any]
+    """What EPO remembers."""
+    stream: dict[str, Any] | None
+    """Where the stream of groups was; None before RL."""
     success_before: float | None
     num_trajectories: int
     wall_s: float
+    columns: dict[str, Any] = field(default_factory=dict)
+    """What the makers of the credit table's columns keep: a critic, the last response to each task."""
 
 
 def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:

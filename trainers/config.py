@@ -6,15 +6,19 @@ A recipe is a function that returns one. Overrides (``a.b=value``) and the copy 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from agentgym.credit import rules
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.table import experimental_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,8 @@ class EnvConfig:
     id: str
     """Registered id, ``module:Id`` or ``file.py:Id``."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    num_train_tasks: int = 0
+    """Train on the first so many tasks, which come around again; 0 takes all. Trackers per task (SPO) need returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,30 +104,79 @@ class SftConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossConfig:
-    """PPO-clip with clip-higher, truncated importance sampling against the engine, and an optional KL term."""
+class ColumnsConfig:
+    """How the trainer makes the columns that credit components read and episodes do not record."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"] = (
-        "token-mean"
-    )
-    norm_length: int = 1024
-    """The constant divisor of ``seq-mean-token-sum-norm``."""
-    tis_cap: float = 2.0
-    """Cap of the token-level weight pi_trainer / pi_engine; 0 turns the correction off."""
-    kl_coef: float = 0.0
-    """Weight of the k3 estimate of KL(policy || reference), the reference being the policy before RL."""
-    num_updates: int = 1
-    """Optimizer steps per batch of rollouts; the batch is split by groups."""
+    answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"
+    """What the assistant would say to give a reference answer (information gain); the paper's. Write it as your agent
+    answers, for instance ``submit: {answer}``."""
+    scoring: Literal["batched", "packed"] = "packed"
+    """How references are scored: every context in a row of its own, or a whole window in one row under a mask."""
+    max_drift_tasks: int = 10_000
+    """Tasks whose last response is kept to measure the policy's drift on them (SPO), in memory and in checkpoints."""
     tokens_per_microbatch: int = 8192
-    """Padded tokens forwarded at a time; gradients do not depend on it."""
+    """Padded tokens forwarded at a time."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.clip_low < 1 or self.clip_high < 0:
-            raise ConfigError("clip_low must be in [0, 1) and clip_high at least 0")
-        if self.num_updates < 1 or self.tokens_per_microbatch < 1:
-            raise ConfigError("num_updates and tokens_per_microbatch must be at least 1")
+        if self.max_drift_tasks < 0:
+            raise ConfigError(f"columns.max_drift_tasks must be at least 0, got {self.max_drift_tasks}")
+        if self.answer_template.count("{answer}") != 1:
+            raise ConfigError(f"columns.answer_template must hold {{answer}} once, got {self.answer_template!r}")
+        if self.tokens_per_microbatch < 1:
+            raise ConfigError(f"columns.tokens_per_microbatch must be at least 1, got {self.tokens_per_microbatch}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticConfig:
+    """The critic of token_gae, turn_gae, bi_level_gae and archer; made only where one of them is the estimator."""
+
+    trunk: Literal["copy", "shared"] = "copy"
+    """``copy``: a network of its own that begins as the policy does after the warm start (of LoRA, the adapters are
+    trained); ``shared``: a small head over the policy's states, which costs next to nothing and cannot change them."""
+    lr: float = 5e-4
+    num_updates: int = 4
+    """Optimizer steps per step of the run: each over all its rows, or (archer) over a batch from the replay buffer."""
+    value_clip: float = 0.5
+    """How far a value may move in one step of the run before it stops counting; 0 for no limit (archer has none)."""
+    max_grad_norm: float = 1.0
+    tokens_per_microbatch: int = 8192
+    """Padded tokens forwarded at a time; gradients do not depend on it."""
+    polyak: float = 0.1
+    """Share of the way that archer's target network goes towards the trained one after each update."""
+    replay_episodes: int = 512
+    """Latest episodes that archer's critic learns from."""
+    replay_batch: int = 16
+    """Episodes per update of archer's critic."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.value_clip < 0 or self.max_grad_norm <= 0:
+            raise ConfigError("critic.lr and critic.max_grad_norm must be above 0, critic.value_clip at least 0")
+        if not 0 < self.polyak <= 1:
+            raise ConfigError(f"critic.polyak must be in (0, 1], got {self.polyak}")
+        if min(self.num_updates, self.tokens_per_microbatch, self.replay_episodes, self.replay_batch) < 1:
+            raise ConfigError(
+                "critic.num_updates, tokens_per_microbatch, replay_episodes and replay_batch must be at least 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfig:
+    """Whether rollouts and training wait for each other."""
+
+    mode: Literal["sync", "async"] = "sync"
+    """``sync`` plays a step's groups, then trains on them. ``async`` plays on while it trains, and takes the groups
+    that are done; episodes go on across new weights, token by token with the version each was sampled from."""
+    max_staleness: int = 1
+    """In async mode, how many versions old the oldest token of a group may be when it is trained."""
+
+    def __post_init__(self) -> None:
+        if self.max_staleness < 1:
+            raise ConfigError(f"pipeline.max_staleness must be at least 1, got {self.max_staleness}; or use mode=sync")
+
+    @property
+    def bound(self) -> int:
+        """Versions that rollouts may be ahead of training: 0 in sync mode."""
+        return self.max_staleness if self.mode == "async" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +204,15 @@ class TrainConfig:
     groups_per_step: int = 8
     group: GroupConfig = GroupConfig()
     sampling: SamplingParams = SamplingParams()
+    engine: EngineConfig = EngineConfig()
     credit: CreditConfig = CreditConfig()
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
     """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
+    columns: ColumnsConfig = ColumnsConfig()
+    critic: CriticConfig = CriticConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+    pipeline: PipelineConfig = PipelineConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint_every: int = 20
     """Steps between checkpoints, in both phases."""
@@ -161,8 +220,11 @@ class TrainConfig:
     """Also log to this Weights & Biases project (extra ``wandb``)."""
 
     def __post_init__(self) -> None:
+        if self.env.num_train_tasks < 0:
+            raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
         self.credit.check_group_size(self.group.group_size)
-        _check_credit(self.credit)
+        check_columns(self.credit)
+        rules.refuse_errors(self.findings())
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
             raise ConfigError(
                 "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
@@ -174,14 +236,54 @@ class TrainConfig:
             if getattr(self, name) < (0 if name == "num_steps" else 1):
                 raise ConfigError(f"{name} is too small: {getattr(self, name)}")
 
+    def findings(self) -> rules.Findings:
+        """The composition rules that credit, loss and sampling break together."""
+        modulators = tuple(part.kind for part in self.credit.modulators)
+        has_gain = "answer_logprobs" in self.credit.columns()
+        return (
+            *self.loss.findings_with(self.credit.granularity, modulators),
+            *rules.reference_answers(
+                has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.mode == "sync"
+            ),
+        )
 
-def _check_credit(credit: CreditConfig) -> None:
-    """Refuse components whose input this trainer does not record, rather than train without it."""
-    missing = [name for name in credit.columns() if name not in FROM_GROUPS]
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be said at start: rules that warn, and components that are reconstructions."""
+        of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
+        return (*self.credit.warnings, *of_loss, *experimental_notes(self.loss))
+
+
+MADE_BY_TRAINER = (
+    *("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift"),
+    *("value", "token_value", "q_value"),
+)
+"""Columns that :mod:`agentgym.trainers.columns` makes."""
+NOT_MADE = {
+    "role": "episodes have one player",
+    "invocation": "episodes have one agent, which calls no other",
+    "player_outcome": "episodes have one player",
+    "parent": "rollouts do not branch",
+    "branch_turn": "rollouts do not branch",
+    "progress": "no progress estimator is trained",
+    "answer": "environments do not say which answer a turn gave",
+}
+"""Columns that nothing here can fill, with the reason."""
+
+
+def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -> None:
+    """Refuse components whose input a trainer does not have, rather than train without it.
+
+    Args:
+        made: columns that the trainer makes, beside those that episodes record.
+
+    Raises:
+        ConfigError: naming the columns and why they are missing.
+    """
+    missing = [name for name in credit.columns() if name not in (*FROM_GROUPS, *made)]
     if missing:
+        reasons = ", ".join(f"{name} ({NOT_MADE.get(name, 'made by our own trainer alone')})" for name in missing)
         raise ConfigError(
-            f"credit needs the columns {', '.join(missing)}, which the trainer does not record yet; "
+            f"credit needs columns that the trainer does not have: {reasons}; "
             "the component works on plain arrays (docs/credit.md)"
         )
-    if credit.granularity == "token":
-        raise ConfigError("the trainer spreads one advantage over a turn's tokens; choose a component of turns")

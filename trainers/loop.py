@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.evals.runner import EvalSummary, evaluate
-from agentgym.rollout.group import run_groups
+from agentgym.rollout.group import check_failure_rate, run_group
 from agentgym.rollout.record import GroupRecord, record_path, write_records
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.answers import check_references
 from agentgym.trainers.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
+from agentgym.trainers.columns import ColumnMaker
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.demos import collect_demos
+from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.metrics import MetricsLog, check_wandb
 from agentgym.trainers.model import frozen_copy, save_model
 from agentgym.trainers.overrides import save_config
@@ -33,6 +39,7 @@ from agentgym.trainers.samples import judge_group
 from agentgym.trainers.schedule import learning_rate
 from agentgym.trainers.sft import num_sft_steps, sft_rows, sft_steps
 from agentgym.trainers.update import update_policy
+from agentgym.types import TrajectoryGroup
 
 
 def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
@@ -61,6 +68,11 @@ class _Loop:
         self.r = Run(config, run_dir)
         self.reference: Any = None
         self.credit_state = CreditState()
+        self.entropy_history = EntropyHistory()
+        self.stream_state: StreamState | None = None
+        if "answer_logprobs" in config.credit.columns():
+            check_references(self.r.train_tasks)
+        self.columns = ColumnMaker(config, self.r.model, self.r.renderer)
         self.success_before: float | None = None
         self.num_trajectories = 0
         self.earlier_wall_s = 0.0
@@ -70,8 +82,9 @@ class _Loop:
         config = self.config
         with MetricsLog(self.run_dir, config.wandb_project) as self.log:
             self.log.say(f"run folder: {self.run_dir}")
-            for warning in config.credit.warnings:
+            for warning in config.warnings:
                 self.log.say(f"note: {warning}")
+            await self.r.connect_engine(self.log.say)
             at = await self._restore()
             if config.sft.num_demos and at[0] == "sft":
                 await self._warm_start(at[1])
@@ -121,28 +134,68 @@ class _Loop:
 
     async def _begin_rl(self) -> None:
         self.optimizer = self.r.make_optimizer(self.config.optimizer)
-        self.reference = frozen_copy(self.r.model) if self.config.loss.kl_coef else None
-        await self.r.engine.update_weights(0)
+        self.reference = frozen_copy(self.r.model) if self.config.loss.regulariser("kl") else None
+        self.columns.begin()
+        await self.r.update_engine(0)
         if self.config.num_steps:
             self.success_before = (await self._evaluate("before", 0)).success
         self._save("rl", 0)
 
     async def _learn(self, first_step: int) -> None:
-        schedule = TaskSchedule(self.r.train_tasks, derive_seed(self.config.seed, "rl tasks"))
+        self.stream = self._make_stream(first_step)
         self.log.begin("rl", self.config.num_steps, first_step)
-        for step in range(first_step, self.config.num_steps):
-            self.log.log("rl", step + 1, await self._rl_step(step, schedule))
-            if (step + 1) % self.config.checkpoint_every == 0 or step + 1 == self.config.num_steps:
-                self._save("rl", step + 1)
+        try:
+            for step in range(first_step, self.config.num_steps):
+                self.log.log("rl", step + 1, await self._rl_step(step))
+                if (step + 1) % self.config.checkpoint_every == 0 or step + 1 == self.config.num_steps:
+                    self._save("rl", step + 1)
+        finally:
+            await self.stream.close()
 
-    async def _rl_step(self, step: int, schedule: TaskSchedule) -> dict[str, float]:
-        config, clock = self.config, _Clock()
+    def _make_stream(self, first_step: int) -> GroupStream:
+        config = self.config
+        schedule = TaskSchedule(self.r.train_tasks, derive_seed(config.seed, "rl tasks"))
 
-        tasks = schedule.take(step * config.groups_per_step, config.groups_per_step)
-        groups = await run_groups(tasks, self.r.pool, self.r.make_actor(), config.group, seed=config.seed)
+        async def play(ordinal: int) -> TrajectoryGroup:
+            ((_, task),) = schedule.take(ordinal, 1)
+            return await run_group(ordinal, task, self.r.pool, self.r.make_actor(), config.group, seed=config.seed)
+
+        return GroupStream(
+            play,
+            groups_per_step=config.groups_per_step,
+            max_staleness=config.pipeline.bound,
+            num_groups=config.num_steps * config.groups_per_step,
+            state=self.stream_state or StreamState(next_ordinal=first_step * config.groups_per_step),
+        )
+
+    async def _rl_step(self, step: int) -> dict[str, float]:
+        clock = _Clock()
+        groups = await self.stream.take(step)
+        check_failure_rate(groups, self.config.group)
         clock.lap("rollout")
 
-        credit, result = credit_groups(groups, config.credit, state=self.credit_state)
+        if self.config.pipeline.mode == "sync":
+            metrics = self._train_on(groups, step, clock)
+        else:  # beside the rollouts, which go on in this thread
+            metrics = await asyncio.to_thread(self._train_on, groups, step, clock)
+
+        await self.r.update_engine(step + 1)
+        clock.lap("sync")
+
+        self.num_trajectories += sum(len(group.trajectories) for group in groups)
+        waited_s = clock.seconds["time/rollout_s"]
+        playing_s = waited_s if self.config.pipeline.mode == "sync" else sum(clock.seconds.values())
+        ahead = self.stream.state.next_ordinal - self.stream.state.num_taken
+        speed = {"tokens_per_s": metrics["sampled_tokens"] / playing_s, "groups_ahead": float(ahead)}
+        return metrics | speed | clock.seconds | self.r.engine_metrics()
+
+    def _train_on(self, groups: Sequence[TrajectoryGroup], step: int, clock: _Clock) -> dict[str, float]:
+        """From a step's groups to new weights; gives the step's metrics."""
+        config = self.config
+        made = self.columns.make(groups)
+        clock.lap("columns")
+
+        credit, result = credit_groups(groups, config.credit, columns=made.columns, state=self.credit_state)
         self.credit_state = result.state
         verdicts = [
             judge_group(group, group_credit, config.group.min_valid, config.zero_variance_filter)
@@ -150,9 +203,15 @@ class _Loop:
         ]
         clock.lap("credit")
 
-        records = [GroupRecord(group=v.group, credit=v.credit, dropped=v.dropped) for v in verdicts]
+        records = [
+            GroupRecord(group=verdict.group, credit=verdict.credit, dropped=verdict.dropped, columns=columns)
+            for verdict, columns in zip(verdicts, split_columns(made.columns, groups), strict=True)
+        ]
         write_records(record_path(self.run_dir, step), records)
         clock.lap("record")
+
+        learnt = self.columns.learn(groups, result)
+        clock.lap("critic")
 
         rate = learning_rate(config.optimizer, step, config.num_steps)
         for parameters in self.optimizer.param_groups:
@@ -165,16 +224,14 @@ class _Loop:
             temperature=config.sampling.temperature,
             max_grad_norm=config.optimizer.max_grad_norm,
             reference=self.reference,
+            history=self.entropy_history,
         )
+        self.entropy_history = update.history
         clock.lap("train")
 
-        await self.r.engine.update_weights(step + 1)
-        clock.lap("sync")
-
-        self.num_trajectories += sum(len(group.trajectories) for group in groups)
-        described = describe_rollouts(verdicts)
-        speed = {"tokens_per_s": described["sampled_tokens"] / clock.seconds["time/rollout_s"]}
-        return described | update | speed | {"lr": rate} | clock.seconds
+        of_credit = {f"credit/{name}": value for name, value in result.diagnostics.items()}
+        described = describe_rollouts(verdicts, version=step)
+        return described | of_credit | made.metrics | learnt | update.metrics | {"lr": rate}
 
     async def _evaluate(self, label: str, step: int) -> EvalSummary:
         config = self.config.eval
@@ -211,9 +268,12 @@ class _Loop:
             rng=torch.get_rng_state(),
             reference=self.reference.state_dict() if self.reference is not None else None,
             credit_state=self.credit_state.to_dict(),
+            entropy_history=self.entropy_history.to_dict(),
+            stream=None if phase == "sft" or not step else asdict(self.stream.state),
             success_before=self.success_before,
             num_trajectories=self.num_trajectories,
             wall_s=self._wall_s(),
+            columns=self.columns.state_dict(),
         )
         save_checkpoint(self.run_dir, checkpoint)
 
@@ -233,7 +293,10 @@ class _Loop:
         self.success_before, self.num_trajectories = found.success_before, found.num_trajectories
         self.earlier_wall_s = found.wall_s
         self.credit_state = CreditState.from_dict(found.credit_state)
-        await self.r.engine.update_weights(found.step if phase == "rl" else 0)
+        self.entropy_history = EntropyHistory.from_dict(found.entropy_history)
+        self.stream_state = None if found.stream is None else StreamState(**found.stream)
+        self.columns.load_state_dict(found.columns)
+        await self.r.update_engine(found.step if phase == "rl" else 0)
         self.log.say(f"resumed after {phase} step {found.step}")
         return phase, found.step
 

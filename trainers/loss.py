@@ -1,7 +1,4 @@
-"""Losses: log-probabilities of sampled tokens, PPO-clip with clip-higher, and a KL estimate.
-
-Every function works on the ``N`` sampled tokens of a micro-batch, flat.
-"""
+"""The loss of a micro-batch: log-probabilities, one policy loss, its corrections and the regularisers."""
 
 from __future__ import annotations
 
@@ -11,11 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agentgym.trainers import correction
 from agentgym.trainers.batch import TrainBatch
-from agentgym.trainers.config import LossConfig
-from agentgym.trainers.correction import LOG_RATIO_LIMIT, token_tis
+from agentgym.trainers.losses import policy, regularisers
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.ratios import sequence_log_ratio
+from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 
-SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "tis_weight")
+SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
 MAXIMA = ("logprob_gap_max",)
 
 
@@ -28,73 +29,144 @@ class LossOutput:
     maxima: dict[str, float]
 
 
-def token_logprobs(model: Any, batch: TrainBatch, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]`` (detached).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLogprobs:
+    """What the models say about a micro-batch's sampled tokens, ``[N]`` each."""
+
+    logprob: Tensor
+    """Of the policy that is trained; carries the gradient."""
+    logprob_old: Tensor
+    """Of the policy that the ratio compares with."""
+    entropy: Tensor
+    """In nats; carries a gradient where a regulariser needs it."""
+    logprob_ref: Tensor | None = None
+    """Of the policy before RL, where a KL term needs it."""
+
+
+def token_logprobs(
+    model: Any, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
 
     The head is applied at the positions that predict a sampled token alone: observations cost no vocabulary.
     """
-    policy = model.get_base_model() if hasattr(model, "get_base_model") else model
-    hidden = policy.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-    logits = policy.lm_head(hidden[batch.row, batch.position - 1]).float() / temperature
+    policy_model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    hidden = policy_model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+    logits = policy_model.lm_head(hidden[batch.row, batch.position - 1]).float() / temperature
     log_distribution = torch.log_softmax(logits, dim=-1)
     picked = log_distribution.gather(-1, batch.targets[:, None])[:, 0]
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_has_gradient and torch.is_grad_enabled()):
         entropy = -(log_distribution.exp() * log_distribution).sum(-1)
     return picked, entropy
 
 
-def ppo_clip(
-    logprob: Tensor, logprob_old: Tensor, advantage: Tensor, clip_low: float, clip_high: float
-) -> tuple[Tensor, Tensor]:
-    """PPO's clipped objective as a loss per token ``[N]``, and where the clip bit ``[N]``.
-
-    ``max(-A r, -A clip(r, 1 - low, 1 + high))`` with ``r = exp(logprob - logprob_old)``. A ``clip_high`` above
-    ``clip_low`` is DAPO's clip-higher.
-
-    Example:
-        >>> log_ratio, advantage = torch.tensor([0.3, -0.4, 0.05, -0.1]), torch.tensor([1.0, 1.0, -1.0, -1.0])
-        >>> [round(x, 4) for x in ppo_clip(log_ratio, torch.zeros(4), advantage, 0.2, 0.28)[0].tolist()]
-        [-1.28, -0.6703, 1.0513, 0.9048]
-    """
-    ratio = (logprob - logprob_old).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-    plain = -advantage * ratio
-    clipped = -advantage * ratio.clamp(1 - clip_low, 1 + clip_high)
-    return torch.maximum(plain, clipped), clipped > plain
-
-
-def kl_k3(logprob: Tensor, logprob_ref: Tensor) -> Tensor:
-    """Schulman's k3 estimate of KL(policy || reference) per token: ``exp(d) - d - 1`` with ``d = ref - logprob``.
-
-    Example:
-        >>> round(kl_k3(torch.tensor(-1.0), torch.tensor(-1.2)).item(), 6)
-        0.018731
-    """
-    difference = (logprob_ref - logprob).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    return (difference.exp() - difference - 1).clamp(-10, 10)
-
-
 def policy_loss(
-    logprob: Tensor,
-    entropy: Tensor,
-    logprob_old: Tensor,
+    scores: BatchLogprobs,
     batch: TrainBatch,
     config: LossConfig,
-    logprob_ref: Tensor | None = None,
+    facts: UpdateFacts | None = None,
+    history: EntropyHistory | None = None,
 ) -> LossOutput:
-    """The policy loss of a micro-batch; summed over the micro-batches of an update it is the update's loss."""
-    per_token, was_clipped = ppo_clip(logprob, logprob_old, batch.advantage, config.clip_low, config.clip_high)
-    correction = token_tis(logprob_old, batch.rollout_logprob, config.tis_cap)
-    per_token = per_token * correction
-    if logprob_ref is not None:
-        per_token = per_token + config.kl_coef * kl_k3(logprob, logprob_ref)
-    loss = (per_token * batch.weight).sum()
-    gap = (logprob_old - batch.rollout_logprob).abs()
+    """The loss of a micro-batch; summed over the micro-batches of an update it is the update's loss.
+
+    Args:
+        facts: about the whole update, where the configuration needs them.
+        history: EPO's memory.
+    """
+    facts = UpdateFacts() if facts is None else facts
+    per_token, was_gated = gated_loss(scores, batch, config, facts)
+    weight = correction_weight(scores.logprob_old, batch, config, facts)
+    loss = (per_token * weight * batch.weight).sum()
     sums = {
-        "entropy": entropy.sum().item(),
-        "clip_fraction": was_clipped.sum().item(),
-        "logprob_gap_mean": gap.sum().item(),
-        "tis_weight": correction.sum().item(),
+        "entropy": scores.entropy.detach().sum().item(),
+        "clip_fraction": was_gated.sum().item(),
+        "correction_weight": weight.sum().item(),
     }
-    if logprob_ref is not None:
-        sums["kl"] = kl_k3(logprob.detach(), logprob_ref).sum().item()
+    for name, term, share in _regularisers(scores, batch, config, facts, history):
+        loss = loss + (term * share).sum()
+        sums[name] = term.detach().sum().item()
+    gap = (scores.logprob_old - batch.rollout_logprob).detach().abs()
+    sums["logprob_gap_mean"] = gap.sum().item()
     return LossOutput(loss, sums, {"logprob_gap_max": gap.max().item() if gap.numel() else 0.0})
+
+
+def gated_loss(
+    scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
+) -> tuple[Tensor, Tensor]:
+    """The policy loss per token ``[N]`` before corrections, and where its gate bit."""
+    logprob, advantage = scores.logprob, batch.advantage
+    ratio = _ratio(scores, batch, config)
+    low, high = 1 - config.clip[0], 1 + config.clip[1]
+    options = config.loss_options
+    match config.kind:
+        case "ppo_clip" | "dapo" | "gspo":
+            return policy.ppo_clip(ratio, advantage, low, high, config.dual)
+        case "cispo":
+            return policy.cispo(logprob, ratio, advantage, low, high)
+        case "sapo":
+            return policy.sapo(ratio, advantage, options.tau_positive, options.tau_negative)
+        case "minpro":
+            ratio = policy.minpro_ratio(ratio, batch.row, cap_min_at_1=options.cap_min_at_1)
+            if options.surrogate == "cispo":
+                return policy.cispo(logprob, ratio, advantage, low, high)
+            return policy.ppo_clip(ratio, advantage, low, high, config.dual)
+        case "bapo":
+            low, high = facts.ratio_bounds or (options.low, options.high)
+            return policy.ppo_clip(ratio, advantage, low, high, config.dual)
+        case "aepo_clip":
+            is_uncertain = scores.entropy.detach() >= facts.uncertain_from
+            return policy.aepo_clip(ratio, advantage, is_uncertain, low, high)
+        case "reinforce":
+            return policy.reinforce(logprob, ratio, advantage, options.cap)
+
+
+def _ratio(scores: BatchLogprobs, batch: TrainBatch, config: LossConfig) -> Tensor:
+    if config.level == "token":
+        return policy.log_ratio_per_token(scores.logprob, scores.logprob_old).exp()
+    unit = batch.turn if config.level == "turn" else batch.row
+    return sequence_log_ratio(scores.logprob, scores.logprob_old, unit).exp()
+
+
+def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts) -> Tensor:
+    """The product of all corrections' weights and masks, detached, ``[N]``; ones where there are none."""
+    rho = correction.log_rho(logprob_old, batch.rollout_logprob)
+    weight = torch.ones_like(rho)
+    for options in config.corrections:
+        unit = batch.turn if getattr(options, "level", "") == "turn" else batch.row
+        weight = weight * correction.weight_of(rho, unit, options)
+    if config.correction("m2po"):
+        weight = weight * (rho.double().square() < facts.m2po_limit)
+    return weight / facts.mean_weight
+
+
+def _regularisers(
+    scores: BatchLogprobs,
+    batch: TrainBatch,
+    config: LossConfig,
+    facts: UpdateFacts,
+    history: EntropyHistory | None,
+) -> list[tuple[str, Tensor, Tensor]]:
+    """Of each regulariser its name, its term per token and the term's share in the loss."""
+    terms = []
+    for options in config.regularisers:
+        match options.kind:
+            case "kl":
+                assert scores.logprob_ref is not None
+                divergence = regularisers.kl(scores.logprob, scores.logprob_ref, options.estimator)
+                terms.append(("kl", divergence, options.coef * batch.weight))
+            case "entropy":
+                terms.append(("entropy_bonus", scores.entropy, -options.coef * batch.weight))
+            case "epo":
+                past = EntropyHistory() if history is None else history
+                historical = _historical(batch.turn_index, past).to(scores.entropy)
+                phase = epo_phase(past.num_steps, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
+                terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), batch.weight))
+            case "llds":
+                fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, batch.row, options)
+                terms.append(("llds", fall, torch.full_like(fall, options.coef / facts.num_tokens)))
+    return terms
+
+
+def _historical(turn_index: Tensor, history: EntropyHistory) -> Tensor:
+    means = {turn: history.mean(turn) for turn in set(turn_index.tolist())}
+    return torch.tensor([float("nan") if (mean := means[turn]) is None else mean for turn in turn_index.tolist()])

@@ -66,12 +66,16 @@ def frozen_copy(model: Any) -> Any:
     return reference.eval()
 
 
+def plain_model(model: Any) -> Any:
+    """The model itself, or a copy with its adapters merged in."""
+    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+
+
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    plain = copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
-    plain.save_pretrained(partial)
+    plain_model(model).save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     if folder.exists():
         shutil.rmtree(folder)

@@ -10,17 +10,19 @@ from agentgym.trainers.samples import ZERO, GroupVerdict
 from agentgym.types import Status
 
 
-def describe_rollouts(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
+def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
     """Success, returns, turns, statuses, credit and drops of one step's groups.
 
     ``anchor_share`` is the share of turns whose state another turn of the group shared, ``anchor_size`` the mean size
-    of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing.
+    of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing. ``staleness_*`` counts the
+    versions between the policy a token was sampled from and ``version``, the one that is trained.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
     turns = [turn for t in valid for turn in t.turns]
     credits = [credit for verdict in verdicts for row in verdict.credit for credit in row]
     shared = [credit.anchor_size for credit in credits if credit.anchor_size >= 2]
+    ages = [version - sampled for turn in turns for sampled in turn.completion.policy_versions]
     statuses = Counter(t.status for t in everyone)
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
     return {
@@ -30,6 +32,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
         "invalid_share": _mean([not turn.is_valid for turn in turns]),
         "void_share": _mean([turn.is_void for turn in turns]),
         "sampled_tokens": float(sum(len(turn.completion.token_ids) for turn in turns)),
+        "staleness_mean": _mean(ages),
+        "staleness_max": float(max(ages, default=0)),
         "anchor_share": len(shared) / max(1, len(credits)),
         "anchor_size": _mean(shared),
         "zero_advantage_share": _mean([abs(credit.advantage) < ZERO for credit in credits]),

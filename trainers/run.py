@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config import OptimizerConfig, TrainConfig
 from agentgym.trainers.demos import collect_texts
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.model import add_lora, load_model
+from agentgym.trainers.engines.build import build_engine, connect_engine
+from agentgym.trainers.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.overrides import load_config, to_dict
 from agentgym.trainers.tiny import build_model, train_tokenizer
 from agentgym.types import Task
@@ -37,14 +37,30 @@ class Run:
         self.run_dir = run_dir
         self.pool = EnvPool(self.make_env, config.group.num_envs)
         probe = self.make_env()
-        self.train_tasks: Sequence[Task] = probe.tasks("train")
+        tasks = probe.tasks("train")
+        self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
-        self.engine = TorchEngine(
-            self.model, num_slots=config.group.num_envs, max_context_tokens=config.model.max_context_tokens
-        )
+        # rollouts that go on while the model is trained need weights that stand still
+        self._served = self.model if config.pipeline.mode == "sync" else frozen_copy(self.model)
+        self.engine = build_engine(config, self._served, run_dir)
+
+    async def connect_engine(self, say: Callable[[str], None]) -> None:
+        """Wait for the engine where it is not part of this process; nothing is waited for twice."""
+        await connect_engine(self.engine, self.config, self._served, self.tokenizer, self.run_dir, say)
+
+    def engine_metrics(self) -> dict[str, float]:
+        """What became of the engine's servers so far, where it has some."""
+        stats = getattr(self.engine, "server_stats", None)
+        return {f"engine/{name}": float(value) for name, value in dataclasses.asdict(stats).items()} if stats else {}
+
+    async def update_engine(self, version: int) -> None:
+        """Hand the model's current weights to the engine."""
+        if self._served is not self.model:
+            self._served.load_state_dict(self.model.state_dict())
+        await self.engine.update_weights(version)
 
     def make_env(self) -> Env:
         """A new environment of the run's kind."""

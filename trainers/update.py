@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,9 +12,29 @@ from torch import Tensor
 
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.batch import TrainBatch, build_batches
-from agentgym.trainers.config import LossConfig
-from agentgym.trainers.loss import MAXIMA, SUMMED, policy_loss, token_logprobs
+from agentgym.trainers.loss import (
+    MAXIMA,
+    SUMMED,
+    BatchLogprobs,
+    LossOutput,
+    correction_weight,
+    policy_loss,
+    token_logprobs,
+)
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.samples import GroupVerdict, build_samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateResult:
+    """What a step's updates leave."""
+
+    metrics: dict[str, float]
+    """Means over the trained tokens."""
+    history: EntropyHistory
+    """EPO's memory, to be handed to the next step."""
 
 
 def update_policy(
@@ -25,8 +46,9 @@ def update_policy(
     temperature: float,
     max_grad_norm: float,
     reference: Any = None,
-) -> dict[str, float]:
-    """Train on the groups that were kept, in ``num_updates`` optimizer steps; gives means over the sampled tokens.
+    history: EntropyHistory | None = None,
+) -> UpdateResult:
+    """Train on the groups that were kept, in ``num_updates`` optimizer steps.
 
     With one update, the policy before it is the one whose gradient is taken, so its log-probabilities come from the
     same forward pass; with several they are computed before the first.
@@ -34,45 +56,97 @@ def update_policy(
     Raises:
         RunStoppedError: the loss is not finite.
     """
+    history = EntropyHistory() if history is None else history
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
     device = next(model.parameters()).device
     updates = [
         build_batches(
             build_samples(kept[first :: config.num_updates]),
-            aggregation=config.aggregation,
+            aggregation=config.mean,
+            unit=config.unit,
             norm_length=config.norm_length,
             tokens_per_microbatch=config.tokens_per_microbatch,
             device=device,
         )
         for first in range(min(config.num_updates, len(kept)))
     ]
-    old = [[None if len(updates) == 1 else _frozen(model, b, temperature) for b in batches] for batches in updates]
+    step = _Step(model, config, temperature, reference, history)
+    old = [step.old_logprobs(batches, is_only=len(updates) == 1) for batches in updates]
     totals = _Totals()
     for batches, old_logprobs in zip(updates, old, strict=True):
+        facts = step.facts(batches, old_logprobs)
         optimizer.zero_grad()
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
-            logprob, entropy = token_logprobs(model, batch, temperature)
-            output = policy_loss(
-                logprob,
-                entropy,
-                logprob.detach() if logprob_old is None else logprob_old,
-                batch,
-                config,
-                None if reference is None else _frozen(reference, batch, temperature),
-            )
+            entropy, output = step.loss(batch, logprob_old, facts)
             output.loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(output.loss.item(), output.sums, output.maxima, batch.num_tokens)
+            totals.add(batch, entropy, output)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm).item()
         if not math.isfinite(norm):
             raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
-        optimizer.step()
+        _step_scaled(optimizer, facts.lr_scale)
         totals.grad_norms.append(norm)
-    return totals.means()
+        totals.lr_scales.append(facts.lr_scale)
+    return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
 
 
-def _frozen(model: Any, batch: TrainBatch, temperature: float) -> Tensor:
-    with torch.no_grad():
-        return token_logprobs(model, batch, temperature)[0]
+class _Step:
+    """The models and settings that all micro-batches of a training step share."""
+
+    def __init__(
+        self, model: Any, config: LossConfig, temperature: float, reference: Any, history: EntropyHistory
+    ) -> None:
+        self.model, self.config, self.temperature = model, config, temperature
+        self.reference, self.history = reference, history
+        self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
+
+    def old_logprobs(self, batches: Sequence[TrainBatch], *, is_only: bool) -> list[Tensor | None]:
+        """Per micro-batch what the ratio compares with; None where the pass with the gradient will say."""
+        if self.config.mode == "bypass":
+            return [batch.rollout_logprob for batch in batches]
+        if is_only and not self.config.needs_whole_update:
+            return [None] * len(batches)
+        return [self._frozen(self.model, batch)[0] for batch in batches]
+
+    def facts(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> UpdateFacts:
+        """What has to be known about the whole update, in a pass of its own where it is needed."""
+        if not self.config.needs_whole_update:
+            return update_facts(batches, (), self.config)
+        frozen = []
+        for batch, logprob_old in zip(batches, old_logprobs, strict=True):
+            assert logprob_old is not None
+            logprob, entropy = self._frozen(self.model, batch)
+            weight = correction_weight(logprob_old, batch, self.config, UpdateFacts())
+            frozen.append(
+                FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, weight=weight),
+            )
+        return update_facts(batches, frozen, self.config)
+
+    def loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
+        """The entropies and the loss of a micro-batch."""
+        logprob, entropy = token_logprobs(
+            self.model, batch, self.temperature, entropy_has_gradient=self.entropy_has_gradient
+        )
+        scores = BatchLogprobs(
+            logprob=logprob,
+            logprob_old=logprob.detach() if logprob_old is None else logprob_old,
+            entropy=entropy,
+            logprob_ref=None if self.reference is None else self._frozen(self.reference, batch)[0],
+        )
+        return entropy.detach(), policy_loss(scores, batch, self.config, facts, self.history)
+
+    def _frozen(self, model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return token_logprobs(model, batch, self.temperature)
+
+
+def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
+    """An optimizer step with every learning rate scaled, for this step alone."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * scale
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 class _Totals:
@@ -84,14 +158,25 @@ class _Totals:
         self.sums = dict.fromkeys(SUMMED, 0.0)
         self.maxima = dict.fromkeys(MAXIMA, 0.0)
         self.grad_norms: list[float] = []
+        self.lr_scales: list[float] = []
+        self.turn_entropy: dict[int, tuple[float, int]] = {}
 
-    def add(self, loss: float, sums: dict[str, float], maxima: dict[str, float], num_tokens: int) -> None:
-        self.loss += loss
-        self.num_tokens += num_tokens
-        for name, value in sums.items():
+    def add(self, batch: TrainBatch, entropy: Tensor, output: LossOutput) -> None:
+        self.loss += output.loss.item()
+        self.num_tokens += batch.num_tokens
+        for name, value in output.sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
-        for name, value in maxima.items():
+        for name, value in output.maxima.items():
             self.maxima[name] = max(self.maxima.get(name, 0.0), value)
+        counts = torch.bincount(batch.turn_index).tolist()
+        sums = torch.bincount(batch.turn_index, weights=entropy.double()).tolist()
+        for turn, (total, count) in enumerate(zip(sums, counts, strict=True)):
+            if count:
+                before, seen = self.turn_entropy.get(turn, (0.0, 0))
+                self.turn_entropy[turn] = (before + total, seen + count)
+
+    def entropy_of_turn(self) -> dict[int, float]:
+        return {turn: total / count for turn, (total, count) in self.turn_entropy.items()}
 
     def means(self) -> dict[str, float]:
         num_updates = max(1, len(self.grad_norms))
@@ -101,4 +186,5 @@ class _Totals:
             "trained_tokens": float(self.num_tokens),
             **{name: value / max(1, self.num_tokens) for name, value in self.sums.items()},
             **self.maxima,
+            **({"lr_scale": sum(self.lr_scales) / num_updates} if min(self.lr_scales, default=1.0) < 1 else {}),
         }

@@ -1,4 +1,4 @@
-"""``agentgym list``: which environments and which credit components there are."""
+"""``agentgym list``: which environments there are, and which components of credit and loss."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from agentgym.cli.output import JsonFlag, output
 
 
 def list_(
-    credit: Annotated[bool, typer.Option("--credit", help="List the components of credit assignment instead.")] = False,
+    credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments, and whether they can be used here; or the components of credit assignment."""
+    """List the environments, and whether they can be used here; or the components of credit and loss."""
     if credit:
         _list_credit(as_json)
     else:
@@ -24,10 +24,11 @@ def _list_credit(as_json: bool) -> None:
     from rich.table import Table
 
     from agentgym.credit.stages import credit_table
+    from agentgym.trainers.losses.table import loss_table
 
     titles = ("name", "class", "source", "status", "golden_test")
     with output(as_json) as out:
-        rows = credit_table()
+        rows = (*credit_table(), *loss_table())
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym.cli.check import check
+from agentgym.cli.credit import credit
 from agentgym.cli.describe import describe
 from agentgym.cli.doctor import doctor
 from agentgym.cli.eval import eval_
@@ -18,6 +19,9 @@ from agentgym.cli.exits import mapped_errors
 from agentgym.cli.list import list_
 from agentgym.cli.new import new
 from agentgym.cli.play import play
+from agentgym.cli.reap import reap
+from agentgym.cli.sandbox import sandbox
+from agentgym.cli.serve_model import serve_model
 from agentgym.cli.train import train
 from agentgym.cli.view import view
 
@@ -46,9 +50,13 @@ app.command("check")(check)
 app.command("play")(play)
 app.command("eval")(eval_)
 app.command("train")(train)
+app.command("serve-model")(serve_model)
 app.command("view")(view)
+app.command("credit")(credit)
 app.command("new")(new)
 app.command("doctor")(doctor)
+app.command("reap")(reap)
+app.add_typer(sandbox, name="sandbox")
 
 
 def _print_version(is_asked: bool) -> None:

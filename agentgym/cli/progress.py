@@ -1,4 +1,4 @@
-"""Progress of an evaluation, for people."""
+"""Progress, for people."""
 
 from __future__ import annotations
 
@@ -44,3 +44,23 @@ class EpisodeProgress(AbstractContextManager["EpisodeProgress"]):
             self._num_lost += 1
         rate = f"success {self._num_won}/{self._num_won + self._num_lost}"
         self._bar.update(self._task, advance=1, so_far=rate + (f", {self._num_failed} lost" * bool(self._num_failed)))
+
+
+class StepProgress(AbstractContextManager["StepProgress"]):
+    """A bar over a run's steps; nothing where the console is no terminal."""
+
+    def __init__(self, console: Console, num_steps: int) -> None:
+        columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=num_steps)
+
+    def __enter__(self) -> StepProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self) -> None:
+        """Count a finished step."""
+        self._bar.advance(self._task)

@@ -24,6 +24,7 @@ class Tokenizer(Protocol):
     eos_token_id: Any
 
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, text: Any, **kwargs: Any) -> Any: ...
     def encode(self, text: Any, **kwargs: Any) -> Any: ...
     def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
 
@@ -96,6 +97,24 @@ class ChatRenderer:
         calls = [call for call in action.calls if not _is_malformed(call)]
         text = self.codec.format(calls, tools) if calls and tools else action.text  # type: ignore[arg-type]
         return (*self._encode(text), self.turn_end_ids[0])
+
+    def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """A text that the assistant might say next, and which of its ids hold characters of the half-open ``span``.
+
+        Raises:
+            UsageError: the tokenizer cannot say which characters a token holds.
+        """
+        try:
+            encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        except NotImplementedError as error:
+            raise UsageError(
+                "the model's tokenizer gives no character offsets, so the answer's tokens cannot be found; "
+                "use a model with a fast tokenizer (tokenizer.json in its folder)"
+            ) from error
+        first, last = span
+        offsets = encoded["offset_mapping"]
+        inside = tuple(index for index, (start, end) in enumerate(offsets) if start < last and end > first)
+        return tuple(encoded["input_ids"]), inside
 
     # ---------------------------------------------------------------------------------------------------- private
 

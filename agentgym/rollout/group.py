@@ -46,6 +46,31 @@ class GroupConfig:
             raise ConfigError(f"max_failure_rate must be between 0 and 1, got {self.max_failure_rate}")
 
 
+async def run_group(
+    ordinal: int,
+    task: Task,
+    pool: EnvPool,
+    make_actor: MakeActor,
+    config: GroupConfig,
+    *,
+    seed: int,
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> TrajectoryGroup:
+    """Play ``group_size`` episodes of a task, all at once as far as the pool allows.
+
+    Args:
+        ordinal: the task's in the run; sampling seeds derive from (seed, ordinal, member).
+        on_episode: called after each finished episode, for progress.
+    """
+
+    async with asyncio.TaskGroup() as running:
+        jobs = [
+            running.create_task(_play(ordinal, task, member, pool, make_actor, config, seed, on_episode))
+            for member in range(config.group_size)
+        ]
+    return _joined(ordinal, task, jobs)
+
+
 async def run_groups(
     tasks: Sequence[tuple[int, Task]],
     pool: EnvPool,
@@ -55,32 +80,42 @@ async def run_groups(
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[TrajectoryGroup, ...]:
-    """Play ``group_size`` episodes of every (ordinal, task), all at once as far as the pool allows.
-
-    Args:
-        tasks: tasks with their ordinals in the run; sampling seeds derive from (seed, ordinal, member).
-        on_episode: called after each finished episode, for progress.
+    """:func:`run_group` of every (ordinal, task), all at once.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes were lost to the infrastructure.
     """
-
-    async def play(ordinal: int, task: Task, member: int) -> Trajectory:
-        trajectory = await _run_member(task, pool, make_actor, config, derive_seed(seed, ordinal, member))
-        on_episode(trajectory)
-        return trajectory
-
+    # one task group over all members: what goes wrong in one stops the others at once
     async with asyncio.TaskGroup() as running:
         jobs = [
-            [running.create_task(play(ordinal, task, member)) for member in range(config.group_size)]
+            [
+                running.create_task(_play(ordinal, task, member, pool, make_actor, config, seed, on_episode))
+                for member in range(config.group_size)
+            ]
             for ordinal, task in tasks
         ]
-    groups = tuple(
-        TrajectoryGroup(ordinal=ordinal, task=task, trajectories=tuple(job.result() for job in members))
-        for (ordinal, task), members in zip(tasks, jobs, strict=True)
-    )
-    _stop_if_failing(groups, config)
+    groups = tuple(_joined(ordinal, task, members) for (ordinal, task), members in zip(tasks, jobs, strict=True))
+    check_failure_rate(groups, config)
     return groups
+
+
+async def _play(
+    ordinal: int,
+    task: Task,
+    member: int,
+    pool: EnvPool,
+    make_actor: MakeActor,
+    config: GroupConfig,
+    seed: int,
+    on_episode: Callable[[Trajectory], None],
+) -> Trajectory:
+    trajectory = await _run_member(task, pool, make_actor, config, derive_seed(seed, ordinal, member))
+    on_episode(trajectory)
+    return trajectory
+
+
+def _joined(ordinal: int, task: Task, members: Sequence[asyncio.Task[Trajectory]]) -> TrajectoryGroup:
+    return TrajectoryGroup(ordinal=ordinal, task=task, trajectories=tuple(job.result() for job in members))
 
 
 async def _run_member(task: Task, pool: EnvPool, make_actor: MakeActor, config: GroupConfig, seed: int) -> Trajectory:
@@ -100,7 +135,12 @@ async def _run_member(task: Task, pool: EnvPool, make_actor: MakeActor, config: 
     return trajectory
 
 
-def _stop_if_failing(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:
+def check_failure_rate(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:
+    """Stop a run whose infrastructure fails too often.
+
+    Raises:
+        RunStoppedError: more than ``max_failure_rate`` of the episodes were lost; with the most frequent reason.
+    """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     lost = [t for t in trajectories if not t.status.is_evidence]
     if len(lost) <= config.max_failure_rate * len(trajectories):

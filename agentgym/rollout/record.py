@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ class GroupRecord:
     """One tuple per trajectory, one entry per turn; empty for a trajectory (or group) that was left out."""
     dropped: str | None = None
     """Why the group was not trained, None if it was."""
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    """What credit read beside the episodes and only a model knows (entropies, answer probabilities, values), over
+    the turns, tokens or trajectories of the valid members in order."""
 
 
 def record_path(run_dir: Path, step: int) -> Path:

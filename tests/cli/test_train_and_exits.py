@@ -159,7 +159,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_doctor(run: Command) -> None:
     value = run("doctor", "--json").json
-    assert set(value) == {"machine", "engines", "envs", "extras"}
+    assert set(value) == {"machine", "engines", "sandboxes", "envs", "extras"}
     names = {fact["name"] for fact in value["machine"]}
     wanted = {"CPU", "memory", "GPU", "torch", "transformers", "Docker", "bubblewrap", "Chromium", "vllm", "Java"}
     assert wanted <= names

@@ -43,6 +43,9 @@ def test_overrides_reach_every_level() -> None:
         ("sampling.top_p=0.9", "top_p=1 and top_k=0"),
         ("sampling.temperature=0", "greedy episodes"),
         ("loss.clip_low=2", "clip_low must be in"),
+        ("loss.kind=ppo", "loss.kind: .*'gspo'"),
+        ('loss.corrections=[{"kind": "tis"}]', "loss.corrections"),
+        ("loss.mode=bypass", "composition rule 3"),
         ("group=4", "group is a group of keys"),
         ("seed.x=4", "seed is a value"),
         ("seed", "expected key=value"),
@@ -51,6 +54,38 @@ def test_overrides_reach_every_level() -> None:
 def test_wrong_overrides_say_what_is_wrong(override: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         apply_overrides(load_recipe("tiny"), [override])
+
+
+def test_the_whole_loss_can_be_set() -> None:
+    config = apply_overrides(
+        load_recipe("tiny"),
+        [
+            "loss.kind=gspo",
+            'loss.corrections=[{"kind": "seq_tis", "cap": 8, "level": "turn"}, {"kind": "vcpo"}]',
+            'loss.regularisers=[{"kind": "kl", "coef": 0.001, "estimator": "k3+"}]',
+        ],
+    )
+    assert (config.loss.level, config.loss.unit, config.loss.mean) == ("turn", "turn", "seq-mean-token-mean")
+    assert config.loss.correction("seq_tis").cap == 8
+    assert config.loss.regulariser("kl").estimator == "k3+"
+    assert from_dict(to_dict(config)) == config
+
+
+def test_a_sequence_ratio_over_turn_level_advantages_is_refused() -> None:
+    overrides = ["loss.kind=gspo", "loss.ratio_level=sequence"]
+    with pytest.raises(ConfigError, match="composition rule 5"):
+        apply_overrides(load_recipe("tiny"), [*overrides, "credit.estimator=gigpo"])
+    assert apply_overrides(load_recipe("tiny"), [*overrides, "credit.estimator=grpo"]).loss.level == "sequence"
+
+
+def test_what_is_risky_is_said_at_start() -> None:
+    config = apply_overrides(
+        load_recipe("tiny"), ["loss.kind=minpro", "loss.corrections=[]", 'loss.regularisers=[{"kind": "epo"}]']
+    )
+    warnings = " ".join(config.warnings)
+    assert "minpro is experimental" in warnings
+    assert "composition rule 3" in warnings
+    assert not load_recipe("tiny").warnings
 
 
 def test_a_group_of_one_needs_an_estimator_without_groups() -> None:

@@ -1,20 +1,39 @@
-"""Losses, corrections and denominators against worked numbers and against each other."""
+"""Losses, corrections, regularisers and denominators against worked numbers, literal references and each other."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 
+from agentgym.errors import ConfigError
+from agentgym.trainers import correction
 from agentgym.trainers.batch import TrainBatch, build_batches, token_weights
-from agentgym.trainers.config import LossConfig
-from agentgym.trainers.correction import token_tis
-from agentgym.trainers.loss import kl_k3, policy_loss, ppo_clip, token_logprobs
+from agentgym.trainers.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
+from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses import policy, regularisers
+from agentgym.trainers.losses.config import DEFAULTS, LossConfig
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.ratios import prefix_minimum
+from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.types import TrainingSample
 
 
-def sample(num_prompt: int, num_sampled: int, advantage: float = 1.0, logprob: float = -1.0) -> TrainingSample:
+def sample(
+    num_prompt: int,
+    num_sampled: int,
+    advantage: float = 1.0,
+    logprob: float = -1.0,
+    *,
+    turns: Sequence[int] | None = None,
+    trajectory: int = 0,
+) -> TrainingSample:
     length = num_prompt + num_sampled
     return TrainingSample(
         token_ids=tuple(3 + i % 7 for i in range(length)),
@@ -22,8 +41,59 @@ def sample(num_prompt: int, num_sampled: int, advantage: float = 1.0, logprob: f
         advantages=(0.0,) * num_prompt + (advantage,) * num_sampled,
         rollout_logprobs=(0.0,) * num_prompt + (logprob,) * num_sampled,
         policy_versions=(-1,) * num_prompt + (0,) * num_sampled,
+        turns=(-1,) * num_prompt + (tuple(turns) if turns else (0,) * num_sampled),
+        trajectory=trajectory,
         ordinal=0,
     )
+
+
+def tokens(
+    advantage: Sequence[float],
+    *,
+    rollout: Sequence[float] | None = None,
+    row: Sequence[int] | None = None,
+    turn: Sequence[int] | None = None,
+    turn_index: Sequence[int] | None = None,
+) -> TrainBatch:
+    """A micro-batch of bare tokens, one row and one turn unless told, averaged over tokens."""
+    num = len(advantage)
+    rows = torch.tensor([0] * num if row is None else row)
+    return TrainBatch(
+        input_ids=torch.zeros(int(rows.max()) + 1, num + 1, dtype=torch.long),
+        row=rows,
+        position=torch.arange(1, num + 1),
+        advantage=torch.tensor(advantage, dtype=torch.float64),
+        rollout_logprob=torch.tensor([0.0] * num if rollout is None else rollout, dtype=torch.float64),
+        weight=torch.full((num,), 1 / num, dtype=torch.float64),
+        turn=rows if turn is None else torch.tensor(turn),
+        turn_index=torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
+    )
+
+
+def scores(
+    logprob: Sequence[float] | Tensor, old: Sequence[float] | Tensor | None = None, **more: Any
+) -> BatchLogprobs:
+    new = torch.as_tensor(logprob, dtype=torch.float64)
+    before = torch.zeros_like(new) if old is None else torch.as_tensor(old, dtype=torch.float64)
+    entropy = more.pop("entropy", torch.zeros_like(new))
+    return BatchLogprobs(logprob=new, logprob_old=before, entropy=torch.as_tensor(entropy, dtype=torch.float64), **more)
+
+
+def per_token(
+    config: LossConfig, log_ratio: Sequence[float], advantage: Sequence[float], facts: UpdateFacts | None = None
+) -> list[float]:
+    return gated_loss(scores(log_ratio), tokens(advantage), config, facts or UpdateFacts())[0].tolist()
+
+
+def assert_close(values: Sequence[float] | Tensor, expected: Sequence[float], tolerance: float = 1e-5) -> None:
+    assert list(torch.as_tensor(values).flatten().tolist()) == pytest.approx(list(expected), abs=tolerance)
+
+
+def logs(ratios: Sequence[float]) -> list[float]:
+    return [math.log(ratio) for ratio in ratios]
+
+
+# ---------------------------------------------------------------------------------------------------- denominators
 
 
 @pytest.mark.parametrize(
@@ -36,40 +106,449 @@ def sample(num_prompt: int, num_sampled: int, advantage: float = 1.0, logprob: f
     ],
 )
 def test_aggregation(aggregation: str, expected: float) -> None:
-    rows = [[1.0, 1.0], [0.0, 0.0, 0.0, 2.0]]
-    weights = token_weights([len(row) for row in rows], aggregation, norm_length=8)
-    total = sum(weight * value for weight, row in zip(weights, rows, strict=True) for value in row)
-    assert total == pytest.approx(expected, abs=1e-5)
+    values, units = [1.0, 1.0, 0.0, 0.0, 0.0, 2.0], [0, 0, 1, 1, 1, 1]
+    weights = token_weights(units, aggregation, norm_length=8)
+    assert sum(w * v for w, v in zip(weights, values, strict=True)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_rows_without_sampled_tokens_are_no_rows() -> None:
-    assert token_weights([2, 0], "seq-mean-token-mean", 8) == [0.5, 0.0]
+    (batch,) = build_batches([sample(2, 2), sample(3, 0, trajectory=1)], aggregation="seq-mean-token-mean")
+    assert_close(batch.weight, [0.5, 0.5])
+
+
+def test_segments_of_a_trajectory_are_one_unit_and_turns_are_one_each() -> None:
+    rows = [sample(2, 2, turns=[0, 0]), sample(2, 4, turns=[1, 1, 1, 2]), sample(2, 2, trajectory=1)]
+    (by_trajectory,) = build_batches(rows, aggregation="seq-mean-token-mean")
+    assert_close(by_trajectory.weight, [1 / 12] * 2 + [1 / 4] * 2 + [1 / 12] * 4)
+    (by_turn,) = build_batches(rows, aggregation="seq-mean-token-mean", unit="turn")
+    assert_close(by_turn.weight, [1 / 8] * 2 + [1 / 8] * 2 + [1 / 12] * 3 + [1 / 4])
+    assert by_turn.turn.tolist() == [0, 0, 1, 1, 2, 2, 2, 3]
+    assert by_turn.turn_index.tolist() == [0, 0, 0, 0, 1, 1, 1, 2]
+
+
+# --------------------------------------------------------------------------------------- worked examples: losses
 
 
 def test_ppo_clip() -> None:
-    log_ratio, advantage = torch.tensor([0.3, -0.4, 0.05, -0.1]), torch.tensor([1.0, 1.0, -1.0, -1.0])
-    loss, was_clipped = ppo_clip(log_ratio, torch.zeros(4), advantage, 0.2, 0.28)
-    torch.testing.assert_close(loss, torch.tensor([-1.28, -0.670320, 1.051271, 0.904837]), atol=1e-5, rtol=0)
-    assert was_clipped.tolist() == [True, False, False, False]
+    loss = per_token(LossConfig(), [0.3, -0.4, 0.05, -0.1], [1, 1, -1, -1])
+    assert_close(loss, [-1.28, -0.670320, 1.051271, 0.904837])
+    was_clipped = gated_loss(scores([0.3, -0.4]), tokens([1, 1]), LossConfig(), UpdateFacts())[1]
+    assert was_clipped.tolist() == [True, False]
+
+
+def test_dual_clip() -> None:
+    assert_close(per_token(LossConfig(dual_clip=3.0), [math.log(5)], [-1]), [3.0])
+    assert_close(per_token(LossConfig(), [math.log(5)], [-1]), [5.0])
+    assert LossConfig(kind="dapo").dual == 3.0
+
+
+def test_gspo() -> None:
+    config = LossConfig(kind="gspo", ratio_level="sequence")
+    assert_close(per_token(config, [0.06, -0.03, 0.03], [1, 1, 1]), [-1.0004] * 3)
+    assert_close(per_token(config, [0.06, -0.03, 0.03], [-1, -1, -1]), [1.020201] * 3)
+
+
+def test_gspo_over_turns_takes_each_turn_alone() -> None:
+    batch = tokens([1.0, 1.0, -1.0], turn=[0, 0, 1])
+    loss, _ = gated_loss(scores([0.2, 0.0, 0.4]), batch, LossConfig(kind="gspo", clip_high=1.0), UpdateFacts())
+    assert_close(loss, [-math.exp(0.1)] * 2 + [math.exp(0.4)])
+
+
+def test_cispo() -> None:
+    logprob = torch.tensor([-2.0, -1.0, -0.5], dtype=torch.float64, requires_grad=True)
+    old = logprob.detach() - torch.tensor(logs([0.5, 1, 3]), dtype=torch.float64)
+    given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(3))
+    loss, _ = gated_loss(given_scores, tokens([1, 1, 1]), LossConfig(kind="cispo"), UpdateFacts())
+    assert_close(-torch.autograd.grad(loss.sum(), logprob)[0], [0.5, 1.0, 1.28])
+
+
+def test_sapo() -> None:
+    ratios = [0.5, 1.0, 1.5, 2.0]
+    assert_close(
+        [-x for x in per_token(LossConfig(kind="sapo"), logs(ratios), [1] * 4)], [1.510163, 2, 2.489837, 2.924234]
+    )
+    assert_close(per_token(LossConfig(kind="sapo"), logs(ratios), [-1] * 4), [1.415938, 1.904762, 2.393585, 2.822000])
+    ratio = torch.tensor(ratios, dtype=torch.float64, requires_grad=True)
+    loss, _ = policy.sapo(ratio, torch.ones(4, dtype=torch.float64))
+    assert_close(-torch.autograd.grad(loss.sum(), ratio)[0], [0.940015, 1, 0.940015, 0.786448])
+
+
+def test_minpro() -> None:
+    ratio = torch.tensor([1.1, 0.6, 1.3, 0.9])
+    row = torch.zeros(4, dtype=torch.long)
+    assert_close(policy.minpro_ratio(ratio, row), [1.1, 0.66, 0.78, 0.54])
+    assert_close(policy.minpro_ratio(ratio, row, cap_min_at_1=True), [1.1, 0.6, 0.78, 0.54])
+    wide = LossConfig(kind="minpro", clip_low=1.0, clip_high=9.0)
+    assert_close(per_token(wide, logs([1.1, 0.6, 1.3, 0.9]), [1] * 4), [-1.1, -0.66, -0.78, -0.54])
+
+
+def test_bapo() -> None:
+    ratios, advantage = [0.5, 1, 1.5, 0.9], [1.0, -1.0, 1.0, -1.0]
+    config = LossConfig(kind="bapo", options=of.BapoOptions(target=0.95))
+    new = scores(logs(ratios))
+    frozen = FrozenTokens(logprob=new.logprob, logprob_old=new.logprob_old, entropy=new.entropy, weight=torch.ones(4))
+    bounds = update_facts([tokens(advantage)], [frozen], config).ratio_bounds
+    assert bounds == pytest.approx((0.8, 1.35))
+    assert_close(per_token(config, logs(ratios), advantage, UpdateFacts(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9])
+    assert_close(per_token(config, [math.log(5)], [-1.0], UpdateFacts(ratio_bounds=bounds)), [3.0])  # dual clip
+
+
+def test_bapo_without_negative_contributions_searches_nothing() -> None:
+    assert policy.bapo_bounds(torch.ones(3), torch.ones(3), of.BapoOptions()) == (0.6, 1.2)
+
+
+def test_aepo_clip() -> None:
+    entropy = [0.1, 0.2, 1.5, 0.2]
+    logprob = torch.tensor(logs([2.0] * 4), dtype=torch.float64, requires_grad=True)
+    given_scores = BatchLogprobs(
+        logprob=logprob, logprob_old=torch.zeros(4, dtype=torch.float64), entropy=torch.tensor(entropy)
+    )
+    config = LossConfig(kind="aepo_clip", clip_high=0.25)
+    frozen = FrozenTokens(
+        logprob=logprob.detach(),
+        logprob_old=given_scores.logprob_old,
+        entropy=given_scores.entropy,
+        weight=torch.ones(4),
+    )
+    facts = update_facts([tokens([1.0] * 4)], [frozen], config)
+    loss, was_clipped = gated_loss(given_scores, tokens([1.0] * 4), config, facts)
+    assert_close(loss, [-1.25] * 4)
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [0.0, 0.0, -1.25, 0.0])
+    assert was_clipped.tolist() == [True, True, False, True]
+
+
+def test_reinforce() -> None:
+    """In bypass mode the old policy is the engine's: truncated importance sampling of REINFORCE."""
+    logprob = torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    old = logprob.detach() - torch.tensor(logs([1.5, 4.0]), dtype=torch.float64)
+    config = LossConfig(kind="reinforce", mode="bypass", corrections=())
+    given_scores = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=torch.zeros(2))
+    loss, _ = gated_loss(given_scores, tokens([1.0, -1.0]), config, UpdateFacts())
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.5, 2.0])
+
+
+# ---------------------------------------------------------------------------------- worked examples: corrections
+
+
+def weights(config: LossConfig, log_rho: Sequence[float], facts: UpdateFacts | None = None, **layout: Any) -> Tensor:
+    batch = tokens([1.0] * len(log_rho), **layout)
+    return correction_weight(torch.tensor(log_rho, dtype=torch.float64), batch, config, facts or UpdateFacts())
+
+
+RHO = [0.3, 0.9, 1.2, 4, 6]
 
 
 def test_token_tis() -> None:
-    rho = torch.tensor([0.3, 0.9, 1.2, 4.0, 6.0])
-    expected = torch.tensor([0.3, 0.9, 1.2, 2.0, 2.0])
-    torch.testing.assert_close(token_tis(rho.log(), torch.zeros(5), 2.0), expected)
-    assert token_tis(rho.log(), torch.zeros(5), 0).tolist() == [1.0] * 5
+    assert_close(weights(LossConfig(), logs(RHO)), [0.3, 0.9, 1.2, 2, 2])
+    assert_close(weights(LossConfig(corrections=()), logs(RHO)), [1.0] * 5)
 
 
-def test_tis_weights_are_one_on_policy_and_carry_no_gradient() -> None:
-    logprob = torch.tensor([-1.0, -2.0], requires_grad=True)
-    weights = token_tis(logprob, logprob.detach(), 2.0)
-    assert weights.tolist() == [1.0, 1.0]
-    assert not weights.requires_grad
+def test_icepop() -> None:
+    assert_close(weights(LossConfig(corrections=(of.IcepopOptions(),)), logs(RHO)), [0, 0.9, 1.2, 4, 0])
 
 
-def test_kl_k3() -> None:
-    assert kl_k3(torch.tensor(-1.0), torch.tensor(-1.2)).item() == pytest.approx(0.018731, abs=1e-6)
-    assert kl_k3(torch.tensor(-1.0), torch.tensor(-1.0)).item() == 0.0
+def test_sequence_corrections() -> None:
+    log_rho = [0.2, 0.3, 0.4]
+    assert_close(weights(LossConfig(corrections=(of.SequenceTisOptions(cap=9),)), log_rho), [2.459603] * 3)
+    assert_close(weights(LossConfig(corrections=(of.SequenceTisOptions(),)), log_rho), [2.0] * 3)
+    assert_close(
+        weights(LossConfig(corrections=(of.SequenceTisOptions(cap=9, level="turn"),)), log_rho, turn=[0, 0, 1]),
+        [math.exp(0.5)] * 2 + [math.exp(0.4)],
+    )
+    for high, kept in ((2.0, 0.0), (2.5, 1.0)):
+        assert_close(weights(LossConfig(corrections=(of.SequenceMisOptions(high=high),)), log_rho), [kept] * 3)
+    ratio = of.SequenceMisOptions(high=2.5, weight="ratio")
+    assert_close(weights(LossConfig(corrections=(ratio,)), log_rho), [2.459603] * 3)
+    for high, kept in ((1.34, 0.0), (1.36, 1.0)):  # the geometric mean is 1.349859
+        assert_close(weights(LossConfig(corrections=(of.GeometricOptions(low=0.5, high=high),)), log_rho), [kept] * 3)
+    assert of.SequenceMisOptions(high=4.0).band == (0.25, 4.0)
+
+
+def test_divergence_rejection() -> None:
+    log_rho = [0.1, 1.0, 0.2]
+    k2 = of.DivergenceRejectionOptions(estimator="k2", threshold=0.3)
+    assert_close(weights(LossConfig(corrections=(k2,)), log_rho), [1, 0, 1])
+    k3 = of.DivergenceRejectionOptions(threshold=0.3, level="sequence_max")
+    assert_close(weights(LossConfig(corrections=(k3,)), log_rho, row=[0, 0, 1]), [0, 0, 1])
+    mean = of.DivergenceRejectionOptions(threshold=0.5, level="sequence_mean")
+    assert_close(weights(LossConfig(corrections=(mean,)), log_rho, row=[0, 0, 1]), [1, 1, 1])
+
+
+def test_m2po() -> None:
+    squares = [0.01, 0.5, 0.04, 0.0, 0.02]
+    config = LossConfig(corrections=(of.M2poOptions(threshold=0.05),))
+    log_rho = torch.tensor([math.sqrt(x) for x in squares], dtype=torch.float64)
+    limit = correction.m2po_limit(log_rho, config.correction("m2po"))
+    assert limit == pytest.approx(0.5)
+    assert_close(weights(config, log_rho.tolist(), UpdateFacts(m2po_limit=limit)), [1, 0, 1, 1, 1])
+
+
+# thresholds that no mean of the squares equals, where rounding would decide
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(1, 2000).map(lambda n: n / 1000 + 0.00037))
+def test_m2po_leaves_out_the_fewest_largest(tenths: list[int], threshold: float) -> None:
+    log_rho = torch.tensor([x / 10 for x in tenths], dtype=torch.float64)
+    limit = correction.m2po_limit(log_rho, of.M2poOptions(threshold=threshold))
+    rest = sorted(log_rho.square().tolist())
+    left_out = []
+    while rest and sum(rest) / len(rest) >= threshold:
+        left_out.append(rest.pop())
+    expected = [x for x in rest if x not in left_out]  # equal ones go together
+    assert sorted(x for x in log_rho.square().tolist() if x < limit) == pytest.approx(expected)
+
+
+def test_decoupled_ppo() -> None:
+    """AReaL's worked token: weight and ratio are kept apart; a coupled PPO would clip their product at 1.2."""
+    config = LossConfig(corrections=(of.DecoupledOptions(cap=2.0, action="clamp"),), clip_high=0.2)
+    batch = tokens([1.0], rollout=[-1.0])
+    new = scores([-0.7], [-0.8])
+    assert_close(correction_weight(new.logprob_old, batch, config, UpdateFacts()), [1.221403])
+    assert policy_loss(new, batch, config).loss.item() == pytest.approx(-1.349859, abs=1e-5)
+    coupled = LossConfig(mode="bypass", corrections=(), clip_high=0.2)
+    assert policy_loss(scores([-0.7], [-1.0]), batch, coupled).loss.item() == pytest.approx(-1.2)
+    masked = LossConfig(corrections=(of.DecoupledOptions(cap=1.2),))
+    assert_close(weights(masked, [0.2, 0.1]), [0.0, math.exp(0.1)])
+
+
+def test_batch_normalise() -> None:
+    config = LossConfig(corrections=(of.TokenTisOptions(), of.BatchNormaliseOptions()))
+    old = torch.tensor(logs(RHO), dtype=torch.float64)
+    batch = tokens([1.0] * 5)
+    plain = correction_weight(old, batch, config, UpdateFacts())
+    frozen = FrozenTokens(logprob=old, logprob_old=old, entropy=torch.zeros(5), weight=plain)
+    facts = update_facts([batch], [frozen], config)
+    normalised = correction_weight(old, batch, config, facts)
+    assert normalised.mean().item() == pytest.approx(1.0)
+    assert_close(normalised * facts.mean_weight, [0.3, 0.9, 1.2, 2, 2])
+
+
+def test_vcpo() -> None:
+    config = LossConfig(corrections=(of.TokenTisOptions(), of.VcpoOptions()))
+    batch = tokens([1.0] * 5, row=[0, 0, 1, 2, 3], rollout=[0.0] * 5)
+    now = torch.tensor([0.5, -0.5, 0.0, 0.0, math.log(5)], dtype=torch.float64)
+    frozen = FrozenTokens(logprob=now, logprob_old=now, entropy=torch.zeros(5), weight=torch.ones(5))
+    assert update_facts([batch], [frozen], config).lr_scale == pytest.approx(0.755929, abs=1e-6)
+    assert correction.vcpo_scale(torch.tensor(logs([1, 1, 1, 5])), of.VcpoOptions(scale="linear")) == pytest.approx(
+        0.571429, abs=1e-6
+    )
+
+
+# ---------------------------------------------------------------------------------- worked examples: regularisers
+
+
+def test_kl() -> None:
+    new, ref = torch.tensor(-1.0, requires_grad=True), torch.tensor(-1.2)
+    for name, value in (("k1", 0.2), ("k2", 0.02), ("k3", 0.018731), ("k3+", 0.018731)):
+        assert regularisers.kl(new, ref, name).item() == pytest.approx(value, abs=1e-6)  # type: ignore[arg-type]
+    k2_gradient = torch.autograd.grad(regularisers.kl(new, ref, "k2"), new)[0].item()
+    assert torch.autograd.grad(regularisers.kl(new, ref, "k3+"), new)[0].item() == pytest.approx(k2_gradient)
+    assert torch.autograd.grad(regularisers.kl(new, ref, "k3"), new)[0].item() != pytest.approx(k2_gradient)
+    assert regularisers.kl(ref, ref).item() == 0.0
+
+
+def test_kl_is_added_with_its_coefficient() -> None:
+    config = LossConfig(regularisers=(of.KlOptions(coef=0.5, estimator="k1"),))
+    given_scores = scores([-1.0, -1.0], [-1.0, -1.0], logprob_ref=torch.tensor([-1.2, -1.4], dtype=torch.float64))
+    with_kl = policy_loss(given_scores, tokens([1.0, 1.0], rollout=[-1.0, -1.0]), config)
+    assert with_kl.loss.item() == pytest.approx(-1.0 + 0.5 * 0.3)
+    assert with_kl.sums["kl"] == pytest.approx(0.6)
+
+
+def test_entropy_bonus() -> None:
+    config = LossConfig(regularisers=(of.EntropyOptions(coef=0.1),))
+    given_scores = scores([0.0, 0.0], entropy=[1.0, 3.0])
+    assert policy_loss(given_scores, tokens([0.0, 0.0]), config).loss.item() == pytest.approx(-0.2)
+
+
+def test_epo() -> None:
+    options = of.EpoOptions(has_gradient=False)
+    history = EntropyHistory().after({0: 1.0})
+    given_scores = scores([0.0] * 4, entropy=[0.5, 1, 2.5, 1.9])
+    batch = tokens([0.0] * 4)
+    loss = policy_loss(given_scores, batch, LossConfig(regularisers=(options,)), UpdateFacts(), history).loss
+    assert loss.item() == pytest.approx(-0.00145)
+    late = of.EpoOptions(has_gradient=False, from_turn=3)  # the update never comes to turn 3: no penalty
+    loss = policy_loss(given_scores, batch, LossConfig(regularisers=(late,)), UpdateFacts(), history).loss
+    assert loss.item() == pytest.approx(-0.001475)
+    for step, beta in ((0, 1), (37, 0.874563), (75, 0.827067), (76, 0.768632), (100, 0.294304), (150, 0.039830)):
+        assert regularisers.epo_phase(step, 150) == pytest.approx(beta, abs=1e-6)
+
+
+def test_epo_penalty_has_a_gradient_where_the_release_has_none() -> None:
+    for has_gradient, expected in ((True, [0.0, 0.1]), (False, [0.0, 0.0])):
+        entropy = torch.tensor([1.0, 2.5], requires_grad=True)
+        penalty = regularisers.epo_penalty(entropy, torch.ones(2), of.EpoOptions(has_gradient=has_gradient))
+        gradient = torch.autograd.grad((penalty + 0 * entropy).sum(), entropy)[0]
+        assert_close(gradient, expected)
+
+
+def test_turns_without_history_are_not_smoothed() -> None:
+    history = EntropyHistory.from_dict(EntropyHistory().after({1: 1.0}).to_dict())
+    config = LossConfig(regularisers=(of.EpoOptions(coef=1.0, alpha=1.0, has_gradient=False),))
+    batch = tokens([0.0, 0.0], turn=[0, 1], turn_index=[0, 1])
+    loss = policy_loss(scores([0.0, 0.0], entropy=[9.0, 9.0]), batch, config, UpdateFacts(), history).loss
+    assert loss.item() == pytest.approx(-9.0 + 0.5)
+
+
+def test_llds() -> None:
+    old, new = [-1, -0.5, -2, -1, -1, -1], [-1.2, -0.4, -2.3, -0.5, -1.2, -1.0]
+    batch = tokens([0.0] * 6, rollout=old, row=[0, 0, 0, 1, 1, 1])
+    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1),))
+    output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
+    assert output.loss.item() == pytest.approx(0.1 * 0.083333, abs=1e-6)
+    wrong = tokens([-1.0] * 6, rollout=old, row=[0, 0, 0, 1, 1, 1])  # what failed may become less likely
+    assert policy_loss(scores(new, old), wrong, config, UpdateFacts(num_tokens=6)).sums["llds"] == 0.0
+
+
+# --------------------------------------------------------------------------------------------------- properties
+
+KINDS = sorted(DEFAULTS)
+numbers = st.floats(-2.0, 2.0, allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    advantage=st.lists(numbers, min_size=4, max_size=4), logprob=st.lists(st.floats(-4, -0.1), min_size=4, max_size=4)
+)
+def test_on_policy_all_losses_have_the_gradient_of_reinforce(
+    kind: Any, advantage: list[float], logprob: list[float]
+) -> None:
+    """Property (f): where pi_theta = pi_old every gate is open and the gradient is that of -A logp."""
+    leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
+    batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
+    given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
+    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts(uncertain_from=0.5))
+    torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0], -batch.advantage)
+    assert not was_gated.any()
+
+
+CORRECTIONS: tuple[Any, ...] = (
+    of.TokenTisOptions(),
+    of.SequenceTisOptions(),
+    of.IcepopOptions(),
+    of.SequenceMisOptions(),
+    of.SequenceMisOptions(weight="ratio"),
+    of.GeometricOptions(),
+    of.DivergenceRejectionOptions(),
+    of.M2poOptions(),
+    of.DecoupledOptions(),
+    of.DecoupledOptions(level="turn", action="clamp"),
+)
+
+
+@pytest.mark.parametrize("options", CORRECTIONS, ids=lambda o: o.kind)
+@given(logprob=st.lists(st.floats(-9, 0), min_size=1, max_size=6))
+def test_corrections_are_one_without_a_gap(options: Any, logprob: list[float]) -> None:
+    """Property (g), and no correction carries a gradient."""
+    old = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
+    batch = tokens([1.0] * len(logprob), rollout=logprob)
+    weight = correction_weight(old, batch, LossConfig(corrections=(options,)), UpdateFacts())
+    assert_close(weight, [1.0] * len(logprob))
+    assert not weight.requires_grad
+
+
+@given(st.lists(st.lists(st.floats(0.1, 3.0), min_size=1, max_size=5), min_size=1, max_size=4))
+def test_prefix_minimum_against_its_definition(rows: list[list[float]]) -> None:
+    ratio = torch.tensor([x for row in rows for x in row], dtype=torch.float64)
+    index = torch.tensor([n for n, row in enumerate(rows) for _ in row])
+    expected = [min(row[:at], default=1.0) for row in rows for at in range(len(row))]
+    assert prefix_minimum(ratio, index).tolist() == expected
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(-2, 2)), min_size=1, max_size=8),
+    st.floats(0.2, 3.0),
+)
+def test_bapo_against_a_literal_search(pairs: list[tuple[float, float]], target: float) -> None:
+    options = of.BapoOptions(target=target)
+
+    def share(low: float, high: float) -> float:
+        kept = [a * min(r, high) if a >= 0 else a * max(r, low) for r, a in pairs]
+        negative = -sum(x for x in kept if x < 0)
+        return sum(x for x in kept if x > 0) / (negative + 1e-8) if negative else math.inf
+
+    low, high = 60, 120  # in hundredths
+    while share(low / 100, high / 100) < target and low < 80:
+        low += 5
+    while share(low / 100, high / 100) < target and high < 200:
+        high += 5
+    ratio, advantage = torch.tensor(pairs, dtype=torch.float64).unbind(1)
+    assert policy.bapo_bounds(ratio, advantage, options) == pytest.approx((low / 100, high / 100))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(-1, 1), st.floats(-1, 1)), min_size=1, max_size=8))
+def test_sequence_losses_against_loops(rows: list[tuple[int, float, float]]) -> None:
+    """GSPO's loss and sequence weights, one unit at a time."""
+    rows = sorted(rows, key=lambda row: row[0])
+    units = sorted({unit for unit, _, _ in rows})
+    at = [units.index(unit) for unit, _, _ in rows]
+    advantage_of = {n: 0.5 - n for n in range(len(units))}
+    batch = tokens([advantage_of[n] for n in at], rollout=[-x for _, _, x in rows], turn=at, row=at)
+    loss, _ = gated_loss(scores([x for _, x, _ in rows]), batch, LossConfig(kind="gspo"), UpdateFacts())
+    weight = correction_weight(
+        torch.zeros(len(rows)).double(), batch, LossConfig(corrections=(of.SequenceTisOptions(),)), UpdateFacts()
+    )
+    for n, token_loss, token_weight in zip(at, loss.tolist(), weight.tolist(), strict=True):
+        mine = [row for row, unit in zip(rows, at, strict=True) if unit == n]
+        s = math.exp(sum(x for _, x, _ in mine) / len(mine))
+        a = advantage_of[n]
+        assert token_loss == pytest.approx(max(-a * s, -a * min(max(s, 1 - 3e-4), 1 + 4e-4)), abs=1e-9)
+        assert token_weight == pytest.approx(min(math.exp(sum(x for _, _, x in mine)), 2.0))
+
+
+@given(st.lists(st.tuples(st.booleans(), numbers, numbers), min_size=2, max_size=8), numbers)
+def test_masked_tokens_never_reach_the_loss(row: list[tuple[bool, float, float]], noise: float) -> None:
+    """Property (c): what a masked token carries, and whether it was sampled at all, changes nothing."""
+
+    def made(disturbance: float) -> TrainingSample:
+        extra = [0.0 if kept else disturbance for kept, _, _ in row]
+        return TrainingSample(
+            token_ids=(3, *(4 + n for n in range(len(row)))),
+            loss_mask=(0, *(int(kept) for kept, _, _ in row)),
+            advantages=(disturbance, *(a + e for (_, a, _), e in zip(row, extra, strict=True))),
+            rollout_logprobs=(disturbance, *(x + e for (_, _, x), e in zip(row, extra, strict=True))),
+            policy_versions=(-1,) + (0,) * len(row),
+            turns=(-1, *(n // 3 for n in range(len(row)))),
+            trajectory=0,
+            ordinal=0,
+        )
+
+    for aggregation in ("token-mean", "seq-mean-token-mean"):
+        (clean,) = build_batches([made(0.0)], aggregation=aggregation, unit="turn")
+        (disturbed,) = build_batches([made(noise)], aggregation=aggregation, unit="turn")
+        for name in ("row", "position", "advantage", "rollout_logprob", "weight", "turn", "turn_index"):
+            assert torch.equal(getattr(clean, name), getattr(disturbed, name)), name
+        assert clean.num_tokens == sum(kept for kept, _, _ in row)
+
+
+# -------------------------------------------------------------------------------------------------- composition
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"kind": "sapo", "dual_clip": 3.0}, "composition rule 6"),
+        ({"kind": "sapo", "clip_high": 0.3}, "composition rule 6"),
+        ({"kind": "sapo", "corrections": (of.DecoupledOptions(),)}, "composition rule 6"),
+        ({"kind": "cispo", "dual_clip": 3.0}, "composition rule 6"),
+        ({"mode": "bypass"}, "composition rule 3"),
+        ({"corrections": (of.TokenTisOptions(), of.IcepopOptions())}, "composition rule 3"),
+        ({"corrections": (of.BatchNormaliseOptions(),)}, "needs weights"),
+        ({"corrections": (of.M2poOptions(), of.M2poOptions())}, "named twice"),
+        ({"kind": "gspo", "aggregation": "token-mean"}, "seq-mean-token-mean"),
+        ({"kind": "gspo", "dual_clip": 3.0}, "no dual clip"),
+        ({"kind": "bapo", "clip_low": 0.2}, "settings are in options"),
+        ({"kind": "bapo", "options": of.SapoOptions()}, "comes with options of 'sapo'"),
+        ({"kind": "minpro", "ratio_level": "turn"}, "ratios per token"),
+        ({"dual_clip": 0.5}, "above 1"),
+        ({"clip_low": 2.0}, "clip_low must be in"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LossConfig(**keys)
+
+
+# -------------------------------------------------------------------------------------------------- whole batches
 
 
 def one_batch(*samples: TrainingSample) -> TrainBatch:
@@ -78,9 +557,11 @@ def one_batch(*samples: TrainingSample) -> TrainBatch:
 
 
 def test_on_policy_gradient_is_that_of_reinforce() -> None:
-    batch = one_batch(sample(2, 3, advantage=2.0), sample(1, 2, advantage=-1.0))
+    batch = one_batch(sample(2, 3, advantage=2.0), sample(1, 2, advantage=-1.0, trajectory=1))
     logprob = torch.full((5,), -1.0, requires_grad=True)
-    output = policy_loss(logprob, torch.zeros(5), logprob.detach(), batch, LossConfig())
+    output = policy_loss(
+        BatchLogprobs(logprob=logprob, logprob_old=logprob.detach(), entropy=torch.zeros(5)), batch, LossConfig()
+    )
     output.loss.backward()  # type: ignore[no-untyped-call]
     assert logprob.grad is not None
     torch.testing.assert_close(logprob.grad, -batch.advantage / 5)
@@ -89,7 +570,7 @@ def test_on_policy_gradient_is_that_of_reinforce() -> None:
 
 def test_logprob_gap_is_reported() -> None:
     batch = one_batch(sample(1, 2, logprob=-1.0))
-    output = policy_loss(torch.tensor([-1.5, -1.0]), torch.zeros(2), torch.tensor([-1.5, -1.0]), batch, LossConfig())
+    output = policy_loss(scores([-1.5, -1.0], [-1.5, -1.0]), batch, LossConfig())
     assert output.maxima["logprob_gap_max"] == pytest.approx(0.5)
     assert output.sums["logprob_gap_mean"] == pytest.approx(0.5)
 
@@ -101,7 +582,8 @@ def gradients(model: Any, samples: list[TrainingSample], tokens_per_microbatch: 
     model.zero_grad()
     for batch in build_batches(samples, aggregation=aggregation, tokens_per_microbatch=tokens_per_microbatch):
         logprob, entropy = token_logprobs(model, batch, 1.0)
-        policy_loss(logprob, entropy, logprob.detach(), batch, LossConfig()).loss.backward()  # type: ignore[no-untyped-call]
+        scores = BatchLogprobs(logprob=logprob, logprob_old=logprob.detach(), entropy=entropy)
+        policy_loss(scores, batch, LossConfig()).loss.backward()  # type: ignore[no-untyped-call]
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 

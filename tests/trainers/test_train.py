@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,11 +19,19 @@ import torch
 
 from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import assign_credit
+from agentgym.credit.recredit import CreditTally, recredit
 from agentgym.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.rollout.recredit import (
+    plan_recredit,
+    read_batches,
+    read_credit_settings,
+    read_held_columns,
+    select_steps,
+)
 from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import train
@@ -184,6 +193,62 @@ def test_kill_9_and_resume_end_in_the_same_weights(finished: Path, tmp_path: Pat
         ]
 
 
+# ------------------------------------------------------------------------------------------------ asynchronous runs
+
+ASYNC = ["pipeline.mode=async", "pipeline.max_staleness=2", "num_steps=8"]
+
+
+def trained_ordinals(run_dir: Path) -> list[int]:
+    return [r.group.ordinal for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
+
+
+def token_ages(run_dir: Path) -> set[int]:
+    """Versions between the policy a token was sampled from and the one it trained, over a whole run."""
+    return {
+        step - version
+        for step in recorded_steps(run_dir)
+        for record in read_records(record_path(run_dir, step))
+        for trajectory in record.group.trajectories
+        for turn in trajectory.turns
+        for version in turn.completion.policy_versions
+    }
+
+
+def test_asynchronous_training_takes_every_task_once_within_the_bound(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    train(apply_overrides(config(), ASYNC), run_dir)
+    assert sorted(trained_ordinals(run_dir)) == list(range(8 * 3))
+    assert max(token_ages(run_dir)) <= 2
+    rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+    assert max(row["staleness_max"] for row in rows) == max(token_ages(run_dir)) > 0
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    assert max(row["groups_ahead"] for row in rows) == 2 * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(10))
+def test_kill_9_in_asynchronous_training_loses_and_repeats_no_task(moment: int, finished: Path, tmp_path: Path) -> None:
+    """The trainer dies at ten moments of its work; what it had taken since the last checkpoint is played again."""
+    run_dir = tmp_path / "killed"
+    run_dir.mkdir()
+    warm = ["sft.num_demos=0", f"model.path={finished / 'model'}"]
+    save_config(apply_overrides(config(), [*ASYNC, *warm]), run_dir / "config.json")
+    process = start(run_dir)
+    deadline = time.monotonic() + 120
+    while len([row for row in _rows(run_dir) if row["phase"] == "rl"]) < 1 + moment % 5:
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.005)
+    time.sleep(0.01 * moment)  # somewhere within a step
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not (run_dir / "model").exists():
+        assert start(run_dir).wait() == 0
+    assert sorted(trained_ordinals(run_dir)) == list(range(8 * 3))
+    assert max(token_ages(run_dir)) <= 2
+    rows = read_json_lines(run_dir / "metrics.jsonl")
+    assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, 9))
+
+
 def _rows(run_dir: Path) -> list[dict[str, Any]]:
     try:
         return read_json_lines(run_dir / "metrics.jsonl")
@@ -234,10 +299,81 @@ def test_turns_without_loss_weight_are_masked(finished: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "credit",
+    [
+        ["credit.estimator=reinforce_pp"],
+        ["credit.estimator=grpo", 'credit.modulators=[{"kind": "empg"}]'],
+        ["credit.estimator=grpo", 'credit.modulators=[{"kind": "aepo_advantage"}]'],
+        ["credit.estimator=grpo", 'credit.selections=[{"kind": "d3s"}]'],
+    ],
+    ids=lambda credit: credit[-1],
+)
+def test_components_that_need_the_model_train_with_finite_numbers(credit: list[str], tmp_path: Path) -> None:
+    train(apply_overrides(config(num_steps=2), credit), tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert any(row["trained_tokens"] for row in rows)
+    assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
+
+
+CLUES = [f"env.id={ENV_FILE.with_name('clue_env.py')}:Clue-v0", "columns.answer_template=say: {answer}"]
+GAIN = 'credit.shapers=[{"kind": "information_gain"}]'
+
+
+def test_information_gain_trains(tmp_path: Path) -> None:
+    train(apply_overrides(config(num_steps=2), [*CLUES, "credit.estimator=igpo", GAIN]), tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(row["trained_tokens"] and row["credit/info_gain_mismatches"] == 0 for row in rows)
+    assert all(0 < row["answer_prob_first"] < 1 and 0 < row["answer_prob_last"] < 1 for row in rows)
+    assert all(math.isfinite(row["loss"]) and row["info_gain"] != 0 for row in rows)
+
+
+def test_spo_forgets_by_the_drift_on_tasks_it_meets_again(tmp_path: Path) -> None:
+    few = [CLUES[0], "env.kwargs.num_tasks=4", "credit.estimator=spo"]
+    train(apply_overrides(config(num_steps=3), few), tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert rows[0]["revisited_share"] == 0 and rows[-1]["revisited_share"] == 1
+    assert rows[0]["drift"] == 0 and rows[-1]["drift"] > 1e-4
+    saved = torch.load(checkpoint_path(tmp_path / "run", "rl", 3), weights_only=True)
+    assert len(saved["columns"]["drift"]) == 4
+
+
+@pytest.mark.parametrize(
+    "credit",
+    [
+        ["credit.estimator=grpo", 'credit.modulators=[{"kind": "empg"}]'],
+        ["credit.estimator=token_gae"],
+        ["credit.estimator=archer"],
+        ["credit.estimator=spo", "env.num_train_tasks=4"],
+        [*CLUES, "credit.estimator=igpo", GAIN],
+    ],
+    ids=["empg", "token_gae", "archer", "spo", "igpo"],
+)
+def test_what_only_the_model_knew_is_on_record_for_credit_to_be_computed_again(
+    credit: list[str], tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    train(apply_overrides(config(num_steps=3, groups_per_step=4), credit), run_dir)
+    name = next(key for key in credit if key.startswith("credit.estimator=")).partition("=")[2]
+    plan = plan_recredit([name], read_credit_settings(run_dir), [], read_held_columns(run_dir))
+    tally = CreditTally()
+    for again in recredit(read_batches(run_dir, select_steps(run_dir, None, None), plan.configs), plan.configs):
+        tally.add(again)
+    recorded, recomputed = tally.summaries()
+    assert recomputed.largest_gap == 0.0
+    assert recorded.num_turns == recomputed.num_turns > 0
+
+
+def test_information_gain_without_references_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the tasks have none \(composition rule 10\): task 'train-0'"):
+        train(apply_overrides(config(), ["credit.estimator=igpo", GAIN]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
-        ('credit.modulators=[{"kind": "empg"}]', "credit needs the columns entropy, which the trainer does not record"),
-        ("credit.estimator=turn_gae", "credit needs the columns value"),
+        ("credit.estimator=rae", r"does not have: role \(episodes have one player\)"),
+        ('credit.modulators=[{"kind": "shared_prefix"}]', r"parent \(rollouts do not branch\)"),
     ],
 )
 def test_components_the_trainer_cannot_feed_are_refused(override: str, message: str) -> None:

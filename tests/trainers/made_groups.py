@@ -1,0 +1,79 @@
+"""Groups of episodes made by hand, token by token, for what looks at tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.types import (
+    Completion,
+    FinishReason,
+    Message,
+    Observation,
+    RewardPart,
+    Segment,
+    Status,
+    Task,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+)
+
+Tokens = Sequence[int]
+
+
+def turn(
+    prompt: Tokens, sampled: Tokens, *, reward: float = 0.0, index: int = 0, replies: Observation = (), **more: Any
+) -> Turn:
+    """A turn of given tokens; log-probabilities are -1."""
+    completion = Completion(
+        token_ids=tuple(sampled),
+        logprobs=more.pop("logprobs", (-1.0,) * len(sampled)),
+        policy_versions=(0,) * len(sampled),
+        finish_reason=FinishReason.STOP,
+    )
+    return Turn(
+        index=index,
+        prompt_ids=tuple(prompt),
+        completion=completion,
+        action=Message("assistant", "a"),
+        replies=replies,
+        reward_parts=(RewardPart("outcome", reward),),
+        **more,
+    )
+
+
+def trajectory(*segments: Sequence[Turn], status: Status = Status.COMPLETED, task: Task | None = None) -> Trajectory:
+    """An episode of given context windows."""
+    return Trajectory(
+        task=task or a_task(),
+        env_id="made",
+        status=status,
+        segments=tuple(Segment(tuple(turns)) for turns in segments),
+        seed=0,
+    )
+
+
+def a_task(name: str = "t", **data: Any) -> Task:
+    """A task with data."""
+    return Task(id=name, split="train", seed=0, data=data)
+
+
+def group(*trajectories: Trajectory, task: Task | None = None, ordinal: int = 0) -> TrajectoryGroup:
+    """A group of given episodes."""
+    return TrajectoryGroup(ordinal=ordinal, task=task or trajectories[0].task, trajectories=trajectories)
+
+
+def two_groups() -> tuple[TrajectoryGroup, TrajectoryGroup]:
+    """Two groups of different lengths, one member lost to the infrastructure, one with two context windows."""
+    first = group(
+        trajectory([turn([1, 2, 3], [4, 5]), turn([6], [7, 8, 9], reward=1.0)]),
+        trajectory([turn([1, 2, 3], [4])], status=Status.ENV_ERROR),
+        trajectory([turn([1, 2, 3], [9])], [turn([1, 2], [3, 4, 5, 6], reward=0.5)]),
+    )
+    second = group(
+        trajectory([turn([11, 12, 13, 14, 15], [16, 17])], task=a_task("u")),
+        trajectory([turn([11, 12, 13, 14, 15], [18])], task=a_task("u")),
+        ordinal=1,
+    )
+    return first, second

@@ -1,0 +1,197 @@
+"""Columns that need the model: entropies, advantages per token, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made_groups import a_task, group, trajectory, turn, two_groups
+
+from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
+from agentgym.credit.selections.downsampling import D3sOptions
+from agentgym.credit.table import TurnTable
+from agentgym.errors import ConfigError
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.record import GroupRecord, read_records, write_records
+from agentgym.trainers.columns import ColumnMaker, needed_columns
+from agentgym.trainers.config import EnvConfig, TrainConfig
+from agentgym.trainers.drift import DriftMeter
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.types import Status, TrajectoryGroup
+
+NO_RENDERER: Any = None
+"""Entropies, drift and values are read off tokens."""
+
+
+def train_config(credit: CreditConfig | None = None, **changes: Any) -> TrainConfig:
+    return TrainConfig(recipe="x", env=EnvConfig(id="x"), credit=credit or CreditConfig(), **changes)
+
+
+# -------------------------------------------------------------------------------------------------------- entropies
+
+
+def test_entropies_are_those_of_a_direct_computation(small_model: Any) -> None:
+    credit = CreditConfig(modulators=(EmpgOptions(), AepoOptions()))
+    config = train_config(credit)
+    config = replace(
+        config,
+        sampling=replace(config.sampling, temperature=0.7),
+        columns=replace(config.columns, tokens_per_microbatch=10),
+    )
+    columns = ColumnMaker(config, small_model, NO_RENDERER).make(two_groups()).columns
+    assert sorted(columns) == ["entropy", "token_entropy"]
+    expected: list[list[float]] = []
+    for made in two_groups():
+        for episode in made.valid:
+            for segment in episode.segments:
+                logits = small_model(input_ids=torch.tensor([segment.token_ids])).logits[0] / 0.7
+                distribution = torch.softmax(logits, -1)
+                entropy = (-distribution * distribution.log()).sum(-1).tolist()
+                end = 0
+                for each in segment.turns:
+                    start = end + len(each.prompt_ids)
+                    end = start + len(each.completion.token_ids)
+                    expected.append(entropy[start - 1 : end - 1])
+    np.testing.assert_allclose(columns["token_entropy"], [h for row in expected for h in row], atol=1e-5)
+    np.testing.assert_allclose(columns["entropy"], [np.mean(row) for row in expected], atol=1e-5)
+    table = TurnTable.from_groups(two_groups(), ["num_tokens"]).with_columns(**columns)
+    assert len(table) == 6
+
+
+def test_only_what_credit_reads_is_made(small_model: Any) -> None:
+    made = ColumnMaker(train_config(), small_model, NO_RENDERER).make(two_groups())
+    assert made.columns == {} and made.metrics == {}
+    only = ColumnMaker(train_config(CreditConfig(modulators=(EmpgOptions(),))), small_model, NO_RENDERER).make(
+        two_groups()
+    )
+    assert list(only.columns) == ["entropy"]
+
+
+def test_making_columns_leaves_the_model_as_it_was(small_model: Any) -> None:
+    small_model.train()
+    ColumnMaker(train_config(CreditConfig(modulators=(EmpgOptions(),))), small_model, NO_RENDERER).make(two_groups())
+    assert small_model.training and all(p.grad is None for p in small_model.parameters())
+
+
+# ------------------------------------------------------------------------------------------------------------ drift
+
+
+def spoken(model: Any, name: str = "t", tokens: tuple[int, ...] = (7, 8, 9)) -> TrajectoryGroup:
+    """A group whose log-probabilities are the model's own."""
+    prompt = (3, 4)
+    logits = model(input_ids=torch.tensor([[*prompt, *tokens]])).logits[0].log_softmax(-1)
+    logprobs = tuple(logits[1 + n, token].item() for n, token in enumerate(tokens))
+    return group(trajectory([turn(prompt, tokens, logprobs=logprobs)], task=a_task(name)), task=a_task(name))
+
+
+def test_drift_is_zero_on_a_first_visit_and_measures_the_last_response(small_model: Any) -> None:
+    config = train_config(CreditConfig(estimator="spo"))
+    maker = ColumnMaker(config, small_model, NO_RENDERER)
+    first = maker.make([spoken(small_model)])
+    assert first.columns["drift"].tolist() == [0.0] and first.metrics["revisited_share"] == 0
+    assert maker.make([spoken(small_model)]).columns["drift"][0] == pytest.approx(0.0, abs=1e-5)
+    before = spoken(small_model)
+    with torch.no_grad():
+        for parameter in small_model.parameters():
+            parameter.mul_(1.1)
+    now = spoken(small_model)
+    changes = [
+        abs(a - b)
+        for a, b in zip(*(g.trajectories[0].turns[0].completion.logprobs for g in (before, now)), strict=True)
+    ]
+    restored = ColumnMaker(config, small_model, NO_RENDERER)
+    restored.load_state_dict(json.loads(json.dumps(maker.state_dict())))
+    for meter in (maker, restored):
+        made = meter.make([now, spoken(small_model, "another")])
+        np.testing.assert_allclose(made.columns["drift"], [np.mean(changes), 0.0], atol=1e-5)
+        assert made.metrics["revisited_share"] == 0.5 and np.mean(changes) > 1e-3
+
+
+def test_tasks_met_longest_ago_are_forgotten(small_model: Any) -> None:
+    meter = DriftMeter(max_tasks=2)
+    for name in ("a", "b", "a", "c"):
+        meter.remember([spoken(small_model, name)])
+    assert [key.partition(":")[0] for key in meter.state_dict()] == ["a", "c"]
+    lost = group(trajectory([turn([1], [2])], status=Status.ENV_ERROR))
+    meter.remember([lost])
+    assert len(meter.state_dict()) == 2
+
+
+# ------------------------------------------------------------------------------------------- advantages per token
+
+
+def token_credit(credit: CreditConfig, **columns: Any) -> tuple[GroupVerdict, ...]:
+    groups = two_groups()
+    credits = assign_credit(groups, credit, columns=columns)
+    return tuple(judge_group(g, c, 1, "off") for g, c in zip(groups, credits, strict=True))
+
+
+def test_advantages_per_token_reach_their_tokens(small_model: Any) -> None:
+    entropy = np.arange(13, dtype=float)
+    credit = CreditConfig(estimator="grpo", modulators=(AepoOptions(),))
+    verdicts = token_credit(credit, token_entropy=entropy)
+    samples = build_samples(verdicts)
+    assert len(samples) == 5, "one row per context window of a valid member"
+    reached = [a for s in samples for a, flag in zip(s.advantages, s.loss_mask, strict=True) if flag]
+    score = (entropy - entropy.mean()) / entropy.std(ddof=1)
+    of_turn = [
+        turn.advantage for g in assign_credit(two_groups(), CreditConfig(estimator="grpo")) for r in g for turn in r
+    ]
+    of_token = np.repeat(of_turn, [2, 3, 1, 4, 2, 1])
+    np.testing.assert_allclose(reached, of_token * (1 + 0.2 * score), atol=1e-12)
+    assert all(a == 0 for s in samples for a, flag in zip(s.advantages, s.loss_mask, strict=True) if not flag)
+
+
+def test_tokens_that_a_selection_leaves_out_are_masked() -> None:
+    credit = CreditConfig(estimator="grpo", selections=(D3sOptions(start_share=0.3),))
+    verdicts = token_credit(credit, token_entropy=np.arange(13, dtype=float))
+    masks = [s.loss_mask for s in build_samples(verdicts)]
+    kept = [flag for v in verdicts for row in v.credit for turn in row for flag in turn.token_keep]
+    assert sum(map(sum, masks)) == sum(kept) == 4
+    assert [sum(mask) for mask in masks[:2]] == [sum(kept[:5]), sum(kept[5:6])]
+
+
+def test_credit_per_token_is_recorded_and_read_back(tmp_path: Any) -> None:
+    verdicts = token_credit(
+        CreditConfig(estimator="grpo", modulators=(AepoOptions(),), selections=(D3sOptions(),)),
+        token_entropy=np.arange(13, dtype=float),
+    )
+    records = tuple(GroupRecord(group=v.group, credit=v.credit, dropped=v.dropped) for v in verdicts)
+    write_records(tmp_path / "r.jsonl.gz", records)
+    assert read_records(tmp_path / "r.jsonl.gz") == records
+    again = [GroupVerdict(r.group, r.credit, r.dropped) for r in read_records(tmp_path / "r.jsonl.gz")]
+    assert build_samples(again) == build_samples(verdicts)
+
+
+def test_a_group_whose_tokens_differ_teaches_though_its_turns_do_not() -> None:
+    made = group(trajectory([turn([1], [2, 3], reward=1.0)]), trajectory([turn([1], [2, 3])]))
+    (credit,) = assign_credit([made], CreditConfig(estimator="grpo"))
+    flat = tuple(tuple(replace(c, advantage=0.0, token_advantages=(0.5, -0.5)) for c in row) for row in credit)
+    assert judge_group(made, flat, 1, "advantage").dropped is None
+    zero = tuple(tuple(replace(c, advantage=0.0, token_advantages=(0.0, 0.0)) for c in row) for row in credit)
+    assert judge_group(made, zero, 1, "advantage").dropped == "zero_variance"
+
+
+# --------------------------------------------------------------------------------------------------- what is needed
+
+
+def test_what_is_needed_follows_from_the_components() -> None:
+    assert needed_columns(CreditConfig()) == set()
+    assert "drift" in needed_columns(CreditConfig(estimator="spo"))
+
+
+@pytest.mark.parametrize(
+    ("credit", "message"),
+    [
+        (CreditConfig(estimator="rae"), "role .episodes have one player"),
+        (CreditConfig(estimator="m_grpo"), "invocation .episodes have one agent"),
+    ],
+)
+def test_what_nobody_can_fill_is_refused_with_the_reason(credit: CreditConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train_config(credit, group=GroupConfig(group_size=4))

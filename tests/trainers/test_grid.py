@@ -1,0 +1,80 @@
+"""Every estimator with every loss: those that the rules allow train five steps, the others are refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentgym.credit.catalogue import ESTIMATORS
+from agentgym.errors import ConfigError
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.config import DEFAULTS
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.recipes import load_recipe
+
+ENV_FILE = Path(__file__).parent / "clue_env.py"
+NUM_STEPS = 5
+NEEDS = {"igpo": ['credit.shapers=[{"kind": "information_gain"}]']}
+NO_COLUMNS = {"rae": "episodes have one player", "m_grpo": "episodes have one player"}
+"""Estimators whose input the trainer cannot make."""
+PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae")
+"""Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""
+
+
+def world() -> TrainConfig:
+    """The smallest world in which every estimator has what it reads."""
+    return replace(
+        apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Clue-v0"]),
+        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
+        sft=SftConfig(num_demos=1200, num_epochs=2, batch_size=8),
+        num_steps=0,
+        groups_per_step=2,
+        group=GroupConfig(group_size=4, num_envs=8),
+        eval=EvalConfig(num_episodes=1),
+        zero_variance_filter="off",
+        checkpoint_every=NUM_STEPS,
+    )
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warm start that all combinations share: it says words, and not always the right one."""
+    run_dir = tmp_path_factory.mktemp("grid") / "start"
+    train(world(), run_dir)
+    return run_dir / "model"
+
+
+def why_refused(estimator: str, loss: str) -> str | None:
+    """What the message of a combination that cannot be has to say."""
+    if estimator in NO_COLUMNS:
+        return NO_COLUMNS[estimator]
+    return "composition rule 5" if loss == "gspo" and estimator in PER_TOKEN else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", sorted(DEFAULTS))
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
+def test_every_estimator_with_every_loss(estimator: str, loss: str, start: Path, tmp_path: Path) -> None:
+    overrides = [
+        f"model.path={start}",
+        "sft.num_demos=0",
+        f"num_steps={NUM_STEPS}",
+        f"credit.estimator={estimator}",
+        f"loss.kind={loss}",
+        *NEEDS.get(estimator, []),
+    ]
+    if reason := why_refused(estimator, loss):
+        with pytest.raises(ConfigError, match=reason):
+            apply_overrides(world(), overrides)
+        return
+    train(apply_overrides(world(), overrides), tmp_path / "run")
+    steps = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert len(steps) == NUM_STEPS
+    assert all(math.isfinite(row[name]) for row in steps for name in ("loss", "grad_norm", "entropy"))
+    assert any(row["grad_norm"] > 0 for row in steps), "nothing was learned from"

@@ -1,0 +1,1 @@
+"""Policy losses, corrections and regularisers: what turns advantages into a gradient."""

@@ -1,0 +1,197 @@
+"""The loss of a training run: one policy loss, corrections, regularisers; refused where they cannot be together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentgym.credit import rules
+from agentgym.errors import ConfigError
+from agentgym.trainers.losses.options import (
+    AepoClipOptions,
+    BapoOptions,
+    CorrectionOptions,
+    MinproOptions,
+    PolicyLossOptions,
+    RegulariserOptions,
+    ReinforceOptions,
+    SapoOptions,
+    TokenTisOptions,
+)
+
+PolicyLossName = Literal["aepo_clip", "bapo", "cispo", "dapo", "gspo", "minpro", "ppo_clip", "reinforce", "sapo"]
+RatioLevel = Literal["token", "turn", "sequence"]
+Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+
+WEIGHTS = ("token_tis", "seq_tis", "icepop", "seq_mis", "decoupled")
+"""Corrections that weigh by ``pi_old / mu``; the others leave tokens out, or act on the learning rate."""
+WHOLE_UPDATE = ("m2po", "batch_normalise", "vcpo", "bapo", "aepo_clip")
+"""What must see all tokens of an update before the first gradient."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossDefaults:
+    """What a policy loss takes where the configuration is silent."""
+
+    clip_low: float | None = 0.2
+    """None: the loss reads no clip."""
+    clip_high: float | None = 0.28
+    dual_clip: float = 0.0
+    ratio_level: RatioLevel = "token"
+    aggregation: Aggregation = "token-mean"
+    options: type[Any] | None = None
+    may_dual_clip: bool = False
+
+
+DEFAULTS: dict[str, LossDefaults] = {
+    "ppo_clip": LossDefaults(may_dual_clip=True),
+    "dapo": LossDefaults(dual_clip=3.0, may_dual_clip=True),
+    "gspo": LossDefaults(clip_low=3e-4, clip_high=4e-4, ratio_level="turn", aggregation="seq-mean-token-mean"),
+    "cispo": LossDefaults(clip_low=1.0),
+    "sapo": LossDefaults(clip_low=None, clip_high=None, aggregation="seq-mean-token-mean", options=SapoOptions),
+    "minpro": LossDefaults(options=MinproOptions, may_dual_clip=True),
+    "bapo": LossDefaults(clip_low=None, clip_high=None, dual_clip=3.0, options=BapoOptions, may_dual_clip=True),
+    "aepo_clip": LossDefaults(options=AepoClipOptions),
+    "reinforce": LossDefaults(clip_low=None, clip_high=None, options=ReinforceOptions),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossConfig:
+    """Keys left at None take the values the loss was published with; :data:`DEFAULTS` lists them.
+
+    Example:
+        >>> config = LossConfig(kind="gspo")
+        >>> config.clip, config.level, config.unit, config.mean
+        ((0.0003, 0.0004), 'turn', 'turn', 'seq-mean-token-mean')
+    """
+
+    kind: PolicyLossName = "ppo_clip"
+    clip_low: float | None = None
+    """Ratios are clipped to ``[1 - clip_low, 1 + clip_high]``."""
+    clip_high: float | None = None
+    dual_clip: float | None = None
+    """Bound c of a loss with a negative advantage, ``-A c``; above 1, or 0 for none."""
+    ratio_level: RatioLevel | None = None
+    """What one ratio is taken over: each token, or the geometric mean of a turn or of a row."""
+    options: PolicyLossOptions | None = None
+    """The loss's own settings."""
+    aggregation: Aggregation | None = None
+    """How tokens are averaged, see :func:`agentgym.trainers.batch.token_weights`."""
+    aggregation_unit: Literal["trajectory", "turn"] | None = None
+    """What a row of the ``seq-mean`` aggregations is. ``turn`` weighs every turn alike, so long episodes more."""
+    norm_length: int = 1024
+    """The constant divisor of ``seq-mean-token-sum-norm``."""
+    mode: Literal["decoupled", "bypass"] = "decoupled"
+    """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
+    corrections: tuple[CorrectionOptions, ...] = (TokenTisOptions(),)
+    """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
+    regularisers: tuple[RegulariserOptions, ...] = ()
+    num_updates: int = 1
+    """Optimizer steps per batch of rollouts; the batch is split by groups."""
+    tokens_per_microbatch: int = 8192
+    """Padded tokens forwarded at a time; gradients do not depend on it."""
+
+    def __post_init__(self) -> None:
+        low, high = self.clip
+        if not 0 <= low <= 1 or high < 0:
+            raise ConfigError("clip_low must be in [0, 1] and clip_high at least 0")
+        if self.num_updates < 1 or self.tokens_per_microbatch < 1:
+            raise ConfigError("num_updates and tokens_per_microbatch must be at least 1")
+        if self.dual and self.dual <= 1:
+            raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
+        if self.options is not None and self.options.kind != self.kind:
+            raise ConfigError(f"loss {self.kind!r} comes with options of {self.options.kind!r}")
+        for stage in (self.corrections, self.regularisers):
+            kinds = [part.kind for part in stage]
+            if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
+                raise ConfigError(f"{', '.join(twice)} is named twice")
+        rules.refuse_errors(self.findings())
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        defaults, kinds = DEFAULTS[self.kind], self.correction_kinds
+        if defaults.clip_low is None and (self.clip_low is not None or self.clip_high is not None):
+            raise ConfigError(f"loss {self.kind!r} reads no clip_low or clip_high; its settings are in options")
+        if self.dual and not defaults.may_dual_clip:
+            raise ConfigError(f"loss {self.kind!r} has no dual clip")
+        if self.kind == "gspo" and self.mean != "seq-mean-token-mean":
+            raise ConfigError("gspo averages over sequences: aggregation must be seq-mean-token-mean (section 5.6)")
+        if self.kind != "gspo" and self.level != "token" and self.kind not in ("ppo_clip", "dapo", "cispo"):
+            raise ConfigError(f"loss {self.kind!r} works on ratios per token")
+        weighing = [kind for kind in kinds if kind in WEIGHTS]
+        if len(weighing) > 1:
+            raise ConfigError(f"{' and '.join(weighing)} weigh by the same ratio twice (composition rule 3)")
+        if "batch_normalise" in kinds and not weighing:
+            raise ConfigError(f"batch_normalise needs weights to normalise: one of {', '.join(WEIGHTS)}")
+
+    def findings(self) -> rules.Findings:
+        """The composition rules that this loss breaks by itself; :meth:`findings_with` needs to know the credit."""
+        gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
+        on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
+        return (
+            *rules.one_gate(self.kind, [*gates, *(["decoupled"] if "decoupled" in on_ratio else [])]),
+            *rules.rollout_correction(self.mode, on_ratio),
+        )
+
+    def findings_with(self, granularity: str, modulators: tuple[str, ...]) -> rules.Findings:
+        """The composition rules between a loss and the credit it is given."""
+        kinds = tuple(part.kind for part in self.regularisers)
+        return (
+            *rules.ratio_level(self.kind, self.level, granularity),
+            *rules.entropy_signs(modulators, kinds),
+        )
+
+    # ------------------------------------------------------------------------------------- with defaults filled in
+
+    @property
+    def clip(self) -> tuple[float, float]:
+        """How far a ratio may go below and above 1; zeros where the loss reads no clip."""
+        defaults = DEFAULTS[self.kind]
+        low = defaults.clip_low if self.clip_low is None else self.clip_low
+        high = defaults.clip_high if self.clip_high is None else self.clip_high
+        return low or 0.0, high or 0.0
+
+    @property
+    def dual(self) -> float:
+        """Bound of the dual clip, 0 for none."""
+        return DEFAULTS[self.kind].dual_clip if self.dual_clip is None else self.dual_clip
+
+    @property
+    def level(self) -> RatioLevel:
+        """What one ratio is taken over."""
+        return self.ratio_level or DEFAULTS[self.kind].ratio_level
+
+    @property
+    def mean(self) -> Aggregation:
+        """How tokens are averaged."""
+        return self.aggregation or DEFAULTS[self.kind].aggregation
+
+    @property
+    def unit(self) -> Literal["trajectory", "turn"]:
+        """The row of the averages: what the ratio is taken over, else the trajectory."""
+        return self.aggregation_unit or ("turn" if self.level == "turn" else "trajectory")
+
+    @property
+    def loss_options(self) -> Any:
+        """The loss's own settings, its defaults if none are given."""
+        made = DEFAULTS[self.kind].options
+        return self.options if self.options is not None or made is None else made()
+
+    @property
+    def correction_kinds(self) -> tuple[str, ...]:
+        """Names of the corrections."""
+        return tuple(part.kind for part in self.corrections)
+
+    def correction(self, kind: str) -> Any:
+        """Settings of the correction of that kind, None if there is none."""
+        return next((part for part in self.corrections if part.kind == kind), None)
+
+    def regulariser(self, kind: str) -> Any:
+        """Settings of the regulariser of that kind, None if there is none."""
+        return next((part for part in self.regularisers if part.kind == kind), None)
+
+    @property
+    def needs_whole_update(self) -> bool:
+        """Whether something must see all tokens of an update before the first gradient."""
+        return any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))

@@ -1,0 +1,285 @@
+"""Settings of the policy losses, the corrections and the regularisers: one frozen class each, told apart by ``kind``.
+
+Nothing here needs torch, so that a command line can read and list it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from agentgym.credit.options import ByKind, Options
+
+# ------------------------------------------------------------------------------------------------- policy losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SapoOptions(Options):
+    """Keys of SAPO: temperatures of the gate."""
+
+    kind: Literal["sapo"] = "sapo"
+    tau_positive: float = 1.0
+    """Where the advantage is above 0."""
+    tau_negative: float = 1.05
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=min(self.tau_positive, self.tau_negative) > 0, message="temperatures must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinproOptions(Options):
+    """Keys of MinPRO."""
+
+    kind: Literal["minpro"] = "minpro"
+    surrogate: Literal["ppo_clip", "cispo"] = "ppo_clip"
+    """What is done with the corrected ratio."""
+    cap_min_at_1: bool = False
+    """Never let the prefix raise a ratio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BapoOptions(Options):
+    """Keys of BAPO: bounds of the ratio itself, and how far the search may move them."""
+
+    kind: Literal["bapo"] = "bapo"
+    low: float = 0.6
+    high: float = 1.2
+    low_max: float = 0.8
+    high_max: float = 2.0
+    step: float = 0.05
+    target: float = 1.0
+    """Sought share of positive to negative contributions."""
+
+    def __post_init__(self) -> None:
+        message = "needs 0 < low <= low_max <= 1 <= high <= high_max, and a step above 0"
+        bounds = 0 < self.low <= self.low_max <= 1 <= self.high <= self.high_max
+        self.check(is_ok=bounds and self.step > 0, message=message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AepoClipOptions(Options):
+    """Keys of AEPO's clip."""
+
+    kind: Literal["aepo_clip"] = "aepo_clip"
+    entropy_quantile: float = 0.8
+    """Tokens whose entropy is above this quantile of the update keep a gradient beyond the clip (ours)."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 <= self.entropy_quantile <= 1, message="entropy_quantile must be between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinforceOptions(Options):
+    """Keys of REINFORCE."""
+
+    kind: Literal["reinforce"] = "reinforce"
+    cap: float = 2.0
+    """Cap of the detached ratio that weighs a token's gradient; 0 leaves the ratio out."""
+
+
+PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | AepoClipOptions | ReinforceOptions, ByKind()]
+
+# --------------------------------------------------------------------------------------------------- corrections
+
+Level = Literal["turn", "sequence"]
+"""What a product or mean of ratios runs over: a turn's sampled tokens, or those of the row (a context window)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenTisOptions(Options):
+    """Truncated importance sampling per token: ``min(rho, cap)``."""
+
+    kind: Literal["token_tis"] = "token_tis"
+    cap: float = 2.0
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.cap > 0, message=f"cap must be above 0, got {self.cap}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceTisOptions(Options):
+    """Truncated importance sampling per sequence: ``min(prod rho, cap)`` on all its tokens."""
+
+    kind: Literal["seq_tis"] = "seq_tis"
+    cap: float = 2.0
+    level: Level = "sequence"
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.cap > 0, message=f"cap must be above 0, got {self.cap}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Band(Options):
+    low: float = 0.0
+    """0 means ``1 / high``."""
+    high: float = 2.0
+
+    def __post_init__(self) -> None:
+        is_ok = self.high > 1 and 0 <= self.low <= 1
+        self.check(is_ok=is_ok, message=f"needs 0 <= low <= 1 < high, got low {self.low}, high {self.high}")
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Bounds of the ratio pi_old / mu (verl's act on its inverse)."""
+        return (self.low or 1 / self.high), self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcepopOptions(_Band):
+    """Token weights inside a band, 0 outside."""
+
+    kind: Literal["icepop"] = "icepop"
+    low: float = 0.5
+    high: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceMisOptions(_Band):
+    """Leaves out sequences whose product of ratios is outside a band."""
+
+    kind: Literal["seq_mis"] = "seq_mis"
+    level: Level = "sequence"
+    weight: Literal["one", "ratio"] = "one"
+    """Of the sequences that stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometricOptions(_Band):
+    """Leaves out sequences whose geometric mean of ratios is outside a narrow band."""
+
+    kind: Literal["geometric"] = "geometric"
+    low: float = 0.999
+    high: float = 1.001
+    level: Level = "sequence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceRejectionOptions(Options):
+    """Leaves out tokens or sequences that drifted: k2 = (log rho)^2 / 2 or k3 = rho - 1 - log rho above a threshold."""
+
+    kind: Literal["divergence_rejection"] = "divergence_rejection"
+    estimator: Literal["k2", "k3"] = "k3"
+    level: Literal["token", "sequence_mean", "sequence_max"] = "token"
+    threshold: float = 0.1
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class M2poOptions(Options):
+    """Leaves out the fewest tokens so that the mean of (log rho)^2 over the rest of the update is below a threshold."""
+
+    kind: Literal["m2po"] = "m2po"
+    threshold: float = 0.04
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoupledOptions(Options):
+    """Decoupled PPO's weight pi_prox / mu, capped, or left out above the cap."""
+
+    kind: Literal["decoupled"] = "decoupled"
+    cap: float = 5.0
+    level: Literal["token", "turn", "sequence"] = "token"
+    """``turn`` and ``sequence`` take the geometric mean."""
+    action: Literal["clamp", "mask"] = "mask"
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=self.cap > 0, message=f"cap must be above 0, got {self.cap}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNormaliseOptions(Options):
+    """Divides the other corrections' weights by their mean over the update's tokens."""
+
+    kind: Literal["batch_normalise"] = "batch_normalise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcpoOptions(Options):
+    """Scales the learning rate by the effective sample size of the sequences' importance weights."""
+
+    kind: Literal["vcpo"] = "vcpo"
+    scale: Literal["sqrt", "linear"] = "sqrt"
+    base_ratio: float = 1.0
+    """Effective share of the batch at which the learning rate is left alone."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 < self.base_ratio <= 1, message="base_ratio must be above 0 and at most 1")
+
+
+CorrectionOptions = Annotated[
+    TokenTisOptions
+    | SequenceTisOptions
+    | IcepopOptions
+    | SequenceMisOptions
+    | GeometricOptions
+    | DivergenceRejectionOptions
+    | M2poOptions
+    | DecoupledOptions
+    | BatchNormaliseOptions
+    | VcpoOptions,
+    ByKind(),
+]
+
+# -------------------------------------------------------------------------------------------------- regularisers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlOptions(Options):
+    """A penalty on the divergence from the policy before RL."""
+
+    kind: Literal["kl"] = "kl"
+    coef: float = 0.01
+    estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
+    """``k3+`` has the value of k3 and the gradient of k2, which is unbiased."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropyOptions(Options):
+    """A bonus for entropy."""
+
+    kind: Literal["entropy"] = "entropy"
+    coef: float = 0.001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpoOptions(Options):
+    """Keys of EPO's smoothed entropy."""
+
+    kind: Literal["epo"] = "epo"
+    coef: float = 0.001
+    """The paper's lambda."""
+    smoothing: float = 1.0
+    """Weight of the penalty inside it (the code's c)."""
+    alpha: float = 0.1
+    low: float = 0.0
+    """Entropies below ``low`` times the turn's historical mean are penalised ..."""
+    high: float = 2.0
+    """... and above ``high`` times it."""
+    phase_steps: int = 0
+    """E of the phase weight beta_e; 0 leaves it at 1."""
+    from_turn: int = 0
+    """Act only in updates that reach this turn (the code: half of the turn limit)."""
+    has_gradient: bool = True
+    """A hinge with a gradient; False is the released constant, which has none."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 <= self.low < self.high, message="needs 0 <= low < high")
+        self.check(is_ok=self.phase_steps >= 0 and self.from_turn >= 0, message="steps and turns count from 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LldsOptions(Options):
+    """Keys of LLDS."""
+
+    kind: Literal["llds"] = "llds"
+    coef: float = 0.1
+    preserve_only_correct: bool = True
+    """Only sequences whose mean advantage is not below 0."""
+
+
+RegulariserOptions = Annotated[KlOptions | EntropyOptions | EpoOptions | LldsOptions, ByKind()]

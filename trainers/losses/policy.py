@@ -1,0 +1,168 @@
+"""Policy losses per token: the ratio, and the one gate that decides how far it may carry a gradient.
+
+Each function takes the ``N`` sampled tokens of a micro-batch, flat, and gives the loss per token ``[N]`` and where the
+gate bit ``[N]``. Advantages and old log-probabilities carry no gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.losses.options import BapoOptions
+from agentgym.trainers.losses.ratios import clamped, prefix_minimum
+
+TokenLoss = tuple[Tensor, Tensor]
+
+
+def ppo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float = 0.0) -> TokenLoss:
+    """PPO's clipped objective as a loss: ``max(-A r, -A clip(r, low, high))``.
+
+    Args:
+        low, high: bounds of the ratio, ``1 - clip_low`` and ``1 + clip_high``; a wider upper one is DAPO's
+            clip-higher.
+        dual: where the advantage is below 0 the loss is at most ``-A dual``; 0 for no such bound.
+
+    Source: "Proximal Policy Optimization Algorithms", eq. 7; the dual clip from "Mastering Complex Control in MOBA
+    Games with Deep Reinforcement Learning", eq. 6.
+
+    Example:
+        >>> ratio, advantage = torch.tensor([0.3, -0.4, 0.05, -0.1]).exp(), torch.tensor([1.0, 1.0, -1.0, -1.0])
+        >>> [round(x, 4) for x in ppo_clip(ratio, advantage, 0.8, 1.28)[0].tolist()]
+        [-1.28, -0.6703, 1.0513, 0.9048]
+        >>> ppo_clip(torch.tensor([5.0]), torch.tensor([-1.0]), 0.8, 1.28, dual=3.0)[0].tolist()
+        [3.0]
+    """
+    plain, clipped = -advantage * ratio, -advantage * ratio.clamp(low, high)
+    loss, was_clipped = torch.maximum(plain, clipped), clipped > plain
+    if dual:
+        bound = -advantage * dual
+        over = (advantage < 0) & (loss > bound)
+        loss, was_clipped = torch.where(over, bound, loss), was_clipped | over
+    return loss, was_clipped
+
+
+def cispo(logprob: Tensor, ratio: Tensor, advantage: Tensor, low: float, high: float) -> TokenLoss:
+    """Clipped importance weights, so that every token keeps a gradient: ``-sg[clip(r, low, high)] A logp``.
+
+    Source: "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", eq. 4.
+
+    Example:
+        >>> logprob = torch.zeros(3, requires_grad=True)
+        >>> loss, _ = cispo(logprob, torch.tensor([0.5, 1.0, 3.0]), torch.ones(3), 0.0, 1.28)
+        >>> [round(-x, 2) for x in torch.autograd.grad(loss.sum(), logprob)[0].tolist()]
+        [0.5, 1.0, 1.28]
+    """
+    weight = ratio.detach().clamp(low, high)
+    return -weight * advantage * logprob, weight != ratio.detach()
+
+
+def sapo(ratio: Tensor, advantage: Tensor, tau_positive: float = 1.0, tau_negative: float = 1.05) -> TokenLoss:
+    """A soft gate instead of a clip: ``-f(r) A`` with ``f(r) = sigmoid(tau (r - 1)) 4 / tau``.
+
+    At r = 1 its *gradient* is that of ``-A r``; its value is twice as large. No token is ever cut off.
+
+    Source: "Soft Adaptive Policy Optimization", eq. 6; verl ``compute_policy_loss_sapo``.
+
+    Example:
+        >>> loss, _ = sapo(torch.tensor([0.5, 1.0, 2.0]), torch.ones(3))
+        >>> [round(-x, 6) for x in loss.tolist()]
+        [1.510163, 2.0, 2.924234]
+    """
+    tau = torch.where(advantage > 0, tau_positive, tau_negative)
+    gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    return -gate * advantage, torch.zeros_like(ratio, dtype=torch.bool)
+
+
+def minpro_ratio(ratio: Tensor, row: Tensor, *, cap_min_at_1: bool = False) -> Tensor:
+    """Experimental (reconstructed): a token's ratio times the smallest one before it in its row, which is detached.
+
+    It stands for the product of all ratios up to the token, the exact correction, whose variance explodes.
+
+    Source: "A Step Back: Prefix Importance Ratio Stabilizes Policy Optimization" (idea alone; the form is ours).
+
+    Example:
+        >>> ratio = minpro_ratio(torch.tensor([1.1, 0.6, 1.3, 0.9]), torch.zeros(4, dtype=torch.long))
+        >>> [round(x, 4) for x in ratio.tolist()]
+        [1.1, 0.66, 0.78, 0.54]
+    """
+    lowest = prefix_minimum(ratio.detach(), row)
+    return ratio * (lowest.clamp(max=1.0) if cap_min_at_1 else lowest)
+
+
+def aepo_clip(ratio: Tensor, advantage: Tensor, is_uncertain: Tensor, low: float, high: float) -> TokenLoss:
+    """Experimental (from a third party's code): PPO-clip that lets uncertain tokens keep a rescaled gradient.
+
+    For tokens of high entropy the flat upper bound becomes ``high / sg(r) r``: the same value, and a gradient.
+
+    Source: "Agentic Entropy-Balanced Policy Optimization"; a public port attaches the bound to certain tokens, the
+    paper's text to uncertain ones, which is what this does.
+
+    Example:
+        >>> logprob = torch.log(torch.tensor([2.0, 2.0])).requires_grad_()
+        >>> loss, _ = aepo_clip(logprob.exp(), torch.ones(2), torch.tensor([True, False]), 0.8, 1.25)
+        >>> [round(x, 4) for x in loss.tolist()]
+        [-1.25, -1.25]
+        >>> [round(x, 4) for x in torch.autograd.grad(loss.sum(), logprob)[0].tolist()]
+        [-1.25, 0.0]
+    """
+    loss, was_clipped = ppo_clip(ratio, advantage, low, high)
+    keeps = is_uncertain & (advantage > 0) & (ratio > high)
+    return torch.where(keeps, -advantage * (high / ratio.detach() * ratio), loss), was_clipped & ~keeps
+
+
+def reinforce(logprob: Tensor, ratio: Tensor, advantage: Tensor, cap: float = 2.0) -> TokenLoss:
+    """``-sg[min(r, cap)] A logp``; a cap of 0 leaves the ratio out.
+
+    In bypass mode the ratio is pi_theta / mu, so this is REINFORCE corrected by truncated importance sampling.
+
+    Source: verl ``docs/algo/rollout_corr_math.md`` (bypass with policy gradient).
+    """
+    if not cap:
+        return -advantage * logprob, torch.zeros_like(ratio, dtype=torch.bool)
+    weight = ratio.detach().clamp(max=cap)
+    return -weight * advantage * logprob, ratio.detach() > cap
+
+
+def bapo_bounds(ratio: Tensor, advantage: Tensor, options: BapoOptions) -> tuple[float, float]:
+    """BAPO's bounds of the ratio for one update, searched until positive contributions weigh enough.
+
+    Contributions are ``A min(r, high)`` and ``A max(r, low)`` for advantages above and below 0. First the lower bound
+    rises, then the upper one. Without negative contributions nothing is searched.
+
+    Args:
+        ratio, advantage: over all tokens of the update, ``[M]``.
+
+    Source: "BAPO: Stabilizing Off-Policy Reinforcement Learning for LLMs via Balanced Policy Optimization with
+    Adaptive Clipping" (``recipe/bapo/policy_loss.py``).
+
+    Example:
+        >>> ratio, advantage = torch.tensor([0.5, 1.0, 1.5, 0.9]), torch.tensor([1.0, -1.0, 1.0, -1.0])
+        >>> [round(bound, 2) for bound in bapo_bounds(ratio, advantage, BapoOptions(target=0.95))]
+        [0.8, 1.35]
+    """
+    low, high, step = options.low, options.high, options.step
+    # in whole steps: a sum of 0.05s would miss the bounds by rounding
+    most_low, most_high = round((options.low_max - low) / step), round((options.high_max - high) / step)
+
+    def falls_short(num_low: int, num_high: int) -> bool:
+        bounds = (low + num_low * step, high + num_high * step)
+        return _positive_share(ratio, advantage, *bounds) < options.target
+
+    num_low = num_high = 0
+    while num_low < most_low and falls_short(num_low, 0):
+        num_low += 1
+    while num_high < most_high and falls_short(num_low, num_high):
+        num_high += 1
+    return low + num_low * step, high + num_high * step
+
+
+def _positive_share(ratio: Tensor, advantage: Tensor, low: float, high: float) -> float:
+    kept = torch.where(advantage >= 0, advantage * ratio.clamp(max=high), advantage * ratio.clamp(min=low))
+    negative = -kept.clamp(max=0).sum().item()
+    return kept.clamp(min=0).sum().item() / (negative + 1e-8) if negative else float("inf")
+
+
+def log_ratio_per_token(logprob: Tensor, logprob_old: Tensor) -> Tensor:
+    """``log pi_theta / pi_old`` per token, clamped."""
+    return clamped(logprob - logprob_old)

@@ -1,0 +1,73 @@
+"""Ratios of probabilities over tokens, turns and rows. Everything is flat over the ``N`` sampled tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+LOG_RATIO_LIMIT = 20.0
+SEQUENCE_LOG_RATIO_LIMIT = 10.0
+
+
+def clamped(log_ratio: Tensor) -> Tensor:
+    """A difference of log-probabilities that can be exponentiated."""
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def sum_per_unit(value: Tensor, unit: Tensor) -> Tensor:
+    """The sum over each unit (turn or row), given to all its tokens: ``[N]``.
+
+    Example:
+        >>> sum_per_unit(torch.tensor([1.0, 2.0, 5.0]), torch.tensor([0, 0, 1])).tolist()
+        [3.0, 3.0, 5.0]
+    """
+    if not len(value):
+        return value
+    sums = torch.zeros(int(unit.max()) + 1, dtype=value.dtype, device=value.device)
+    return sums.index_add(0, unit, value)[unit]
+
+
+def mean_per_unit(value: Tensor, unit: Tensor) -> Tensor:
+    """The mean over each unit, given to all its tokens: ``[N]``."""
+    return sum_per_unit(value, unit) / sum_per_unit(torch.ones_like(value), unit)
+
+
+def max_per_unit(value: Tensor, unit: Tensor) -> Tensor:
+    """The largest value of each unit, given to all its tokens: ``[N]``."""
+    if not len(value):
+        return value
+    largest = torch.full((int(unit.max()) + 1,), -torch.inf, dtype=value.dtype, device=value.device)
+    return largest.scatter_reduce(0, unit, value, "amax")[unit]
+
+
+def sequence_log_ratio(logprob: Tensor, logprob_old: Tensor, unit: Tensor) -> Tensor:
+    """GSPO's token form of a sequence's ratio: its value is the unit's mean log-ratio, its gradient the token's own.
+
+    ``log s_{i,k} = logp_k - sg[logp_k] + sg[mean_k (logp_k - logp_old_k)]``, at most 10.
+
+    Source: "Group Sequence Policy Optimization", the token-level variant; verl ``compute_policy_loss_gspo``.
+
+    Example:
+        >>> new = torch.tensor([0.06, -0.03, 0.03])
+        >>> round(sequence_log_ratio(new, torch.zeros(3), torch.zeros(3, dtype=torch.long)).exp()[0].item(), 6)
+        1.020201
+    """
+    mean = mean_per_unit((logprob - logprob_old).detach(), unit)
+    return (logprob - logprob.detach() + mean).clamp(max=SEQUENCE_LOG_RATIO_LIMIT)
+
+
+def prefix_minimum(ratio: Tensor, row: Tensor) -> Tensor:
+    """For each token the smallest ratio among the row's sampled tokens before it, 1 for the first: ``[N]``.
+
+    Tokens of a row are together and in order.
+
+    Example:
+        >>> ratio = torch.tensor([1.1, 0.6, 1.3, 0.9])
+        >>> [round(x, 4) for x in prefix_minimum(ratio, torch.zeros(4, dtype=torch.long)).tolist()]
+        [1.0, 1.1, 0.6, 0.6]
+    """
+    pieces = []
+    for values in torch.split(ratio, torch.unique_consecutive(row, return_counts=True)[1].tolist()):
+        lowest = torch.cummin(values, 0).values
+        pieces.append(torch.cat([torch.ones_like(values[:1]), lowest[:-1]]))
+    return torch.cat(pieces) if pieces else ratio

@@ -1,0 +1,154 @@
+"""Terms beside the policy loss: KL estimates, entropy, EPO's smoothed entropy, LLDS. Per token ``[N]``, flat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.losses.options import EpoOptions, LldsOptions
+from agentgym.trainers.losses.ratios import clamped, mean_per_unit, sum_per_unit
+
+KlEstimator = Literal["k1", "k2", "k3", "k3+"]
+
+
+def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> Tensor:
+    """Estimates of KL(policy || reference) per token.
+
+    ``k1 = logp - ref``, ``k2 = (logp - ref)^2 / 2``, ``k3 = exp(d) - d - 1`` with ``d = ref - logp`` clamped to ±20 and
+    the result to ±10; ``k3+`` has the value of k3 and the gradient of k2.
+
+    Source: "Approximating KL Divergence" (J. Schulman); the gradients in verl ``kl_penalty``.
+
+    Example:
+        >>> [round(kl(torch.tensor(-1.0), torch.tensor(-1.2), k).item(), 6) for k in ("k1", "k2", "k3", "k3+")]
+        [0.2, 0.02, 0.018731, 0.018731]
+    """
+    match estimator:
+        case "k1":
+            return logprob - logprob_ref
+        case "k2":
+            return (logprob - logprob_ref).square() / 2
+        case "k3":
+            difference = clamped(logprob_ref - logprob)
+            return (difference.exp() - difference - 1).clamp(-10, 10)
+        case "k3+":
+            k2 = kl(logprob, logprob_ref, "k2")
+            return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropyHistory:
+    """What EPO remembers: of each turn of an episode, the mean over past steps of its mean token entropy.
+
+    Example:
+        >>> history = EntropyHistory().after({0: 1.0}).after({0: 2.0, 1: 0.5})
+        >>> history.num_steps, history.mean(0), history.mean(1), history.mean(7)
+        (2, 1.5, 0.5, None)
+    """
+
+    num_steps: int = 0
+    sums: Mapping[int, tuple[float, int]] = field(default_factory=dict)
+
+    def mean(self, turn: int) -> float | None:
+        """The turn's historical mean in nats, None for a turn not seen yet."""
+        total, count = self.sums.get(turn, (0.0, 0))
+        return total / count if count else None
+
+    def after(self, entropy_of_turn: Mapping[int, float]) -> EntropyHistory:
+        """The history with one more step."""
+        sums = dict(self.sums)
+        for turn, entropy in entropy_of_turn.items():
+            total, count = sums.get(turn, (0.0, 0))
+            sums[turn] = (total + entropy, count + 1)
+        return EntropyHistory(num_steps=self.num_steps + 1, sums=sums)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and numbers, also for JSON."""
+        return {"num_steps": self.num_steps, "sums": {str(turn): list(pair) for turn, pair in self.sums.items()}}
+
+    @classmethod
+    def from_dict(cls, tree: Mapping[str, Any]) -> EntropyHistory:
+        """The history that :meth:`to_dict` wrote."""
+        sums = {int(turn): (float(total), int(count)) for turn, (total, count) in tree.get("sums", {}).items()}
+        return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)
+
+
+def epo_phase(step: int, phase_steps: int) -> float:
+    """EPO's weight beta of the smoothing penalty after ``step`` of ``phase_steps`` steps; it jumps at the middle.
+
+    Example:
+        >>> [round(epo_phase(step, 150), 6) for step in (0, 37, 75, 76, 100, 150)]
+        [1.0, 0.874563, 0.827067, 0.768632, 0.294304, 0.03983]
+    """
+    if not phase_steps:
+        return 1.0
+    half = phase_steps / 2
+    if step <= half:
+        return 1 - 0.2 * (1 - math.exp(-2 * step / half))
+    return 0.8 * math.exp(-3 * (step - half) / half)
+
+
+def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Tensor:
+    """EPO's penalty per token: leaving the band around the turn's historical entropy; 0 where there is no history.
+
+    With ``has_gradient`` a hinge ``alpha (relu(H - high h) + relu(low h - H))``; without, the release's constant
+    ``alpha`` outside the band, which trains nothing.
+
+    Args:
+        historical: mean entropy of the token's turn over past steps ``[N]``, NaN where there is none.
+
+    Example:
+        >>> entropy, historical = torch.tensor([0.5, 1.0, 2.5, 1.9]), torch.ones(4)
+        >>> [round(x, 4) for x in epo_penalty(entropy, historical, EpoOptions(has_gradient=False)).tolist()]
+        [0.0, 0.0, 0.1, 0.0]
+        >>> [round(x, 4) for x in epo_penalty(entropy, historical, EpoOptions()).tolist()]
+        [0.0, 0.0, 0.05, 0.0]
+    """
+    known = ~historical.isnan()
+    level = historical.nan_to_num()
+    if options.has_gradient:
+        out = torch.relu(entropy - options.high * level) + torch.relu(options.low * level - entropy)
+    else:
+        out = ((entropy >= options.high * level) | (entropy <= options.low * level)).to(entropy.dtype)
+    return options.alpha * torch.where(known, out, 0.0)
+
+
+def epo(entropy: Tensor, historical: Tensor, options: EpoOptions, phase: float = 1.0) -> Tensor:
+    """EPO per token: ``-lambda (H - beta c penalty)``.
+
+    Source: "EPO: Entropy-regularized Policy Optimization for LLM Agents Reinforcement Learning"
+    (``verl/workers/actor/dp_actor.py``).
+
+    Example:
+        >>> term = epo(torch.tensor([0.5, 1.0, 2.5, 1.9]), torch.ones(4), EpoOptions(has_gradient=False))
+        >>> round(term.mean().item(), 5)
+        -0.00145
+    """
+    return -options.coef * (entropy - phase * options.smoothing * epo_penalty(entropy, historical, options))
+
+
+def llds(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, options: LldsOptions) -> Tensor:
+    """LLDS per token: ``relu(d)`` on rows whose likelihood fell, ``d = logp_old - logp``; not yet divided or weighed.
+
+    A row counts if ``sum d > 0`` and, with ``preserve_only_correct``, its mean advantage is not below 0. At the first
+    of a batch's updates d is 0, so it needs at least two.
+
+    Source: "On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral" (a third party's code).
+
+    Example:
+        >>> old = torch.tensor([-1.0, -0.5, -2.0, -1.0, -1.0, -1.0])
+        >>> new = torch.tensor([-1.2, -0.4, -2.3, -0.5, -1.2, -1.0])
+        >>> row = torch.tensor([0, 0, 0, 1, 1, 1])
+        >>> round(llds(new, old, torch.ones(6), row, LldsOptions()).sum().item() / 6, 6)
+        0.083333
+    """
+    fall = logprob_old - logprob
+    counts = sum_per_unit(fall.detach(), row) > 0
+    if options.preserve_only_correct:
+        counts &= mean_per_unit(advantage, row) >= 0
+    return torch.where(counts, torch.relu(fall), 0.0)

@@ -1,0 +1,136 @@
+"""One episode as TRL's tool loop drives it: a reset, then one tool call after another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym.call_syntax import format_call
+from agentgym.env import Env
+from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError, boundary
+from agentgym.rollout.loop import EpisodeLimits
+from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.types import Message, Observation, Status, ToolCall
+
+CLOSE_TIMEOUT_S = 10.0
+UNAVAILABLE = "The environment is not available any more."
+OVER = "The episode has ended; this call was not run."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeSettings:
+    """How one environment of TRL's pool is played."""
+
+    make_env: Callable[[], Env]
+    limits: EpisodeLimits = EpisodeLimits()
+    max_retries: int = 2
+    """Times a reset is tried again on a fresh environment. After the first token nothing can be tried again."""
+    max_failure_rate: float = 0.5
+    """Share of a batch's episodes lost to the infrastructure above which the run stops."""
+
+
+class Episode:
+    """Plays one episode at a time and remembers how it went.
+
+    A failure of the infrastructure ends the episode without a reward: :attr:`reward` is None. TRL goes on asking for
+    completions; all it gets from then on is :data:`UNAVAILABLE`.
+    """
+
+    def __init__(self, settings: EpisodeSettings, loop: EventLoopThread) -> None:
+        self._settings, self._loop = settings, loop
+        self._env: Env | None = None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.status: Status | None = None
+        """None while the episode runs; it is then over whenever the policy stops calling tools."""
+        self.error: str | None = None
+        self.success = False
+        self._return = 0.0
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the infrastructure spoilt the episode."""
+        return self.status is not None and not self.status.is_evidence
+
+    @property
+    def reward(self) -> float | None:
+        """Sum of the turn rewards so far; None if the infrastructure failed."""
+        return None if self.is_lost else self._return
+
+    def begin(self, split: str, index: int, task_id: str) -> str:
+        """Reset to a task and give its first observation as text.
+
+        Raises:
+            UsageError: there is no such task, or it is another one than the row says.
+        """
+        self._begin_anew()
+        for _ in range(self._settings.max_retries + 1):
+            try:
+                return self._text(self._loop.run(self._reset(split, index, task_id)))
+            except InfrastructureError as error:
+                failure = error
+                self.close()
+        return self._lost(failure)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call a tool, as one turn, and give what the environment answers as text."""
+        if self.is_lost:
+            return UNAVAILABLE
+        if self.status is not None:
+            return OVER
+        try:
+            return self._text(self._loop.run(self._step(name, arguments)))
+        except ToolError as error:  # an environment's last word on what the policy did
+            self.status = Status.POLICY_ERROR
+            return f"Error: {error}"
+        except InfrastructureError as error:
+            self.close()
+            return self._lost(error)
+
+    def close(self) -> None:
+        """Close the environment; the next episode makes a new one."""
+        env, self._env = self._env, None
+        if env is not None:
+            with suppress(Exception):  # it failed to close, too: the failure that counts is recorded
+                self._loop.run(env.aclose(), timeout_s=CLOSE_TIMEOUT_S)
+
+    async def _reset(self, split: str, index: int, task_id: str) -> Observation:
+        limits = self._settings.limits
+        with boundary(EnvError, "making or resetting the environment"):
+            if self._env is None:
+                self._env = self._settings.make_env()
+            async with asyncio.timeout(limits.reset_timeout_s):
+                observation, _ = await self._env.areset(options={"task": index, "split": split})
+        if self._env.task.id != task_id:
+            raise UsageError(
+                f"row {index} of split {split!r} says task {task_id!r}, and the environment's is "
+                f"{self._env.task.id!r}; make the dataset with the arguments that the environments are made with"
+            )
+        return observation
+
+    async def _step(self, name: str, arguments: Mapping[str, Any]) -> Observation:
+        env = self._env
+        assert env is not None, "TRL resets an environment before it calls a tool"
+        call = ToolCall(name, dict(arguments), "0")
+        with boundary(EnvError, f"{env.env_id}: {name}"):
+            action = Message("assistant", format_call(call, env.tools), (call,))
+            async with asyncio.timeout(self._settings.limits.step_timeout_s):
+                replies, reward, terminated, truncated, info = await env.astep(action)
+        self._return += reward
+        if terminated or truncated:
+            self.status = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS
+            self.success = bool(info["success"])
+        return replies
+
+    def _lost(self, error: InfrastructureError) -> str:
+        self.status = Status.TIMEOUT if isinstance(error, EnvTimeoutError) else Status.ENV_ERROR
+        self.error = str(error)
+        return UNAVAILABLE
+
+    @staticmethod
+    def _text(observation: Observation) -> str:
+        return "\n".join(message.text for message in observation)

@@ -1,0 +1,139 @@
+"""Batches of episodes, played and credited, for a trainer that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentgym.credit.compose import credit_groups
+from agentgym.credit.state import CreditState
+from agentgym.engine import Engine, SamplingParams
+from agentgym.env import Env
+from agentgym.errors import UsageError
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.actor import Actor, ModelActor
+from agentgym.rollout.group import run_groups
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.record import GroupRecord, record_path, write_records
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.samples import GroupVerdict, judge_group
+from agentgym.trainers.trl.environments import TASK_COLUMNS
+from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.trainers.trl.settings import CreditSettings
+from agentgym.types import Task, TrajectoryGroup
+
+
+class CreditedRollouts:
+    """Plays groups for the tasks of a dataset's rows, and says what each turn is credited with.
+
+    What it samples is a function of the seed and of how many groups it has played.
+    """
+
+    def __init__(
+        self,
+        pool: EnvPool,
+        engine: Engine,
+        renderer: ChatRenderer,
+        settings: CreditSettings,
+        sampling: SamplingParams,
+        *,
+        seed: int,
+    ) -> None:
+        self._pool, self._engine, self._renderer = pool, engine, renderer
+        self._settings, self._sampling, self._seed = settings, sampling, seed
+        self._loop = EventLoopThread("rollouts")
+        self._tasks: dict[str, Sequence[Task]] = {}
+        self._num_groups = self._num_batches = 0
+        self._credit_state = CreditState()
+
+    def play(
+        self, rows: Sequence[Mapping[str, Any]], group_size: int, *, version: int, is_training: bool
+    ) -> tuple[GroupVerdict, ...]:
+        """Play and credit one group for every ``group_size`` rows, with the model's current weights as ``version``.
+
+        Raises:
+            UsageError: a row has no task, or the rows of a group have several.
+            RunStoppedError: too many episodes were lost to the infrastructure.
+        """
+        tasks = self._loop.run(self._tasks_of(rows, group_size))
+        first = self._num_groups if is_training else 0
+        seed = self._seed if is_training else derive_seed(self._seed, "evaluation")
+        groups = self._loop.run(self._play(list(enumerate(tasks, first)), group_size, version, seed))
+        credit, result = credit_groups(groups, self._settings.credit, state=self._credit_state)
+        verdicts = tuple(
+            judge_group(group, group_credit, self._min_valid(group_size), self._settings.zero_variance_filter)
+            for group, group_credit in zip(groups, credit, strict=True)
+        )
+        if is_training:
+            self._credit_state = result.state
+            self._num_groups += len(groups)
+            self._keep(verdicts)
+        return verdicts
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold, as plain numbers."""
+        return {
+            "num_groups": self._num_groups,
+            "num_batches": self._num_batches,
+            "credit": self._credit_state.to_dict(),
+        }
+
+    def load_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`to_dict` gave."""
+        self._num_groups, self._num_batches = int(state["num_groups"]), int(state["num_batches"])
+        self._credit_state = CreditState.from_dict(state["credit"])
+
+    def close(self) -> None:
+        """Close the engine and the environments; a second call does nothing."""
+        if not self._loop.is_stopped:
+            self._loop.run(self._close())
+            self._loop.stop()
+
+    def _min_valid(self, group_size: int) -> int:
+        return min(self._settings.group.min_valid, group_size)
+
+    def _make_actor(self, env: Env, seed: int) -> Actor:
+        return ModelActor(self._engine, self._renderer, self._sampling, seed)
+
+    async def _play(
+        self, tasks: Sequence[tuple[int, Task]], group_size: int, version: int, seed: int
+    ) -> tuple[TrajectoryGroup, ...]:
+        await self._engine.update_weights(version)
+        group = replace(self._settings.group, group_size=group_size, min_valid=self._min_valid(group_size))
+        return await run_groups(tasks, self._pool, self._make_actor, group, seed=seed)
+
+    async def _tasks_of(self, rows: Sequence[Mapping[str, Any]], group_size: int) -> list[Task]:
+        return [await self._task(rows[at : at + group_size]) for at in range(0, len(rows), group_size)]
+
+    async def _task(self, rows: Sequence[Mapping[str, Any]]) -> Task:
+        row = rows[0]
+        if any(name not in row for name in TASK_COLUMNS):
+            raise UsageError(
+                f"the dataset has the columns {', '.join(row)}, not {', '.join(TASK_COLUMNS)}; "
+                "make it with agentgym.trainers.trl.environments.task_dataset"
+            )
+        assert all(other["task_id"] == row["task_id"] for other in rows), "TRL repeats a row for each member of a group"
+        split, index = str(row["task_split"]), int(row["task_index"])
+        if split not in self._tasks:
+            async with self._pool.lend() as loan:
+                self._tasks[split] = loan.env.tasks(split)
+        tasks = self._tasks[split]
+        task = tasks[index] if index < len(tasks) else None
+        if task is None or task.id != row["task_id"]:
+            found = f"nothing among {len(tasks)} tasks" if task is None else task.id
+            raise UsageError(
+                f"row {index} of split {split!r} says task {row['task_id']!r}, and the environment has {found}; make "
+                "the dataset with the arguments that the environments are made with"
+            )
+        return task
+
+    def _keep(self, verdicts: Sequence[GroupVerdict]) -> None:
+        if self._settings.record_dir is not None:
+            records = [GroupRecord(group=v.group, credit=v.credit, dropped=v.dropped) for v in verdicts]
+            write_records(record_path(self._settings.record_dir, self._num_batches), records)
+        self._num_batches += 1
+
+    async def _close(self) -> None:
+        await self._engine.close()
+        await self._pool.close()

@@ -1,0 +1,84 @@
+"""What :class:`~agentgym.trainers.trl.trainer.CreditGRPOTrainer` needs to know beyond TRL's own arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from agentgym.credit.compose import CreditConfig
+from agentgym.errors import ConfigError
+from agentgym.rollout.group import GroupConfig
+
+_OUR_ROLLOUTS = "the rollouts are agentgym's"
+_OUR_CREDIT = "advantages come from settings.credit"
+_WHOLE_DISTRIBUTION = (
+    "the trainer's probabilities are those of the whole distribution, and a ratio to those of a cut or changed one "
+    "would be wrong"
+)
+_UNREAD: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "use_vllm": ((False,), _OUR_ROLLOUTS),
+    "use_transformers_continuous_batching": ((False,), _OUR_ROLLOUTS),
+    "generation_kwargs": ((None, {}), _OUR_ROLLOUTS),
+    "top_p": ((1.0,), _WHOLE_DISTRIBUTION),
+    "top_k": ((0, None), _WHOLE_DISTRIBUTION),
+    "min_p": ((None, 0.0), _WHOLE_DISTRIBUTION),
+    "repetition_penalty": ((1.0,), _WHOLE_DISTRIBUTION),
+    "reward_weights": ((None,), _OUR_CREDIT),
+    "scale_rewards": (("group",), _OUR_CREDIT),
+    "multi_objective_aggregation": (("sum_then_normalize",), _OUR_CREDIT),
+    "mask_truncated_completions": ((False,), f"{_OUR_CREDIT}; there, use the selection overlong_mask"),
+    "remove_unused_columns": ((False, None), "it would take the task's columns from the rows"),
+    "loss_type": (
+        ("dapo", "cispo"),
+        "the others divide by rows, or by the tokens of one micro-batch, and rows here are segments of valid episodes, "
+        "whose number varies, and padding; vespo takes one ratio for a whole sequence",
+    ),
+}
+"""TRL's arguments that this trainer does not read or cannot serve: the values that are all right, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditSettings:
+    """Credit and rollouts; the rest is in TRL's ``GRPOConfig``.
+
+    From there come the group's size (``num_generations``), the sampled tokens of one turn at most
+    (``max_completion_length``) and the temperature.
+    """
+
+    credit: CreditConfig = CreditConfig()
+    group: GroupConfig = GroupConfig()
+    """How groups are played; ``group_size`` is not read."""
+    max_context_tokens: int = 0
+    """Longest conversation in tokens; 0 takes the model's own limit, at most 4096."""
+    codec: str = "auto"
+    """Tool-call format; ``auto`` takes the one the chat template asks for."""
+    zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
+    """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
+    record_dir: Path | None = None
+    """Where to keep every rollout, one file per batch of rollouts; None keeps none."""
+
+
+def check_args(args: Any, settings: CreditSettings) -> None:
+    """Refuse arguments of TRL that would be ignored, or that would make the loss another than they say.
+
+    Raises:
+        ConfigError: naming the argument, the reason, and what is all right.
+    """
+    for name, (allowed, why) in _UNREAD.items():
+        value = getattr(args, name)
+        if value not in allowed:
+            shown = " or ".join(repr(choice) for choice in allowed)
+            raise ConfigError(f"GRPOConfig({name}={value!r}): {why}; set it to {shown}")
+    if args.importance_sampling_level != "token" and settings.credit.granularity != "trajectory":
+        raise ConfigError(
+            f"GRPOConfig(importance_sampling_level={args.importance_sampling_level!r}): a sequence ratio needs an "
+            f"advantage that is constant on its sequence (composition rule 5), and {settings.credit.estimator} gives "
+            f"one per {settings.credit.granularity}"
+        )
+    if args.world_size > 1:
+        raise ConfigError(
+            f"CreditGRPOTrainer runs in one process, and {args.world_size} were started; agentgym's own trainer is the "
+            "one for several"
+        )

@@ -1,0 +1,231 @@
+"""TRL's GRPOTrainer with our rollouts and our credit: an advantage per turn instead of one per conversation.
+
+TRL keeps the model, the optimizer, the schedule, logging, checkpoints and the loss. Ours are the episodes, played by
+the embedded engine on the weights that TRL trains, so that sampled tokens are never decoded and encoded again; their
+credit; and what is left out: episodes that the infrastructure spoilt and groups with too few others have no rows.
+
+Of TRL's private methods one is replaced, ``_generate_and_score_completions``, whose result is what ``_compute_loss``
+reads: blocks of prompts and completions, ``tool_mask``, ``advantages`` of shape (row, token), ``old_per_token_logps``,
+``importance_sampling_ratio`` and ``num_items_in_batch``. Checkpoints get one more file. :mod:`versions` says which
+versions of TRL this was tested with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.engine import Engine, SamplingParams
+from agentgym.env import Env
+from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.registry import make
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.pool import EnvPool
+from agentgym.trainers.config import EnvConfig, TrainConfig, check_columns
+from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.samples import GroupVerdict, build_samples
+from agentgym.trainers.trl.batch import engine_ratio, to_trl
+from agentgym.trainers.trl.metrics import completion_table, gap_metrics, rollout_metrics
+from agentgym.trainers.trl.rollouts import CreditedRollouts
+from agentgym.trainers.trl.settings import CreditSettings, check_args
+from agentgym.trainers.trl.versions import check_trl
+
+try:
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.utils import use_adapter
+except ImportError as error:
+    raise MissingExtraError("CreditGRPOTrainer", "trl") from error
+
+STATE_FILE = "agentgym_rollouts.json"
+_OURS = ("reward_funcs", "rollout_func", "tools", "environment_factory", "reward_processing_classes")
+
+
+class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
+    """GRPOTrainer on an environment of ours, with one of our credit estimators.
+
+    Example (``docs/outside.md`` has one that runs)::
+
+        trainer = CreditGRPOTrainer(
+            "Qwen/Qwen3-0.6B",
+            "agentgym/Household-v0",
+            settings=CreditSettings(credit=CreditConfig(estimator="gigpo")),
+            args=GRPOConfig(num_generations=8, max_completion_length=64, max_steps=100),
+            train_dataset=task_dataset("agentgym/Household-v0"),
+        )
+        trainer.train()
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        env: str | EnvPool | Callable[[], Env],
+        *,
+        settings: CreditSettings = CreditSettings(),  # noqa: B008  (frozen)
+        args: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        engine: Engine | None = None,
+        **trl_arguments: Any,
+    ) -> None:
+        """Make the trainer.
+
+        Args:
+            model: what GRPOTrainer takes.
+            env: a registered id, ``module:Id``, ``file.py:Id``, a function that makes an environment, or a pool.
+            settings: credit and rollouts.
+            args: TRL's ``GRPOConfig``; ``per_device_train_batch_size`` counts episodes, and one of several context
+                windows is several rows.
+            env_kwargs: arguments of the environment, where ``env`` is a name.
+            engine: what samples, if not the embedded engine; its ``update_weights`` must take this model's weights.
+            trl_arguments: the rest of what GRPOTrainer takes, ``train_dataset`` (made by ``task_dataset``) among them.
+
+        Raises:
+            UsageError: the version of TRL is not one this was tested with, or arguments cannot be served.
+        """
+        check_trl("CreditGRPOTrainer")
+        args = GRPOConfig() if args is None else args
+        check_args(args, settings)
+        if given := [name for name in _OURS if name in trl_arguments]:
+            raise UsageError(f"CreditGRPOTrainer takes no {given[0]}: the environment gives the tools and the rewards")
+        sampling = SamplingParams(max_new_tokens=args.max_completion_length, temperature=args.temperature)
+        _check_rollouts(settings, sampling, args.num_generations)
+        super().__init__(model=model, reward_funcs=[_environment_return], args=args, **trl_arguments)
+        # What TRL's loss asks by this name is whether another engine than the trainer's forward has sampled. It has,
+        # and nothing else of what the name stands for is reached, since generation is replaced.
+        self.use_vllm = True
+        pool = env if isinstance(env, EnvPool) else EnvPool(_maker(env, env_kwargs), settings.group.num_envs)
+        self.rollouts = CreditedRollouts(
+            pool,
+            self._embedded_engine(settings) if engine is None else engine,
+            ChatRenderer(self._tokenizer, settings.codec),
+            settings,
+            sampling,
+            seed=args.seed,
+        )
+
+    def close(self) -> None:
+        """Close the engine and the environments; a second call does nothing."""
+        self.rollouts.close()
+
+    def _embedded_engine(self, settings: CreditSettings) -> TorchEngine:
+        model = self.accelerator.unwrap_model(self.model)
+        own_limit = min(int(getattr(model.config, "max_position_embeddings", 4096)), 4096)
+        context = settings.max_context_tokens or own_limit
+        return TorchEngine(model, num_slots=settings.group.num_envs, max_context_tokens=context)
+
+    # ------------------------------------------------------------------------------------------ what TRL calls
+
+    def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Play the episodes of a batch's rows and give what the loss reads; ``B`` is the number of segments."""
+        is_training = bool(self.model.training)
+        verdicts = self.rollouts.play(
+            inputs,
+            self.num_generations if is_training else self.num_generations_eval,
+            version=self.state.global_step,
+            is_training=is_training,
+        )
+        num_pieces = self.args.steps_per_generation if is_training else 1
+        batch = to_trl(build_samples(verdicts), self._tokenizer.pad_token_id, multiple_of=num_pieces)
+        batch = {name: tensor.to(self.accelerator.device) for name, tensor in batch.items()}
+        self._log_rollouts(verdicts, batch)
+        with torch.no_grad():
+            self._add_logprobs(batch)
+        return batch
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        (folder / STATE_FILE).write_text(json.dumps(self.rollouts.to_dict()), encoding="utf-8")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            path = Path(checkpoint) / STATE_FILE
+            if not path.is_file():
+                raise CorruptDataError(f"{checkpoint} has no {STATE_FILE}; it is a checkpoint of another trainer")
+            self.rollouts.load_dict(json.loads(path.read_text(encoding="utf-8")))
+
+    # -------------------------------------------------------------------------------------------------- private
+
+    def _add_logprobs(self, batch: dict[str, Tensor]) -> None:
+        """Log-probabilities before the update, the weight for the engine's gap, and those of the reference."""
+        num_uses = self.args.steps_per_generation * self.num_iterations
+        is_on_policy = self.args.gradient_accumulation_steps % num_uses == 0
+        if self.vllm_importance_sampling_correction or not is_on_policy:
+            batch["old_per_token_logps"] = old = self._logprobs(self.model, batch)
+            sampled, mask = batch["sampling_per_token_logps"], batch["tool_mask"]
+            self._log_metrics(gap_metrics(old, sampled, mask))
+            if self.vllm_importance_sampling_correction:
+                batch["importance_sampling_ratio"] = engine_ratio(
+                    old,
+                    sampled,
+                    mask,
+                    self.vllm_importance_sampling_mode,
+                    self.vllm_importance_sampling_clip_min,
+                    self.vllm_importance_sampling_clip_max,
+                )
+        if self.beta:
+            batch["ref_per_token_logps"] = self._reference_logprobs(batch)
+
+    def _reference_logprobs(self, batch: dict[str, Tensor]) -> Tensor:
+        if self.ref_model is not None:
+            return self._logprobs(self.ref_model, batch)
+        adapted = self.accelerator.unwrap_model(self.model)
+        with use_adapter(adapted, adapter_name="ref" if "ref" in adapted.peft_config else None):
+            return self._logprobs(self.model, batch)
+
+    def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+        logprobs, _, _ = self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            batch["completion_ids"].size(1),
+            batch_size=self.args.per_device_train_batch_size,
+        )
+        picked: Tensor = logprobs
+        return picked
+
+    def _log_rollouts(self, verdicts: Sequence[GroupVerdict], batch: dict[str, Tensor]) -> None:
+        self._log_metrics(rollout_metrics(verdicts))
+        if self.model.training:
+            self.state.num_input_tokens_seen += int(batch["prompt_mask"].sum() + batch["completion_mask"].sum())
+        self._metrics[self._mode]["num_tokens"] = [self.state.num_input_tokens_seen]
+        if self.log_completions:
+            table = completion_table(verdicts)
+            self._logs["prompt"].extend(table["prompt"])
+            self._logs["completion"].extend(table["completion"])
+            self._logs["advantages"].extend(table["advantage"])
+            self._logs["rewards"]["episode_return"].extend(table["reward"])
+
+    def _log_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self._metrics[self._mode][name].append(value)
+
+    @property
+    def _mode(self) -> str:
+        return "train" if self.model.training else "eval"
+
+
+def _environment_return(**columns: Any) -> list[float | None]:
+    """TRL wants a reward function; the rewards are in the episodes, so that nobody calls it."""
+    raise AssertionError("rewards come from the environment's turns")
+
+
+def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_size: int) -> None:
+    """Refuse what our own trainer refuses: components it has no data for, greedy sampling, groups of one."""
+    group = replace(settings.group, group_size=group_size)
+    check_columns(settings.credit, made=())
+    TrainConfig(recipe="trl", env=EnvConfig(id="trl"), group=group, sampling=sampling, credit=settings.credit)
+
+
+def _maker(env: str | Callable[[], Env], kwargs: Mapping[str, Any] | None) -> Callable[[], Env]:
+    if not isinstance(env, str):
+        if kwargs:
+            raise UsageError("env_kwargs go with the name of an environment; a function that makes one has its own")
+        return env
+    return lambda: make(env, **(kwargs or {}))

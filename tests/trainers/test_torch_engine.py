@@ -1,79 +1,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
+from engine_plays import TOLERANCE, full_logits, full_logprobs, generate, play, play_all, prompt, run
 from peft import LoraConfig, get_peft_model
 from tiny_models import FAMILIES, VOCAB_SIZE, tiny_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError, UsageError
-from agentgym.trainers.engines import torch_engine
-from agentgym.trainers.engines.sampling import RowSettings, distribution
+from agentgym.trainers.engines import runner
 from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.engines.weights import read_weights
 from agentgym.types import Completion, FinishReason
-
-T = TypeVar("T")
-TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     """Shared by the tests that do not change weights."""
     return tiny_model()
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, timeout=60))
-
-
-def prompt(seed: int, num_tokens: int) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = torch.randint(VOCAB_SIZE, (num_tokens,), generator=generator).tolist()
-    return ids
-
-
-def full_logits(model: Any, ids: Sequence[int]) -> torch.Tensor:
-    """Logits ``[T, V]`` of a plain transformers forward without a cache."""
-    with torch.no_grad():
-        logits: torch.Tensor = model(torch.tensor([list(ids)]), use_cache=False).logits[0].float()
-    return logits
-
-
-def full_logprobs(model: Any, ids: Sequence[int], completion: Completion, sampling: SamplingParams) -> list[float]:
-    """What the completion's log-probabilities ought to be, by a plain forward over prompt and completion."""
-    sampled = list(completion.token_ids)
-    logits = full_logits(model, [*ids, *sampled])[len(ids) - 1 : -1]
-    settings = RowSettings.build([sampling] * len(sampled), logits.shape[1], logits.device)
-    logprobs: list[float] = distribution(logits, settings).log()[range(len(sampled)), sampled].tolist()
-    return logprobs
-
-
-async def play(
-    engine: TorchEngine, model: Any, number: int, *, num_turns: int = 3, **sampling: Any
-) -> list[Completion]:
-    """One session of ragged turns, each checked against a plain forward."""
-    ids, completions = prompt(number, 3 + 5 * number), []
-    for turn in range(num_turns):
-        params = SamplingParams(max_new_tokens=4 + number, seed=10 * number + turn, stop_token_ids=(5, 6), **sampling)
-        completion = await engine.generate(ids, params, session_id=f"session-{number}")
-        assert completion.logprobs == pytest.approx(full_logprobs(model, ids, completion, params), abs=TOLERANCE)
-        completions.append(completion)
-        ids = [*ids, *completion.token_ids, *prompt(100 * number + turn, 1 + (number + turn) % 4)]
-    await engine.release(f"session-{number}")
-    return completions
-
-
-async def play_all(engine: TorchEngine, model: Any, num_sessions: int = 5, **sampling: Any) -> list[list[Completion]]:
-    return await asyncio.gather(*(play(engine, model, number, **sampling) for number in range(num_sessions)))
-
-
-def generate(engine: TorchEngine, ids: Sequence[int], *, session_id: str = "", **sampling: Any) -> Completion:
-    return run(engine.generate(ids, SamplingParams(**sampling), session_id=session_id))
 
 
 # ------------------------------------------------------------------------------------------------------- parity
@@ -483,7 +431,7 @@ def test_weights_changed_without_a_word_are_noticed() -> None:
 
 
 def test_what_is_not_fused_is_shared_with_the_model(model: PreTrainedModel) -> None:
-    weights = TorchEngine(model)._weights
+    weights = read_weights(model, 1024)
     parameters = {parameter.data_ptr() for parameter in model.parameters()}
     for tensor in (weights.embedding, weights.head, weights.layers[0].out, weights.layers[0].down):
         assert tensor.data_ptr() in parameters
@@ -545,7 +493,7 @@ def test_a_failing_forward_fails_its_requests_and_nothing_else(
     async def scenario() -> list[Any]:
         params = SamplingParams(max_new_tokens=5)
         with monkeypatch.context() as patch:
-            patch.setattr(torch_engine, "forward", break_down)
+            patch.setattr(runner, "forward", break_down)
             sessions = [engine.generate(prompt(1, 10), params, session_id=name) for name in "ab"]
             failed = await asyncio.gather(*sessions, return_exceptions=True)
         return [*failed, await engine.generate(prompt(1, 10), params, session_id="a")]
@@ -600,4 +548,4 @@ def test_a_rope_that_changes_with_the_length_is_refused_beyond_it() -> None:
 @pytest.mark.parametrize("name", ["num_slots", "max_context_tokens", "max_prefill_tokens"])
 def test_sizes_below_one_are_refused(model: PreTrainedModel, name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        TorchEngine(model, **{name: 0})
+        TorchEngine(model, **dict[str, Any]({name: 0}))

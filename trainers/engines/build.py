@@ -13,6 +13,7 @@ import torch
 from agentgym.engine import Engine
 from agentgym.errors import ConfigError
 from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.engines.vllm_client import ModelFacts
 from agentgym.trainers.engines.vllm_server import VllmEngine
@@ -30,7 +31,13 @@ def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
         ConfigError: the engine cannot do this.
     """
     if config.engine.kind == "torch":
-        return TorchEngine(model, num_slots=config.group.num_envs, max_context_tokens=config.model.max_context_tokens)
+        return TorchEngine(
+            model,
+            num_slots=config.group.num_envs,
+            max_context_tokens=config.model.max_context_tokens,
+            dtype=engine_dtype(config.engine, model.device),
+            fixed_decode=None if config.engine.decode == "auto" else config.engine.decode == "fixed",
+        )
     facts = model_facts(model)
     root = weight_dir(config, run_dir)
     sync: WeightSync
@@ -42,6 +49,18 @@ def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
         save = lambda folder: plain_model(model).save_pretrained(folder)  # noqa: E731
         sync = FolderSync(root, save, scorer(model), facts.vocab_size)
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
+
+
+def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | None:
+    """What the embedded engine computes in; None for the model's own dtype.
+
+    Example:
+        >>> engine_dtype(EngineConfig(), torch.device("cuda")), engine_dtype(EngineConfig(), torch.device("cpu"))
+        (torch.bfloat16, None)
+    """
+    if config.dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else None
+    return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 
 
 async def connect_engine(

@@ -22,6 +22,12 @@ class EngineConfig:
     """
 
     kind: Literal["torch", "vllm"] = "torch"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What the embedded engine computes in; ``auto``: bfloat16 on a GPU, float32 on a CPU. The trainer computes in the
+    model's own; where the two differ, ``loss.corrections`` account for what rounding does to the probabilities."""
+    decode: Literal["auto", "ragged", "fixed"] = "auto"
+    """How the embedded engine decodes: in steps that hold the running rows and no more, or in steps of a few fixed
+    shapes, which on a GPU are CUDA graphs; ``auto``: fixed on a GPU, ragged on a CPU."""
     urls: tuple[str, ...] = ()
     """The servers, as in ``http://127.0.0.1:8000``."""
     weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"

@@ -15,17 +15,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import AgentGymError, ClosedError, ConfigError, EngineError, boundary
-from agentgym.trainers.engines.forward import Batch, Chunk, KVCache, build_batch, forward
+from agentgym.trainers.engines.forward import Chunk
 from agentgym.trainers.engines.requests import EngineStats, Request
+from agentgym.trainers.engines.runner import ModelRunner
 from agentgym.trainers.engines.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.scoring import score_continuation
 from agentgym.trainers.engines.slots import Slot, SlotTable
-from agentgym.trainers.engines.weights import Weights, count_edits, read_weights
 from agentgym.types import Completion, FinishReason
 
 _SCORE_SLOT = 0
@@ -37,9 +36,9 @@ itself step its environment and ask again; the others are for callers inside ``g
 class TorchEngine:
     """An :class:`~agentgym.engine.Engine` over a Llama, Qwen2 or Qwen3 model, plain or with LoRA adapters.
 
-    Device and dtype are the model's. Weights that need no fusing are shared with the model, so after changing the
-    model's parameters call :meth:`update_weights` before the event loop runs again; an engine that finds changed
-    weights under it fails its requests rather than sample from a mixture.
+    The device is the model's. Weights that need neither fusing nor another dtype are shared with the model, so after
+    changing the model's parameters call :meth:`update_weights` before the event loop runs again; an engine that finds
+    changed weights under it fails its requests rather than sample from a mixture.
 
     Example:
         >>> engine = TorchEngine(model, num_slots=8, max_context_tokens=512)  # doctest: +SKIP
@@ -54,6 +53,8 @@ class TorchEngine:
         max_context_tokens: int = 1024,
         max_prefill_tokens: int = 2048,
         version: int = 0,
+        dtype: torch.dtype | None = None,
+        fixed_decode: bool | None = None,
     ):
         """Read the model's weights as ``version``.
 
@@ -63,6 +64,9 @@ class TorchEngine:
             max_context_tokens: longest prompt plus completion.
             max_prefill_tokens: prompt tokens read per tick, so that one long prompt does not hold up the others.
             version: policy version of the current weights.
+            dtype: to compute in; None for the model's own.
+            fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a GPU. The whole
+                cache is then allocated at once.
 
         Raises:
             ConfigError: the model is not supported, or a size is below 1.
@@ -74,18 +78,15 @@ class TorchEngine:
         ):
             if value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
-        self._model = model
         self._max_context_tokens = max_context_tokens
         self._max_prefill_tokens = max_prefill_tokens
         self._version = version
-        self._weights: Weights = read_weights(model, max_context_tokens)
-        self._device = self._weights.norm.device
-        self._cache = KVCache(
-            self._weights.shape,
-            max_slots=num_slots + 1,
-            max_tokens=max_context_tokens,
-            device=self._device,
-            dtype=self._weights.norm.dtype,
+        self._runner = ModelRunner(
+            model,
+            num_slots=num_slots + 1,
+            max_context_tokens=max_context_tokens,
+            dtype=dtype,
+            fixed_decode=fixed_decode,
         )
         self._slots = SlotTable(num_slots, first_index=_SCORE_SLOT + 1)
         self._score_slot = Slot(_SCORE_SLOT)
@@ -162,9 +163,14 @@ class TorchEngine:
         token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation")
         try:
             with boundary(EngineError, "score"), torch.inference_mode():
-                self._check_weights()
+                self._runner.check_weights(self._version)
                 logprobs = score_continuation(
-                    self._weights, self._cache, self._score_slot, token_ids, num_prompt, self._max_prefill_tokens
+                    self._runner.weights,
+                    self._runner.cache,
+                    self._score_slot,
+                    token_ids,
+                    num_prompt,
+                    self._max_prefill_tokens,
                 )
         except EngineError:
             self._score_slot.num_cached = 0
@@ -187,7 +193,7 @@ class TorchEngine:
         """
         self._check_open()
         with boundary(EngineError, "update_weights"):
-            self._weights = read_weights(self._model, self._max_context_tokens)
+            self._runner.update()
         self._version = version
         self._forget_cached()
 
@@ -197,20 +203,13 @@ class TorchEngine:
             return
         self._is_closed = True
         self._fail_all(lambda: EngineError("the engine was closed before the request was done"))
-        del self._weights, self._cache, self._model
+        del self._runner
 
     # --------------------------------------------------------------------------------------- checks and clean-up
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the engine was used after close")
-
-    def _check_weights(self) -> None:
-        if count_edits(self._weights.shared) != self._weights.shared_edits:
-            raise EngineError(
-                f"the model's weights were changed since they were read as version {self._version}; "
-                "call update_weights right after changing them"
-            )
 
     def _checked(self, token_ids: Sequence[int], what: str) -> list[int]:
         ids = list(token_ids)
@@ -220,7 +219,7 @@ class TorchEngine:
             raise EngineError(
                 f"the {what} has {len(ids)} tokens, more than the context of {self._max_context_tokens} tokens"
             )
-        vocab_size = self._weights.embedding.shape[0]
+        vocab_size = self._runner.weights.embedding.shape[0]
         if min(ids) < 0 or max(ids) >= vocab_size:
             raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
         return ids
@@ -283,16 +282,14 @@ class TorchEngine:
         self._admit()
         try:
             with torch.inference_mode():
-                self._check_weights()
-                batch = self._next_batch()
+                self._runner.check_weights(self._version)
                 self._stats.num_ticks += 1
-                hidden = forward(self._weights, self._cache, batch)
-                return self._sample_rows(hidden, batch)
+                return self._advance(*self._next_chunks())
         except Exception as error:
             # whatever failed, the cache may hold numbers that are not finite, and masks do not hide those
             self._fail_all(partial(_as_engine_error, error), waiting=False)
             self._forget_cached()
-            self._cache.clear()
+            self._runner.cache.clear()
             return True
 
     def _admit(self) -> None:
@@ -312,11 +309,10 @@ class TorchEngine:
             self._running.append(request)
         self._waiting.extendleft(reversed(blocked))
 
-    def _next_batch(self) -> Batch:
+    def _next_chunks(self) -> tuple[list[Request], list[Chunk]]:
         """The next tokens of every running row; prompts share ``max_prefill_tokens``, the earliest first."""
-        chunks = []
+        requests, chunks = [], []
         budget = self._max_prefill_tokens
-        num_slots = num_tokens = 0
         for request in self._running:
             slot = request.slot
             assert slot is not None
@@ -327,29 +323,21 @@ class TorchEngine:
                     continue
                 budget -= stop - start
                 self._stats.num_prefill_tokens += stop - start
+            requests.append(request)
             chunks.append(Chunk(slot.index, start, slot.token_ids[start:stop]))
-            num_slots, num_tokens = max(num_slots, slot.index + 1), max(num_tokens, stop)
-        self._cache.reserve(num_slots, num_tokens)
-        return build_batch(chunks, self._device)
+        return requests, chunks
 
-    def _sample_rows(self, hidden: Tensor, batch: Batch) -> bool:
-        """Sample for every row whose input is complete; resolve the rows that are done."""
-        by_slot = {request.slot.index: request for request in self._running if request.slot is not None}
-        rows, last_tokens = [], []
-        offset = -1
-        for chunk in batch.chunks:
-            offset += len(chunk.token_ids)
-            request = by_slot[chunk.slot]
+    def _advance(self, requests: list[Request], chunks: list[Chunk]) -> bool:
+        """Forward the chunks, and sample for every row whose input is complete; resolve the rows that are done."""
+        ends = [chunk.start + len(chunk.token_ids) for chunk in chunks]
+        is_complete = [end == len(request.token_ids) for request, end in zip(requests, ends, strict=True)]
+        order, logits = self._runner.logits(chunks, is_complete)
+        for request, end in zip(requests, ends, strict=True):
             assert request.slot is not None
-            request.slot.num_cached = chunk.start + len(chunk.token_ids)
-            if request.slot.num_cached == len(request.token_ids):
-                rows.append(request)
-                last_tokens.append(offset)
-        if not rows:
+            request.slot.num_cached = end
+        if not order:
             return False
-        if len(rows) < hidden.shape[0]:
-            hidden = hidden[torch.tensor(last_tokens, device=self._device)]
-        logits = torch.nn.functional.linear(hidden, self._weights.head)
+        rows = [requests[at] for at in order]
         uniforms = [r.uniforms[len(r.logprobs)] if r.uniforms else 0.0 for r in rows]
         tokens, logprobs = sample(logits, self._settings_of(rows), uniforms)
         sampled = torch.stack([tokens.double(), logprobs.double()]).tolist()  # one transfer for both
@@ -358,7 +346,7 @@ class TorchEngine:
     def _settings_of(self, rows: list[Request]) -> RowSettings:
         if self._settings is None or self._settings[0] != rows:
             params = [request.sampling for request in rows]
-            self._settings = rows, RowSettings.build(params, self._weights.shape.vocab_size, self._device)
+            self._settings = rows, RowSettings.build(params, self._runner.weights.shape.vocab_size, self._runner.device)
         return self._settings[1]
 
     def _append(self, rows: list[Request], tokens: list[float], logprobs: list[float]) -> bool:

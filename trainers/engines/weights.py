@@ -8,7 +8,8 @@ model. The model itself is never changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -77,12 +78,13 @@ def count_edits(tensors: tuple[Tensor, ...]) -> int:
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 
-def read_weights(model: nn.Module, max_context_tokens: int) -> Weights:
+def read_weights(model: nn.Module, max_context_tokens: int, dtype: torch.dtype | None = None) -> Weights:
     """The current parameters of ``model``, LoRA adapters merged in.
 
     Args:
         model: a Llama, Qwen2 or Qwen3 causal language model of transformers, plain or wrapped by peft.
         max_context_tokens: positions to prepare the rotary embedding for.
+        dtype: of the matrices; None for the model's own. With another one nothing is shared with the model.
 
     Raises:
         ConfigError: for an architecture, an attention window, a rope or an adapter that is not supported.
@@ -100,7 +102,7 @@ def read_weights(model: nn.Module, max_context_tokens: int) -> Weights:
     parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
     candidates = (embedding, head, norm, *(matrix for layer in layers for matrix in (layer.out, layer.down)))
     shared = tuple(tensor for tensor in candidates if tensor.data_ptr() in parameters)
-    return Weights(
+    weights = Weights(
         shape=shape,
         embedding=embedding,
         layers=layers,
@@ -110,6 +112,53 @@ def read_weights(model: nn.Module, max_context_tokens: int) -> Weights:
         shared=shared,
         shared_edits=count_edits(shared),
     )
+    return weights if dtype in (None, norm.dtype) else _cast(weights, dtype)
+
+
+def overwrite(old: Weights, new: Weights) -> Weights | None:
+    """``new``, moved to where ``old`` lies in memory, for those who know its addresses.
+
+    None, and nothing done, if what either shares with its model lies elsewhere in the other.
+    """
+    if [tensor.data_ptr() for tensor in old.shared] != [tensor.data_ptr() for tensor in new.shared]:
+        return None
+    with torch.no_grad():
+        for target, source in zip(_matrices(old), _matrices(new), strict=True):
+            if target.data_ptr() != source.data_ptr():
+                target.copy_(source)
+    return replace(old, shared=new.shared, shared_edits=new.shared_edits)
+
+
+def _matrices(weights: Weights) -> Iterator[Tensor]:
+    yield from (weights.embedding, weights.norm, weights.head, weights.rotation)
+    for layer in weights.layers:
+        yield from (tensor for tensor in (getattr(layer, f.name) for f in fields(layer)) if tensor is not None)
+
+
+def _cast(weights: Weights, dtype: torch.dtype | None) -> Weights:
+    """The same numbers in another dtype; what was one tensor stays one. The rotation stays as it is."""
+    made: dict[int, Tensor] = {}
+
+    def cast(tensor: Tensor) -> Tensor:
+        return made.setdefault(tensor.data_ptr(), tensor.to(dtype))
+
+    return replace(
+        weights,
+        embedding=cast(weights.embedding),
+        norm=cast(weights.norm),
+        head=cast(weights.head),
+        layers=tuple(_map_layer(layer, cast) for layer in weights.layers),
+        shared=(),
+        shared_edits=0,
+    )
+
+
+def _map_layer(layer: LayerWeights, change: Callable[[Tensor], Tensor]) -> LayerWeights:
+    changed: dict[str, Any] = {}
+    for field in fields(layer):
+        tensor = getattr(layer, field.name)
+        changed[field.name] = None if tensor is None else change(tensor)
+    return LayerWeights(**changed)
 
 
 def _read_shape(causal_lm: Any, max_context_tokens: int) -> Shape:

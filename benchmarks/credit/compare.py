@@ -1,12 +1,15 @@
 """Credit side by side: the same warm starts, tasks, seeds and numbers of rollouts for every arm.
 
     python benchmarks/credit/compare.py run --worlds easy hard --seeds 0 1 2
-    python benchmarks/credit/compare.py report --name household
+    python benchmarks/credit/compare.py report --worlds easy hard --name household
+    python benchmarks/credit/compare.py run --worlds scarce --arms grpo grpo+penalty grpo+penalty+gate --steps 60
+    python benchmarks/credit/compare.py report --worlds scarce --arms grpo grpo+penalty grpo+penalty+gate --name phantom
 
 For every world and seed the warm start is run once; from its weights every arm trains for the same number of steps of
 the same number of episodes. Sampled success on held-out tasks is measured before and after with the same seeds; the
 success of the training episodes gives the curve in between. Finished runs are not run again, so an interrupted
-benchmark goes on where it was, and several processes can share the work by seeds or worlds.
+benchmark goes on where it was, and several processes can share the work by seeds or worlds. ``report --earlier FILE``
+takes the rows it does not find from earlier results; each row says where and at which commit it was made.
 
 A further world is one entry of ``WORLDS``: overrides of the recipe that name its environment.
 """
@@ -33,8 +36,10 @@ RECIPE = "household-demo"
 WORLDS: dict[str, list[str]] = {
     "easy": [],
     "hard": ["env.kwargs.num_receptacles=8", "env.kwargs.num_objects=6", "env.kwargs.max_turns=24"],
+    "scarce": ["sft.num_demos=2000", "groups_per_step=4", "optimizer.lr=3e-4"],
 }
-"""The recipe's kitchen, and a larger one with longer errands."""
+"""The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
+steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm."""
 
 PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
 GATE = '{"kind": "g_ra", "thresholds": [0.5]}'
@@ -188,24 +193,46 @@ def plot(rows: Sequence[dict[str, Any]], arms: Sequence[str], path: Path, bin_st
     plt.close(figure)
 
 
+def with_earlier(
+    rows: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The rows, and of the earlier ones those that are asked for and not among them, in the table's order."""
+    have = {(row["world"], row["arm"], row["seed"]): row for row in earlier} | {
+        (row["world"], row["arm"], row["seed"]): row for row in rows
+    }
+    wanted = [(w, arm, seed) for w in options.worlds for arm in options.arms for seed in options.seeds]
+    return [have[key] for key in wanted if key in have]
+
+
+def made_at(rows: Sequence[dict[str, Any]]) -> str:
+    """Where, when and at which commit the rows were made, by seed."""
+    seeds: dict[tuple[str, str, str], set[int]] = {}
+    for row in rows:
+        seeds.setdefault((row["machine"], row["date"], row["commit"]), set()).add(row["seed"])
+    said = [
+        f"seeds {', '.join(map(str, sorted(of)))}: machine {machine}; {day}; commit {commit}."
+        for (machine, day, commit), of in seeds.items()
+    ]
+    return "Made at " + " ".join(said) + "\n"
+
+
 def report(options: argparse.Namespace) -> None:
     """Write ``NAME.json``, ``NAME.md`` and a plot per world from the runs that are there."""
-    found = [
-        (world, arm, seed)
-        for world in options.worlds
-        for arm in options.arms
-        for seed in options.seeds
-        if (options.runs / world / f"{arm}-{seed}" / "model").is_dir()
-    ]
-    rows = [result_row(options.runs / world / f"{arm}-{seed}", world, arm, seed) for world, arm, seed in found]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     origin = {
         "machine": f"{platform.machine()}, {_cpu()}",
         "date": date.today().isoformat(),
         "commit": options.commit or commit.stdout.strip(),
-        "recipe": to_dict(load_recipe(RECIPE)),
-        "num_train_tasks": NUM_TRAIN_TASKS,
     }
+    rows = [
+        result_row(run_dir, world, arm, seed) | origin
+        for world in options.worlds
+        for arm in options.arms
+        for seed in options.seeds
+        if ((run_dir := options.runs / world / f"{arm}-{seed}") / "model").is_dir()
+    ]
+    if options.earlier:
+        rows = with_earlier(rows, json.loads(options.earlier.read_text(encoding="utf-8"))["rows"], options)
     said = []
     for world in dict.fromkeys(row["world"] for row in rows):
         mine = [row for row in rows if row["world"] == world]
@@ -221,10 +248,11 @@ def report(options: argparse.Namespace) -> None:
             f"`{' '.join(WORLDS[world]) or 'the recipe as it is'}`\n\n![success against rollouts]({picture})\n"
         )
     arms = {arm: ARMS[arm] for arm in options.arms}
-    content = json.dumps({**origin, "worlds": WORLDS, "arms": arms, "rows": rows}, indent=1)
+    worlds = {world: WORLDS[world] for world in options.worlds}
+    common = {"recipe": to_dict(load_recipe(RECIPE)), "num_train_tasks": NUM_TRAIN_TASKS, "worlds": worlds}
+    content = json.dumps({**common, "arms": arms, "rows": rows}, indent=1)
     (options.out / f"{options.name}.json").write_text(content + "\n", encoding="utf-8")
-    where = f"Machine {origin['machine']}; {origin['date']}; commit {origin['commit']}.\n"
-    (options.out / f"{options.name}.md").write_text("\n".join([*said, where]), encoding="utf-8")
+    (options.out / f"{options.name}.md").write_text("\n".join([*said, made_at(rows)]), encoding="utf-8")
     print("\n".join(said))
 
 
@@ -245,6 +273,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/credit"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
     parser.add_argument("--name", default="household", help="name of the results")
+    parser.add_argument("--earlier", type=Path, help="earlier results, for rows whose runs are not there any more")
     parser.add_argument("--commit", default="", help="commit the runs were made at, if it is not the present one")
     options = parser.parse_args()
     run(options) if options.verb == "run" else report(options)

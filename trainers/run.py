@@ -43,8 +43,8 @@ class Run:
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
-        # rollouts that go on while the model is trained need weights that stand still
-        self._served = self.model if config.pipeline.mode == "sync" else frozen_copy(self.model)
+        # rollouts that go on while the model's weights change need weights that stand still
+        self._served = self.model if config.pipeline.is_on_policy else frozen_copy(self.model)
         self.engine = build_engine(config, self._served, run_dir)
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:

@@ -55,14 +55,20 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
     """
     check_run_dir(config, run_dir, resume=resume)
     check_wandb(config.wandb_project)
-    loop = _Loop(config, run_dir, resume)
+    loop = TrainingLoop(config, run_dir, resume)
     if not resume:  # only now: what was refused until here leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
     return asyncio.run(loop.run())
 
 
-class _Loop:
+class TrainingLoop:
+    """One run from its start, or its latest checkpoint, to its end; :func:`train` makes and runs it.
+
+    Args:
+        run_dir: the run's folder; it is there before :meth:`run`.
+    """
+
     def __init__(self, config: TrainConfig, run_dir: Path, resume: bool) -> None:
         self.config, self.run_dir = config, run_dir
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
@@ -81,6 +87,7 @@ class _Loop:
         self.started = time.perf_counter()
 
     async def run(self) -> TrainResult:
+        """All phases that are left."""
         config = self.config
         with MetricsLog(self.run_dir, config.wandb_project) as self.log:
             self.log.say(f"run folder: {self.run_dir}")

@@ -52,8 +52,8 @@ class Run:
         await connect_engine(self.engine, self.config, self._served, self.tokenizer, self.run_dir, say)
 
     def engine_metrics(self) -> dict[str, float]:
-        """What became of the engine's servers so far, where it has some."""
-        stats = getattr(self.engine, "server_stats", None)
+        """The engine's counters since this process began: of its servers where it has some, else of its ticks."""
+        stats = getattr(self.engine, "server_stats", None) or getattr(self.engine, "stats", None)
         return {f"engine/{name}": float(value) for name, value in dataclasses.asdict(stats).items()} if stats else {}
 
     async def update_engine(self, version: int) -> None:

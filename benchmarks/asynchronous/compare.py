@@ -1,16 +1,17 @@
-"""Trajectories per hour of synchronous and asynchronous training on an environment with heavy-tailed delays.
+"""Trajectories per hour of training in lock-step, sync, periodic and async mode, on heavy-tailed delays.
 
-    python benchmarks/asynchronous/compare.py --start RUN/model --seeds 0 1 2
+    python benchmarks/asynchronous/compare.py --start RUN/model --seeds 0
 
-From the same warm start, with the same number of rollouts: ``sync``, where a step waits for its slowest episode, and
-``async`` with the given bounds of staleness. Ratios are those of one machine in one run; success on held-out tasks is
-measured after training.
+From the same warm start, on the same tasks, with the same number of rollouts (lock-step: fewer steps, as it is slow).
+Arms run one after another, seed by seed. Ratios are those of one machine in one run; success on held-out tasks is
+measured after training. A finished run is not run again, so an interrupted benchmark goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 from datetime import date
@@ -18,80 +19,137 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from lock_step import train_in_lock_step
+
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.loop import train
 from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
 HERE = Path(__file__).parent
+LOCK_STEP = "lock-step"
+ARMS = {
+    LOCK_STEP: ["group.max_retries=0"],
+    "sync": [],
+    "sync, 2 of 10 cut": ["pipeline.over_provision=2", "group.num_envs=80"],
+    "periodic": ["pipeline.mode=periodic"],
+    "async-1": ["pipeline.mode=async", "pipeline.max_staleness=1", "group.num_envs=128"],
+    "async-2": ["pipeline.mode=async", "pipeline.max_staleness=2", "group.num_envs=192"],
+}
 
 
-def measure(name: str, overrides: list[str], options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Train once; gives the row of results."""
-    run_dir = options.runs / f"{name}-{seed}"
+def run_dir_of(runs: Path, name: str, seed: int) -> Path:
+    """Where an arm's run lies."""
+    return runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+
+
+def play(name: str, options: argparse.Namespace, seed: int) -> Path:
+    """Train once, unless that was done; gives the run's folder."""
+    run_dir = run_dir_of(options.runs, name, seed)
+    if (run_dir / "model").is_dir():
+        return run_dir
+    num_steps = options.lock_step_steps if name == LOCK_STEP else options.steps
     config = apply_overrides(
         load_recipe("household-demo"),
         [
             f"env.id={HERE / 'browsing.py'}:Browsing-v0",
+            f"env.kwargs.median_s={options.median_s}",
             f"model.path={json.dumps(str(options.start))}",
             "sft.num_demos=0",
-            f"num_steps={options.steps}",
+            f"num_steps={num_steps}",
             f"seed={seed}",
-            "eval.num_episodes=100",
-            *overrides,
+            f"eval.num_episodes={8 if name == LOCK_STEP else options.eval_episodes}",
+            *ARMS[name],
         ],
     )
-    if not (run_dir / "model").is_dir():
+    if name == LOCK_STEP:
+        train_in_lock_step(config, run_dir)
+    else:
         train(config, run_dir, resume=(run_dir / "config.json").exists())
+    (run_dir / "load.json").write_text(json.dumps(os.getloadavg()), encoding="utf-8")
+    return run_dir
+
+
+def row_of(name: str, run_dir: Path, seed: int) -> dict[str, Any]:
+    """What a run's metrics say."""
     rows = read_json_lines(run_dir / "metrics.jsonl")
     steps = [row for row in rows if row["phase"] == "rl"]
-    seconds = sum(value for row in steps for key, value in row.items() if key.startswith("time/"))
+    seconds = [sum(value for key, value in row.items() if key.startswith("time/")) for row in steps]
     num_episodes = sum(value for row in steps for key, value in row.items() if key.startswith("status/"))
     after = [row for row in rows if row["phase"] == "eval"][-1]
     return {
         "name": name,
         "seed": seed,
-        "episodes_per_hour": 3600 * num_episodes / seconds,
-        "waiting_share": sum(row["time/rollout_s"] for row in steps) / seconds,
+        "num_episodes": num_episodes,
+        "wall_s": sum(seconds),
+        "episodes_per_hour": 3600 * num_episodes / sum(seconds),
+        "waiting_share": sum(row["time/rollout_s"] for row in steps) / sum(seconds),
+        # counters run from the process's start, so the first step is their base
+        "engine_busy_share": (steps[-1]["engine/busy_s"] - steps[0]["engine/busy_s"]) / sum(seconds[1:]),
+        "num_turns": fmean(row["num_turns"] for row in steps),
+        "num_cut": sum(row["num_cut"] for row in steps),
         "staleness_mean": fmean(row["staleness_mean"] for row in steps),
         "staleness_max": max(row["staleness_max"] for row in steps),
         "train_success": fmean(row["success"] for row in steps),
         "success_after": after["success"],
         "after_low": after["success_low"],
         "after_high": after["success_high"],
+        "load_after": json.loads((run_dir / "load.json").read_text(encoding="utf-8"))[0],
     }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Means over seeds, as Markdown."""
+    lines = [
+        "| arm | episodes per hour | against sync | against lock-step | waiting | engine busy | staleness mean, max "
+        "| success after (95 %, per seed) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    speed = {name: fmean(r["episodes_per_hour"] for r in rows if r["name"] == name) for name in ARMS}
+    for name in ARMS:
+        mine = [row for row in rows if row["name"] == name]
+        intervals = "; ".join(f"{r['success_after']:.2f} ({r['after_low']:.2f} to {r['after_high']:.2f})" for r in mine)
+        ages = f"{fmean(r['staleness_mean'] for r in mine):.2f}, {max(r['staleness_max'] for r in mine):.0f}"
+        lines.append(
+            f"| {name} | {speed[name]:,.0f} | {speed[name] / speed['sync']:.2f} | {speed[name] / speed[LOCK_STEP]:.2f} "
+            f"| {fmean(r['waiting_share'] for r in mine):.0%} | {fmean(r['engine_busy_share'] for r in mine):.0%} "
+            f"| {ages} | {'not measured' if name == LOCK_STEP else intervals} |"
+        )
+    return "\n".join(lines)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that this script and ``simulate.py`` share."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/asynchronous"))
+    parser.add_argument("--out", type=Path, default=HERE)
 
 
 def main() -> None:
-    """Run and write ``results.json``."""
+    """Run and write ``results.json`` and ``results.md``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
     parser.add_argument("--start", type=Path, required=True, help="model folder of a warm start")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--staleness", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--runs", type=Path, default=Path("runs/asynchronous"))
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--lock-step-steps", type=int, default=3)
+    parser.add_argument("--eval-episodes", type=int, default=100)
+    parser.add_argument("--median-s", type=float, default=0.7, help="half of the turns take longer")
     options = parser.parse_args()
-    arms = {"sync": ["pipeline.mode=sync"]}
-    for bound in options.staleness:
-        arms[f"async-{bound}"] = ["pipeline.mode=async", f"pipeline.max_staleness={bound}", "group.num_envs=128"]
-    rows = [measure(name, overrides, options, seed) for seed in options.seeds for name, overrides in arms.items()]
+    rows = [row_of(name, play(name, options, seed), seed) for seed in options.seeds for name in ARMS]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    result = {
-        "machine": platform.machine(),
+    about = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work (load_after: 1-minute load)",
         "date": date.today().isoformat(),
         "commit": commit.stdout.strip(),
         "steps": options.steps,
-        "rows": rows,
+        "lock_step_steps": options.lock_step_steps,
+        "episodes_per_step": 64,
+        "delay_per_turn": f"lognormal, median {options.median_s} s, sigma 1.0",
     }
-    (options.out / "results.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    base = fmean(row["episodes_per_hour"] for row in rows if row["name"] == "sync")
-    for name in arms:
-        mine = [row for row in rows if row["name"] == name]
-        speed = fmean(row["episodes_per_hour"] for row in mine)
-        success = fmean(row["success_after"] for row in mine)
-        waiting = fmean(row["waiting_share"] for row in mine)
-        print(f"{name}: {speed / base:.2f}x episodes per hour, waiting {waiting:.0%}, success {success:.3f}")
+    (options.out / "results.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    facts = "\n".join(f"* {name.replace('_', ' ')}: {value}" for name, value in about.items())
+    (options.out / "results.md").write_text(f"{facts}\n\n{table(rows)}\n", encoding="utf-8")
+    print(table(rows))
 
 
 if __name__ == "__main__":

@@ -105,8 +105,9 @@ class AdaptiveLimit:
     throughput alone at any noise.
 
     Until the first congestion the limit doubles with each window in which it was reached, then it grows by ``step``; a
-    congested window multiplies it by ``decrease``. A window in which the limit was not reached says nothing about it.
-    Nothing of this is kept in checkpoints: a resumed run finds its limit anew within some windows.
+    congested window multiplies it by ``decrease``, deep enough to see again what an engine with room is like. A window
+    in which the limit was not reached says nothing about it. Nothing of this is kept in checkpoints: a resumed run
+    finds its limit anew within some windows.
 
     Example:
         >>> limit = AdaptiveLimit(first=8, most=64, window_turns=2)
@@ -122,8 +123,8 @@ class AdaptiveLimit:
         most: int,
         first: int = 8,
         least: int = 1,
-        step: int = 4,
-        decrease: float = 0.75,
+        step: int = 2,
+        decrease: float = 0.5,
         window_turns: int = 64,
         max_slowdown: float = 1.5,
         num_remembered: int = 32,

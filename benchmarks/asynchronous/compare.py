@@ -10,10 +10,12 @@ measured after training. A finished run is not run again, so an interrupted benc
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
 import subprocess
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from statistics import fmean
@@ -21,21 +23,25 @@ from typing import Any
 
 from lock_step import train_in_lock_step
 
+from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
 
 HERE = Path(__file__).parent
 LOCK_STEP = "lock-step"
 ARMS = {
-    LOCK_STEP: ["group.max_retries=0"],
-    "sync": [],
-    "sync, 2 of 10 cut": ["pipeline.over_provision=2", "group.num_envs=80"],
-    "periodic": ["pipeline.mode=periodic"],
-    "async-1": ["pipeline.mode=async", "pipeline.max_staleness=1", "group.num_envs=128"],
-    "async-2": ["pipeline.mode=async", "pipeline.max_staleness=2", "group.num_envs=192"],
+    "sync": ["group.num_envs={step}"],
+    "async-1": ["pipeline.mode=async", "pipeline.max_staleness=1", "group.num_envs={two_steps}"],
+    "async-2": ["pipeline.mode=async", "pipeline.max_staleness=2", "group.num_envs={three_steps}"],
+    LOCK_STEP: ["group.num_envs={step}", "group.max_retries=0"],
+    "periodic": ["pipeline.mode=periodic", "group.num_envs={step}"],
+    "sync, 1 of 5 cut": ["pipeline.over_provision=1", "group.num_envs={with_extra}"],
 }
+"""Every schedule has as many environments as it can use; ``{step}`` is a step's episodes."""
 
 
 def run_dir_of(runs: Path, name: str, seed: int) -> Path:
@@ -43,40 +49,67 @@ def run_dir_of(runs: Path, name: str, seed: int) -> Path:
     return runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
 
 
-def play(name: str, options: argparse.Namespace, seed: int) -> Path:
-    """Train once, unless that was done; gives the run's folder."""
-    run_dir = run_dir_of(options.runs, name, seed)
-    if (run_dir / "model").is_dir():
-        return run_dir
-    num_steps = options.lock_step_steps if name == LOCK_STEP else options.steps
-    config = apply_overrides(
+def config_of(name: str, options: argparse.Namespace, seed: int) -> TrainConfig:
+    """The configuration of an arm's run."""
+    groups, size = options.groups_per_step, options.group_size
+    step = groups * size
+    sizes = {"step": step, "two_steps": 2 * step, "three_steps": 3 * step, "with_extra": step + groups}
+    return apply_overrides(
         load_recipe("household-demo"),
         [
             f"env.id={HERE / 'browsing.py'}:Browsing-v0",
             f"env.kwargs.median_s={options.median_s}",
             f"model.path={json.dumps(str(options.start))}",
             "sft.num_demos=0",
-            f"num_steps={num_steps}",
+            f"num_steps={options.lock_step_steps if name == LOCK_STEP else options.steps}",
+            f"groups_per_step={groups}",
+            f"group.group_size={size}",
             f"seed={seed}",
-            f"eval.num_episodes={8 if name == LOCK_STEP else options.eval_episodes}",
-            *ARMS[name],
+            "eval.num_episodes=8",  # the comparison is :func:`held_out`, after the timed runs
+            *(override.format(**sizes) for override in ARMS[name]),
         ],
     )
+
+
+def play(name: str, options: argparse.Namespace, seed: int) -> None:
+    """Train once, unless that was done."""
+    run_dir = run_dir_of(options.runs, name, seed)
+    if (run_dir / "model").is_dir():
+        return
+    config = config_of(name, options, seed)
     if name == LOCK_STEP:
         train_in_lock_step(config, run_dir)
     else:
         train(config, run_dir, resume=(run_dir / "config.json").exists())
     (run_dir / "load.json").write_text(json.dumps(os.getloadavg()), encoding="utf-8")
-    return run_dir
 
 
-def row_of(name: str, run_dir: Path, seed: int) -> dict[str, Any]:
+async def held_out(name: str, options: argparse.Namespace, seed: int) -> EvalSummary:
+    """Sampled success of an arm's final model on tasks it was not trained on, without delays."""
+    run_dir = run_dir_of(options.runs, name, seed)
+    config = config_of(name, options, seed)
+    run = Run(replace(config, model=replace(config.model, path=str(run_dir / "model"))), run_dir)
+    tasks = list(run.eval_tasks[: options.eval_episodes])
+    out_dir = run_dir / "eval" / f"held-out-{len(tasks)}"
+    return await evaluate(
+        tasks,
+        run.pool,
+        run.make_actor(config.sampling),
+        out_dir=out_dir,
+        suite_or_env=config.env.id,
+        policy=name,
+        seed=seed,
+        group_config=replace(config.group, group_size=1, min_valid=1),
+        resume=out_dir.is_dir(),
+    )
+
+
+def row_of(name: str, run_dir: Path, seed: int, success: EvalSummary | None = None) -> dict[str, Any]:
     """What a run's metrics say."""
     rows = read_json_lines(run_dir / "metrics.jsonl")
     steps = [row for row in rows if row["phase"] == "rl"]
     seconds = [sum(value for key, value in row.items() if key.startswith("time/")) for row in steps]
     num_episodes = sum(value for row in steps for key, value in row.items() if key.startswith("status/"))
-    after = [row for row in rows if row["phase"] == "eval"][-1]
     return {
         "name": name,
         "seed": seed,
@@ -91,9 +124,9 @@ def row_of(name: str, run_dir: Path, seed: int) -> dict[str, Any]:
         "staleness_mean": fmean(row["staleness_mean"] for row in steps),
         "staleness_max": max(row["staleness_max"] for row in steps),
         "train_success": fmean(row["success"] for row in steps),
-        "success_after": after["success"],
-        "after_low": after["success_low"],
-        "after_high": after["success_high"],
+        "success_after": success.success if success else None,
+        "after_low": success.success_low if success else None,
+        "after_high": success.success_high if success else None,
         "load_after": json.loads((run_dir / "load.json").read_text(encoding="utf-8"))[0],
     }
 
@@ -108,12 +141,15 @@ def table(rows: list[dict[str, Any]]) -> str:
     speed = {name: fmean(r["episodes_per_hour"] for r in rows if r["name"] == name) for name in ARMS}
     for name in ARMS:
         mine = [row for row in rows if row["name"] == name]
-        intervals = "; ".join(f"{r['success_after']:.2f} ({r['after_low']:.2f} to {r['after_high']:.2f})" for r in mine)
+        known = [row for row in mine if row["success_after"] is not None]
+        intervals = "; ".join(
+            f"{r['success_after']:.2f} ({r['after_low']:.2f} to {r['after_high']:.2f})" for r in known
+        )
         ages = f"{fmean(r['staleness_mean'] for r in mine):.2f}, {max(r['staleness_max'] for r in mine):.0f}"
         lines.append(
             f"| {name} | {speed[name]:,.0f} | {speed[name] / speed['sync']:.2f} | {speed[name] / speed[LOCK_STEP]:.2f} "
             f"| {fmean(r['waiting_share'] for r in mine):.0%} | {fmean(r['engine_busy_share'] for r in mine):.0%} "
-            f"| {ages} | {'not measured' if name == LOCK_STEP else intervals} |"
+            f"| {ages} | {intervals or 'not measured'} |"
         )
     return "\n".join(lines)
 
@@ -130,12 +166,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
     parser.add_argument("--start", type=Path, required=True, help="model folder of a warm start")
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--lock-step-steps", type=int, default=3)
-    parser.add_argument("--eval-episodes", type=int, default=100)
-    parser.add_argument("--median-s", type=float, default=0.7, help="half of the turns take longer")
+    parser.add_argument("--groups-per-step", type=int, default=4)
+    parser.add_argument("--group-size", type=int, default=4)
+    parser.add_argument("--eval-episodes", type=int, default=100, help="per arm, after all runs; 0 for none")
+    parser.add_argument("--median-s", type=float, default=1.0, help="half of the turns take longer")
     options = parser.parse_args()
-    rows = [row_of(name, play(name, options, seed), seed) for seed in options.seeds for name in ARMS]
+    for seed in options.seeds:
+        for name in ARMS:
+            play(name, options, seed)
+    rows = []
+    for seed in options.seeds:
+        for name in ARMS:
+            is_asked = options.eval_episodes and name != LOCK_STEP  # which has had fewer steps
+            success = asyncio.run(held_out(name, options, seed)) if is_asked else None
+            rows.append(row_of(name, run_dir_of(options.runs, name, seed), seed, success))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     about = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work (load_after: 1-minute load)",
@@ -143,7 +189,7 @@ def main() -> None:
         "commit": commit.stdout.strip(),
         "steps": options.steps,
         "lock_step_steps": options.lock_step_steps,
-        "episodes_per_step": 64,
+        "episodes_per_step": options.groups_per_step * options.group_size,
         "delay_per_turn": f"lognormal, median {options.median_s} s, sigma 1.0",
     }
     (options.out / "results.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")

@@ -203,7 +203,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.env.num_train_tasks < 0:
             raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
-        self.credit.check_group_size(self.group.group_size)
+        self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         check_columns(self.credit)
         rules.refuse_errors(self.findings())
         if self.pipeline.mode == "periodic":

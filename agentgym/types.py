@@ -347,6 +347,29 @@ class Trajectory:
         return sum(turn.reward for turn in self.turns)
 
 
+CutReason = Literal["slow", "surplus", "waiting"]
+"""Why a member was cut: it was still playing, it was done just after the group was complete, or it had not begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutMember:
+    """A member that was started and that its group, complete without it, did not need: neither data nor a failure.
+
+    Example:
+        >>> CutMember(member=8, seed=3, reason="slow", num_turns=4, num_sampled_tokens=31).reason
+        'slow'
+    """
+
+    member: int
+    seed: int
+    """Seed of the policy's sampling: with the group's task it says which episode it would have been."""
+    reason: CutReason
+    num_turns: int
+    """Turns it had finished; all of the episode's if the reason is ``surplus``."""
+    num_sampled_tokens: int
+    """Tokens sampled in these turns: what the cut threw away."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryGroup:
     """Episodes of one task from one start state: the unit of group-relative credit."""
@@ -355,6 +378,8 @@ class TrajectoryGroup:
     """Position of the task in the run's task order; each ordinal is trained exactly once."""
     task: Task
     trajectories: tuple[Trajectory, ...]
+    cut: tuple[CutMember, ...] = ()
+    """Members that were started and not needed; empty unless members are over-provisioned."""
 
     @property
     def valid(self) -> tuple[Trajectory, ...]:

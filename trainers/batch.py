@@ -81,6 +81,25 @@ def token_weights(units: Sequence[Hashable], aggregation: str, norm_length: int)
     raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
 
 
+def num_averaged(samples: Sequence[TrainingSample], aggregation: str, unit: Unit) -> int | None:
+    """What :func:`token_weights` divides by, over these rows: trained tokens, or units that have some.
+
+    It adds up over groups, and weights of one part of an update times its number are weights times that of the whole:
+    so a gradient can be summed before the whole is known, and divided at the end. None where the divisor is a
+    constant.
+    """
+    if aggregation == "seq-mean-token-sum-norm":
+        return None
+    of_row = [[sample.turns[at] for at, flag in enumerate(sample.loss_mask) if flag] for sample in samples]
+    if aggregation == "token-mean":
+        return sum(map(len, of_row))
+    return len({
+        (sample.trajectory, turn if unit == "turn" else 0)
+        for sample, turns in zip(samples, of_row, strict=True)
+        for turn in turns
+    })  # fmt: skip
+
+
 def build_batches(
     samples: Sequence[TrainingSample],
     *,

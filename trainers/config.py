@@ -19,6 +19,7 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.table import experimental_notes
+from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,26 +161,6 @@ class CriticConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineConfig:
-    """Whether rollouts and training wait for each other."""
-
-    mode: Literal["sync", "async"] = "sync"
-    """``sync`` plays a step's groups, then trains on them. ``async`` plays on while it trains, and takes the groups
-    that are done; episodes go on across new weights, token by token with the version each was sampled from."""
-    max_staleness: int = 1
-    """In async mode, how many versions old the oldest token of a group may be when it is trained."""
-
-    def __post_init__(self) -> None:
-        if self.max_staleness < 1:
-            raise ConfigError(f"pipeline.max_staleness must be at least 1, got {self.max_staleness}; or use mode=sync")
-
-    @property
-    def bound(self) -> int:
-        """Versions that rollouts may be ahead of training: 0 in sync mode."""
-        return self.max_staleness if self.mode == "async" else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """Evaluation before and after RL, on tasks the policy was not trained on."""
 
@@ -222,9 +203,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.env.num_train_tasks < 0:
             raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
-        self.credit.check_group_size(self.group.group_size)
+        self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         check_columns(self.credit)
         rules.refuse_errors(self.findings())
+        if self.pipeline.mode == "periodic":
+            refuse_for_periodic(self.credit, self.loss)
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
             raise ConfigError(
                 "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
@@ -243,7 +226,7 @@ class TrainConfig:
         return (
             *self.loss.findings_with(self.credit.granularity, modulators),
             *rules.reference_answers(
-                has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.mode == "sync"
+                has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.is_on_policy
             ),
         )
 

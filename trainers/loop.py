@@ -19,7 +19,7 @@ from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.evals.runner import EvalSummary, evaluate
-from agentgym.rollout.group import check_failure_rate, run_group
+from agentgym.rollout.group import GroupPlayer, check_failure_rate
 from agentgym.rollout.record import GroupRecord, record_path, write_records
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
@@ -33,12 +33,13 @@ from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.metrics import MetricsLog, check_wandb
 from agentgym.trainers.model import frozen_copy, save_model
 from agentgym.trainers.overrides import save_config
+from agentgym.trainers.period import Period
 from agentgym.trainers.rollout_metrics import describe_rollouts
 from agentgym.trainers.run import Run, TrainResult, check_run_dir
 from agentgym.trainers.samples import judge_group
 from agentgym.trainers.schedule import learning_rate
 from agentgym.trainers.sft import num_sft_steps, sft_rows, sft_steps
-from agentgym.trainers.update import update_policy
+from agentgym.trainers.update import PartialUpdate, update_policy
 from agentgym.types import TrajectoryGroup
 
 
@@ -54,14 +55,20 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
     """
     check_run_dir(config, run_dir, resume=resume)
     check_wandb(config.wandb_project)
-    loop = _Loop(config, run_dir, resume)
+    loop = TrainingLoop(config, run_dir, resume)
     if not resume:  # only now: what was refused until here leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
     return asyncio.run(loop.run())
 
 
-class _Loop:
+class TrainingLoop:
+    """One run from its start, or its latest checkpoint, to its end; :func:`train` makes and runs it.
+
+    Args:
+        run_dir: the run's folder; it is there before :meth:`run`.
+    """
+
     def __init__(self, config: TrainConfig, run_dir: Path, resume: bool) -> None:
         self.config, self.run_dir = config, run_dir
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
@@ -70,6 +77,7 @@ class _Loop:
         self.credit_state = CreditState()
         self.entropy_history = EntropyHistory()
         self.stream_state: StreamState | None = None
+        self.in_flight = config.pipeline.in_flight(config.group)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.r.train_tasks)
         self.columns = ColumnMaker(config, self.r.model, self.r.renderer)
@@ -79,6 +87,7 @@ class _Loop:
         self.started = time.perf_counter()
 
     async def run(self) -> TrainResult:
+        """All phases that are left."""
         config = self.config
         with MetricsLog(self.run_dir, config.wandb_project) as self.log:
             self.log.say(f"run folder: {self.run_dir}")
@@ -156,9 +165,18 @@ class _Loop:
         config = self.config
         schedule = TaskSchedule(self.r.train_tasks, derive_seed(config.seed, "rl tasks"))
 
+        player = GroupPlayer(
+            self.r.pool,
+            self.r.make_actor(),
+            config.group,
+            seed=config.seed,
+            quorum=config.pipeline.quorum(config.group),
+            in_flight=self.in_flight,
+        )
+
         async def play(ordinal: int) -> TrajectoryGroup:
             ((_, task),) = schedule.take(ordinal, 1)
-            return await run_group(ordinal, task, self.r.pool, self.r.make_actor(), config.group, seed=config.seed)
+            return await player.play(ordinal, task)
 
         return GroupStream(
             play,
@@ -170,27 +188,60 @@ class _Loop:
 
     async def _rl_step(self, step: int) -> dict[str, float]:
         clock = _Clock()
-        groups = await self.stream.take(step)
+        mode = self.config.pipeline.mode
+        if mode != "async":  # nothing was played while the step before was trained
+            self.in_flight.begin_window()
+        period = self._begin_period() if mode == "periodic" else None
+        groups = await (self.stream.take(step) if period is None else self._train_as_they_come(period, step, clock))
         check_failure_rate(groups, self.config.group)
         clock.lap("rollout")
 
-        if self.config.pipeline.mode == "sync":
-            metrics = self._train_on(groups, step, clock)
-        else:  # beside the rollouts, which go on in this thread
+        if mode == "async":  # beside the rollouts, which go on in this thread
             metrics = await asyncio.to_thread(self._train_on, groups, step, clock)
+        else:
+            metrics = self._train_on(groups, step, clock, period)
 
         await self.r.update_engine(step + 1)
         clock.lap("sync")
 
         self.num_trajectories += sum(len(group.trajectories) for group in groups)
         waited_s = clock.seconds["time/rollout_s"]
-        playing_s = waited_s if self.config.pipeline.mode == "sync" else sum(clock.seconds.values())
+        playing_s = waited_s if mode == "sync" else sum(clock.seconds.values())
         ahead = self.stream.state.next_ordinal - self.stream.state.num_taken
-        speed = {"tokens_per_s": metrics["sampled_tokens"] / playing_s, "groups_ahead": float(ahead)}
+        speed = {
+            "tokens_per_s": metrics["sampled_tokens"] / playing_s,
+            "groups_ahead": float(ahead),
+            "in_flight_limit": float(self.in_flight.limit),
+        }
         return metrics | speed | clock.seconds | self.r.engine_metrics()
 
-    def _train_on(self, groups: Sequence[TrajectoryGroup], step: int, clock: _Clock) -> dict[str, float]:
-        """From a step's groups to new weights; gives the step's metrics."""
+    def _begin_period(self) -> Period:
+        config = self.config
+        update = PartialUpdate(
+            self.r.model,
+            self.optimizer,
+            config.loss,
+            temperature=config.sampling.temperature,
+            max_grad_norm=config.optimizer.max_grad_norm,
+            reference=self.reference,
+            history=self.entropy_history,
+        )
+        return Period(config, self.credit_state, update)
+
+    async def _train_as_they_come(self, period: Period, step: int, clock: _Clock) -> tuple[TrajectoryGroup, ...]:
+        """A step's groups by ordinal; their gradients are taken beside the rollouts, which go on in this thread."""
+        groups: list[TrajectoryGroup] = []
+        async for done in self.stream.arrivals(step):
+            clock.lap("rollout")
+            await asyncio.to_thread(period.add, done)
+            clock.lap("train")
+            groups += done
+        return tuple(sorted(groups, key=lambda group: group.ordinal))
+
+    def _train_on(
+        self, groups: Sequence[TrajectoryGroup], step: int, clock: _Clock, period: Period | None = None
+    ) -> dict[str, float]:
+        """From a step's groups (or the gradient a period took of them) to new weights; gives the step's metrics."""
         config = self.config
         made = self.columns.make(groups)
         clock.lap("columns")
@@ -216,15 +267,19 @@ class _Loop:
         rate = learning_rate(config.optimizer, step, config.num_steps)
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate
-        update = update_policy(
-            self.r.model,
-            self.optimizer,
-            verdicts,
-            config.loss,
-            temperature=config.sampling.temperature,
-            max_grad_norm=config.optimizer.max_grad_norm,
-            reference=self.reference,
-            history=self.entropy_history,
+        update = (
+            period.finish(verdicts)
+            if period is not None
+            else update_policy(
+                self.r.model,
+                self.optimizer,
+                verdicts,
+                config.loss,
+                temperature=config.sampling.temperature,
+                max_grad_norm=config.optimizer.max_grad_norm,
+                reference=self.reference,
+                history=self.entropy_history,
+            )
         )
         self.entropy_history = update.history
         clock.lap("train")
@@ -302,7 +357,7 @@ class _Loop:
 
 
 class _Clock:
-    """Seconds between laps."""
+    """Seconds between laps, summed by name."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -310,5 +365,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.seconds[f"time/{name}_s"] = now - self._last
+        self.seconds[f"time/{name}_s"] = self.seconds.get(f"time/{name}_s", 0.0) + now - self._last
         self._last = now

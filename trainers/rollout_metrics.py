@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
+from typing import get_args
 
 from agentgym.trainers.samples import ZERO, GroupVerdict
-from agentgym.types import Status
+from agentgym.types import CutReason, Status
 
 
 def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
@@ -15,7 +16,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
 
     ``anchor_share`` is the share of turns whose state another turn of the group shared, ``anchor_size`` the mean size
     of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing. ``staleness_*`` counts the
-    versions between the policy a token was sampled from and ``version``, the one that is trained.
+    versions between the policy a token was sampled from and ``version``, the one that is trained. ``num_cut`` counts
+    the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -23,6 +25,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     credits = [credit for verdict in verdicts for row in verdict.credit for credit in row]
     shared = [credit.anchor_size for credit in credits if credit.anchor_size >= 2]
     ages = [version - sampled for turn in turns for sampled in turn.completion.policy_versions]
+    cut = [member for verdict in verdicts for member in verdict.group.cut]
+    cut_reasons = Counter(member.reason for member in cut)
     statuses = Counter(t.status for t in everyone)
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
     return {
@@ -40,6 +44,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "num_dropped_groups": float(sum(dropped.values())),
+        "num_cut": float(len(cut)),
+        "cut_tokens": float(sum(member.num_sampled_tokens for member in cut)),
+        **{f"cut/{reason}": float(cut_reasons[reason]) for reason in get_args(CutReason)},
         **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
         **{f"status/{status}": float(statuses[status]) for status in Status},
     }

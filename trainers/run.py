@@ -43,8 +43,8 @@ class Run:
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
-        # rollouts that go on while the model is trained need weights that stand still
-        self._served = self.model if config.pipeline.mode == "sync" else frozen_copy(self.model)
+        # rollouts that go on while the model's weights change need weights that stand still
+        self._served = self.model if config.pipeline.is_on_policy else frozen_copy(self.model)
         self.engine = build_engine(config, self._served, run_dir)
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
@@ -52,8 +52,8 @@ class Run:
         await connect_engine(self.engine, self.config, self._served, self.tokenizer, self.run_dir, say)
 
     def engine_metrics(self) -> dict[str, float]:
-        """What became of the engine's servers so far, where it has some."""
-        stats = getattr(self.engine, "server_stats", None)
+        """The engine's counters since this process began: of its servers where it has some, else of its ticks."""
+        stats = getattr(self.engine, "server_stats", None) or getattr(self.engine, "stats", None)
         return {f"engine/{name}": float(value) for name, value in dataclasses.asdict(stats).items()} if stats else {}
 
     async def update_engine(self, version: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,13 +80,82 @@ def update_policy(
             entropy, output = step.loss(batch, logprob_old, facts)
             output.loss.backward()  # type: ignore[no-untyped-call]
             totals.add(batch, entropy, output)
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm).item()
-        if not math.isfinite(norm):
-            raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
-        _step_scaled(optimizer, facts.lr_scale)
-        totals.grad_norms.append(norm)
-        totals.lr_scales.append(facts.lr_scale)
+        totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
+
+
+class PartialUpdate:
+    """One optimizer step over rows that come in parts, all at the weights before it.
+
+    For settings that need nothing of the whole update (``LossConfig.needs_whole_update``) and take one update per step.
+    The gradient is that of :func:`update_policy` over all parts at once, up to the order of additions.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: torch.optim.Optimizer,
+        config: LossConfig,
+        *,
+        temperature: float,
+        max_grad_norm: float,
+        reference: Any = None,
+        history: EntropyHistory | None = None,
+    ) -> None:
+        self._history = EntropyHistory() if history is None else history
+        self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
+        self._step = _Step(model, config, temperature, reference, self._history)
+        self._totals = _Totals()
+        self._divisor = 0
+        self._num_batches = 0
+        optimizer.zero_grad()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the micro-batches must be."""
+        device: torch.device = next(self._model.parameters()).device
+        return device
+
+    def add(self, batches: Sequence[TrainBatch], num_averaged: int | None) -> None:
+        """Add a part's gradient.
+
+        Args:
+            batches: weighed as if the part were the whole update.
+            num_averaged: what these weights were divided by, see :func:`agentgym.trainers.batch.num_averaged`.
+        """
+        logprobs = self._step.old_logprobs(batches, is_only=True)
+        facts = self._step.facts(batches, logprobs)
+        for batch, logprob_old in zip(batches, logprobs, strict=True):
+            entropy, output = self._step.loss(batch, logprob_old, facts)
+            scaled = replace(output, loss=output.loss * (1 if num_averaged is None else num_averaged))
+            scaled.loss.backward()  # type: ignore[no-untyped-call]
+            self._totals.add(batch, entropy, scaled)
+        self._divisor += num_averaged or 0
+        self._num_batches += len(batches)
+
+    def finish(self) -> UpdateResult:
+        """Divide the summed gradient by what the whole averages over, and make the step; none if there were no rows.
+
+        Raises:
+            RunStoppedError: the gradient is not finite.
+        """
+        if self._num_batches:
+            divisor = self._divisor or 1
+            for parameter in self._model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(divisor)
+            self._totals.loss /= divisor
+            self._totals.add_step(_clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
+        return UpdateResult(metrics=self._totals.means(), history=self._history.after(self._totals.entropy_of_turn()))
+
+
+def _clip_and_step(model: Any, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
+    """Step on the gradients that are there; gives their norm before clipping."""
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm).item()
+    if not math.isfinite(norm):
+        raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
+    _step_scaled(optimizer, lr_scale)
+    return norm
 
 
 class _Step:
@@ -174,6 +243,10 @@ class _Totals:
             if count:
                 before, seen = self.turn_entropy.get(turn, (0.0, 0))
                 self.turn_entropy[turn] = (before + total, seen + count)
+
+    def add_step(self, grad_norm: float, lr_scale: float) -> None:
+        self.grad_norms.append(grad_norm)
+        self.lr_scales.append(lr_scale)
 
     def entropy_of_turn(self) -> dict[int, float]:
         return {turn: total / count for turn, (total, count) in self.turn_entropy.items()}

@@ -2,7 +2,8 @@
 
 A member that the infrastructure spoilt is played again on a fresh environment, with the same seeds, up to a limit; what
 still fails is left out by those who come after. One bad episode stops neither its siblings nor the run; a failure rate
-above the limit stops the run with the reason.
+above the limit stops the run with the reason. A member that a complete group did not need is no failure: it is cut, and
+kept in the group's account.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError
 from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.loop import EpisodeLimits, run_episode
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
+from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,29 +49,108 @@ class GroupConfig:
             raise ConfigError(f"max_failure_rate must be between 0 and 1, got {self.max_failure_rate}")
 
 
-async def run_group(
-    ordinal: int,
-    task: Task,
-    pool: EnvPool,
-    make_actor: MakeActor,
-    config: GroupConfig,
-    *,
-    seed: int,
-    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
-) -> TrajectoryGroup:
-    """Play ``group_size`` episodes of a task, all at once as far as the pool allows.
+class GroupPlayer:
+    """Plays groups, each for itself, as far as the pool and the limit of episodes allow.
 
     Args:
-        ordinal: the task's in the run; sampling seeds derive from (seed, ordinal, member).
+        seed: sampling seeds derive from (seed, ordinal, member).
+        quorum: how many members are started and how many complete a group; by default ``group_size`` of them, all.
+        in_flight: lets episodes begin, older groups first; by default the pool alone limits them.
         on_episode: called after each finished episode, for progress.
     """
 
-    async with asyncio.TaskGroup() as running:
-        jobs = [
-            running.create_task(_play(ordinal, task, member, pool, make_actor, config, seed, on_episode))
-            for member in range(config.group_size)
+    def __init__(
+        self,
+        pool: EnvPool,
+        make_actor: MakeActor,
+        config: GroupConfig,
+        *,
+        seed: int,
+        quorum: Quorum | None = None,
+        in_flight: InFlight | None = None,
+        on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+    ) -> None:
+        self._pool, self._make_actor, self._config, self._seed = pool, make_actor, config, seed
+        self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
+        self._in_flight = in_flight or InFlight(config.num_envs)
+        self._on_episode = on_episode
+
+    async def play(self, ordinal: int, task: Task) -> TrajectoryGroup:
+        """Play episodes of a task until the group is complete.
+
+        Args:
+            ordinal: the task's in the run.
+        """
+        members = [
+            _Member(task, ordinal, number, derive_seed(self._seed, ordinal, number))
+            for number in range(self._quorum.num_started)
         ]
-    return _joined(ordinal, task, jobs)
+        jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
+        counting = await first_valid(jobs, lambda trajectory: trajectory.status.is_evidence, self._quorum.num_needed)
+        cut = [
+            members[at].cut_off(None if job.cancelled() else job.result())
+            for at, job in enumerate(jobs)
+            if at not in counting
+        ]
+        trajectories = tuple(jobs[at].result() for at in counting)
+        return TrajectoryGroup(ordinal=ordinal, task=task, trajectories=trajectories, cut=tuple(cut))
+
+    async def _play_member(self, member: _Member) -> Trajectory:
+        async with self._in_flight.place((member.ordinal, member.number)):
+            trajectory = await self._play_until_valid(member)
+        self._on_episode(trajectory)
+        return trajectory
+
+    async def _play_until_valid(self, member: _Member) -> Trajectory:
+        for attempt in range(self._config.max_retries + 1):
+            try:
+                trajectory = await self._attempt(member, attempt)
+            except InfrastructureError as error:  # the environment could not even be made
+                trajectory = Trajectory(
+                    task=member.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=member.seed,
+                    error=str(error), num_retries=attempt,
+                )  # fmt: skip
+            if trajectory.status.is_evidence:
+                break
+        return trajectory
+
+    async def _attempt(self, member: _Member, attempt: int) -> Trajectory:
+        turns = member.begin()
+
+        def note(turn: Turn) -> None:
+            turns.append(turn)
+            self._in_flight.observe(turn)
+
+        limits = self._config.limits
+        async with self._pool.lend() as loan:
+            actor = self._make_actor(loan.env, member.seed)
+            trajectory = await run_episode(
+                loan.env, member.task, actor, limits, seed=member.seed, num_retries=attempt, on_turn=note
+            )
+            loan.is_spoilt = not trajectory.status.is_evidence
+        return trajectory
+
+
+class _Member:
+    """One member of a group on its way."""
+
+    def __init__(self, task: Task, ordinal: int, number: int, seed: int) -> None:
+        self.task, self.ordinal, self.number, self.seed = task, ordinal, number, seed
+        self._turns: list[Turn] | None = None
+
+    def begin(self) -> list[Turn]:
+        """Where an attempt's turns go."""
+        self._turns = []
+        return self._turns
+
+    def cut_off(self, finished: Trajectory | None) -> CutMember:
+        """What is kept of a member that the group did not need."""
+        reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
+        turns = self._turns or []
+        num_tokens = sum(len(turn.completion.token_ids) for turn in turns)
+        return CutMember(
+            member=self.number, seed=self.seed, reason=reason, num_turns=len(turns), num_sampled_tokens=num_tokens
+        )
 
 
 async def run_groups(
@@ -80,59 +162,18 @@ async def run_groups(
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[TrajectoryGroup, ...]:
-    """:func:`run_group` of every (ordinal, task), all at once.
+    """:meth:`GroupPlayer.play` of every (ordinal, task), all at once.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes were lost to the infrastructure.
     """
-    # one task group over all members: what goes wrong in one stops the others at once
+    player = GroupPlayer(pool, make_actor, config, seed=seed, on_episode=on_episode)
+    # one task group over all groups: what goes wrong in one stops the others at once
     async with asyncio.TaskGroup() as running:
-        jobs = [
-            [
-                running.create_task(_play(ordinal, task, member, pool, make_actor, config, seed, on_episode))
-                for member in range(config.group_size)
-            ]
-            for ordinal, task in tasks
-        ]
-    groups = tuple(_joined(ordinal, task, members) for (ordinal, task), members in zip(tasks, jobs, strict=True))
+        jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
+    groups = tuple(job.result() for job in jobs)
     check_failure_rate(groups, config)
     return groups
-
-
-async def _play(
-    ordinal: int,
-    task: Task,
-    member: int,
-    pool: EnvPool,
-    make_actor: MakeActor,
-    config: GroupConfig,
-    seed: int,
-    on_episode: Callable[[Trajectory], None],
-) -> Trajectory:
-    trajectory = await _run_member(task, pool, make_actor, config, derive_seed(seed, ordinal, member))
-    on_episode(trajectory)
-    return trajectory
-
-
-def _joined(ordinal: int, task: Task, members: Sequence[asyncio.Task[Trajectory]]) -> TrajectoryGroup:
-    return TrajectoryGroup(ordinal=ordinal, task=task, trajectories=tuple(job.result() for job in members))
-
-
-async def _run_member(task: Task, pool: EnvPool, make_actor: MakeActor, config: GroupConfig, seed: int) -> Trajectory:
-    for attempt in range(config.max_retries + 1):
-        try:
-            async with pool.lend() as loan:
-                actor = make_actor(loan.env, seed)
-                trajectory = await run_episode(loan.env, task, actor, config.limits, seed=seed, num_retries=attempt)
-                loan.is_spoilt = not trajectory.status.is_evidence
-        except InfrastructureError as error:  # the environment could not even be made
-            trajectory = Trajectory(
-                task=task, env_id="", status=Status.ENV_ERROR, segments=(), seed=seed, error=str(error),
-                num_retries=attempt,
-            )  # fmt: skip
-        if trajectory.status.is_evidence:
-            break
-    return trajectory
 
 
 def check_failure_rate(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:

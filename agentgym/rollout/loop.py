@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,20 @@ class EpisodeLimits:
 
 
 async def run_episode(
-    env: Env, task: Task, actor: Actor, limits: EpisodeLimits, *, seed: int = 0, num_retries: int = 0
+    env: Env,
+    task: Task,
+    actor: Actor,
+    limits: EpisodeLimits,
+    *,
+    seed: int = 0,
+    num_retries: int = 0,
+    on_turn: Callable[[Turn], None] = lambda turn: None,
 ) -> Trajectory:
-    """Play one task. Never raises for what the environment, a tool or the engine did wrong: see ``status``."""
+    """Play one task. Never raises for what the environment, a tool or the engine did wrong: see ``status``.
+
+    Args:
+        on_turn: called after each turn, for who must know about an episode before it ends.
+    """
     turns: list[tuple[Turn, bool]] = []
     observation: Observation = ()
     status: Status = Status.ABORTED
@@ -60,6 +71,7 @@ async def run_episode(
                 break
             outcome = await _step(env, decision, len(turns), state_key, limits)
             turns.append((outcome.turn, decision.begins_segment))
+            on_turn(outcome.turn)
             if outcome.ended is not None:
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break

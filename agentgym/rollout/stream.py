@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from agentgym.errors import ConfigError
@@ -105,6 +105,26 @@ class GroupStream:
                 return tuple(self._hand_out(ordinal) for ordinal in sorted(chosen))
             unfinished = [task for task in self._running.values() if not task.done()]
             await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
+
+    async def arrivals(self, version: int) -> AsyncIterator[tuple[TrajectoryGroup, ...]]:
+        """The groups of this version's step in the order in which they are done, all that are at a time.
+
+        For training that begins before a step's last group is in. Nothing may run ahead then: ``max_staleness`` is 0.
+
+        Raises:
+            Exception: what playing a group raised.
+        """
+        assert self._max_staleness == 0, "groups that are handed out as they come are those of one step"
+        self.fill(version)
+        left = min(self._groups_per_step, len(self._running))
+        while left:
+            done = sorted(ordinal for ordinal, task in self._running.items() if task.done())[:left]
+            self._raise_failure(done)
+            if not done:
+                await asyncio.wait(self._running.values(), return_when=asyncio.FIRST_COMPLETED)
+                continue
+            left -= len(done)
+            yield tuple(self._hand_out(ordinal) for ordinal in done)
 
     def _keeps_bound(self, chosen: Sequence[int], version: int) -> bool:
         """Whether the groups that are left can all be taken before they are too old.

@@ -1,97 +1,201 @@
-"""Trajectories per hour of synchronous and asynchronous training on an environment with heavy-tailed delays.
+"""Trajectories per hour of training in lock-step, sync, periodic and async mode, on heavy-tailed delays.
 
-    python benchmarks/asynchronous/compare.py --start RUN/model --seeds 0 1 2
+    python benchmarks/asynchronous/compare.py --start RUN/model --seeds 0
 
-From the same warm start, with the same number of rollouts: ``sync``, where a step waits for its slowest episode, and
-``async`` with the given bounds of staleness. Ratios are those of one machine in one run; success on held-out tasks is
-measured after training.
+From the same warm start, on the same tasks, with the same number of rollouts (lock-step: fewer steps, as it is slow).
+Arms run one after another, seed by seed. Ratios are those of one machine in one run; success on held-out tasks is
+measured after training. A finished run is not run again, so an interrupted benchmark goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import platform
 import subprocess
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from lock_step import train_in_lock_step
+
+from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
 
 HERE = Path(__file__).parent
+LOCK_STEP = "lock-step"
+ARMS = {
+    "sync": ["group.num_envs={step}"],
+    "async-1": ["pipeline.mode=async", "pipeline.max_staleness=1", "group.num_envs={two_steps}"],
+    "async-2": ["pipeline.mode=async", "pipeline.max_staleness=2", "group.num_envs={three_steps}"],
+    LOCK_STEP: ["group.num_envs={step}", "group.max_retries=0"],
+    "periodic": ["pipeline.mode=periodic", "group.num_envs={step}"],
+    "sync, 1 of 5 cut": ["pipeline.over_provision=1", "group.num_envs={with_extra}"],
+}
+"""Every schedule has as many environments as it can use; ``{step}`` is a step's episodes."""
 
 
-def measure(name: str, overrides: list[str], options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Train once; gives the row of results."""
-    run_dir = options.runs / f"{name}-{seed}"
-    config = apply_overrides(
+def run_dir_of(runs: Path, name: str, seed: int) -> Path:
+    """Where an arm's run lies."""
+    return runs / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+
+
+def config_of(name: str, options: argparse.Namespace, seed: int) -> TrainConfig:
+    """The configuration of an arm's run."""
+    groups, size = options.groups_per_step, options.group_size
+    step = groups * size
+    sizes = {"step": step, "two_steps": 2 * step, "three_steps": 3 * step, "with_extra": step + groups}
+    return apply_overrides(
         load_recipe("household-demo"),
         [
             f"env.id={HERE / 'browsing.py'}:Browsing-v0",
+            f"env.kwargs.median_s={options.median_s}",
             f"model.path={json.dumps(str(options.start))}",
             "sft.num_demos=0",
-            f"num_steps={options.steps}",
+            f"num_steps={options.lock_step_steps if name == LOCK_STEP else options.steps}",
+            f"groups_per_step={groups}",
+            f"group.group_size={size}",
             f"seed={seed}",
-            "eval.num_episodes=100",
-            *overrides,
+            "eval.num_episodes=8",  # the comparison is :func:`held_out`, after the timed runs
+            *(override.format(**sizes) for override in ARMS[name]),
         ],
     )
-    if not (run_dir / "model").is_dir():
+
+
+def play(name: str, options: argparse.Namespace, seed: int) -> None:
+    """Train once, unless that was done."""
+    run_dir = run_dir_of(options.runs, name, seed)
+    if (run_dir / "model").is_dir():
+        return
+    config = config_of(name, options, seed)
+    if name == LOCK_STEP:
+        train_in_lock_step(config, run_dir)
+    else:
         train(config, run_dir, resume=(run_dir / "config.json").exists())
+    (run_dir / "load.json").write_text(json.dumps(os.getloadavg()), encoding="utf-8")
+
+
+async def held_out(name: str, options: argparse.Namespace, seed: int) -> EvalSummary:
+    """Sampled success of an arm's final model on tasks it was not trained on, without delays."""
+    run_dir = run_dir_of(options.runs, name, seed)
+    config = config_of(name, options, seed)
+    run = Run(replace(config, model=replace(config.model, path=str(run_dir / "model"))), run_dir)
+    tasks = list(run.eval_tasks[: options.eval_episodes])
+    out_dir = run_dir / "eval" / f"held-out-{len(tasks)}"
+    return await evaluate(
+        tasks,
+        run.pool,
+        run.make_actor(config.sampling),
+        out_dir=out_dir,
+        suite_or_env=config.env.id,
+        policy=name,
+        seed=seed,
+        group_config=replace(config.group, group_size=1, min_valid=1),
+        resume=out_dir.is_dir(),
+    )
+
+
+def row_of(name: str, run_dir: Path, seed: int, success: EvalSummary | None = None) -> dict[str, Any]:
+    """What a run's metrics say."""
     rows = read_json_lines(run_dir / "metrics.jsonl")
     steps = [row for row in rows if row["phase"] == "rl"]
-    seconds = sum(value for row in steps for key, value in row.items() if key.startswith("time/"))
+    seconds = [sum(value for key, value in row.items() if key.startswith("time/")) for row in steps]
     num_episodes = sum(value for row in steps for key, value in row.items() if key.startswith("status/"))
-    after = [row for row in rows if row["phase"] == "eval"][-1]
     return {
         "name": name,
         "seed": seed,
-        "episodes_per_hour": 3600 * num_episodes / seconds,
-        "waiting_share": sum(row["time/rollout_s"] for row in steps) / seconds,
+        "num_episodes": num_episodes,
+        "wall_s": sum(seconds),
+        "episodes_per_hour": 3600 * num_episodes / sum(seconds),
+        "waiting_share": sum(row["time/rollout_s"] for row in steps) / sum(seconds),
+        # counters run from the process's start, so the first step is their base
+        "engine_busy_share": (steps[-1]["engine/busy_s"] - steps[0]["engine/busy_s"]) / sum(seconds[1:]),
+        "num_turns": fmean(row["num_turns"] for row in steps),
+        "num_cut": sum(row["num_cut"] for row in steps),
         "staleness_mean": fmean(row["staleness_mean"] for row in steps),
         "staleness_max": max(row["staleness_max"] for row in steps),
         "train_success": fmean(row["success"] for row in steps),
-        "success_after": after["success"],
-        "after_low": after["success_low"],
-        "after_high": after["success_high"],
+        "success_after": success.success if success else None,
+        "after_low": success.success_low if success else None,
+        "after_high": success.success_high if success else None,
+        "load_after": json.loads((run_dir / "load.json").read_text(encoding="utf-8"))[0],
     }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Means over seeds, as Markdown."""
+    lines = [
+        "| arm | episodes per hour | against sync | against lock-step | waiting | engine busy | staleness mean, max "
+        "| success after (95 %, per seed) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    speed = {name: fmean(r["episodes_per_hour"] for r in rows if r["name"] == name) for name in ARMS}
+    for name in ARMS:
+        mine = [row for row in rows if row["name"] == name]
+        known = [row for row in mine if row["success_after"] is not None]
+        intervals = "; ".join(
+            f"{r['success_after']:.2f} ({r['after_low']:.2f} to {r['after_high']:.2f})" for r in known
+        )
+        ages = f"{fmean(r['staleness_mean'] for r in mine):.2f}, {max(r['staleness_max'] for r in mine):.0f}"
+        lines.append(
+            f"| {name} | {speed[name]:,.0f} | {speed[name] / speed['sync']:.2f} | {speed[name] / speed[LOCK_STEP]:.2f} "
+            f"| {fmean(r['waiting_share'] for r in mine):.0%} | {fmean(r['engine_busy_share'] for r in mine):.0%} "
+            f"| {ages} | {intervals or 'not measured'} |"
+        )
+    return "\n".join(lines)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that this script and ``simulate.py`` share."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/asynchronous"))
+    parser.add_argument("--out", type=Path, default=HERE)
 
 
 def main() -> None:
-    """Run and write ``results.json``."""
+    """Run and write ``results.json`` and ``results.md``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
     parser.add_argument("--start", type=Path, required=True, help="model folder of a warm start")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--staleness", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--runs", type=Path, default=Path("runs/asynchronous"))
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lock-step-steps", type=int, default=3)
+    parser.add_argument("--groups-per-step", type=int, default=4)
+    parser.add_argument("--group-size", type=int, default=4)
+    parser.add_argument("--eval-episodes", type=int, default=100, help="per arm, after all runs; 0 for none")
+    parser.add_argument("--median-s", type=float, default=1.0, help="half of the turns take longer")
     options = parser.parse_args()
-    arms = {"sync": ["pipeline.mode=sync"]}
-    for bound in options.staleness:
-        arms[f"async-{bound}"] = ["pipeline.mode=async", f"pipeline.max_staleness={bound}", "group.num_envs=128"]
-    rows = [measure(name, overrides, options, seed) for seed in options.seeds for name, overrides in arms.items()]
+    for seed in options.seeds:
+        for name in ARMS:
+            play(name, options, seed)
+    rows = []
+    for seed in options.seeds:
+        for name in ARMS:
+            is_asked = options.eval_episodes and name != LOCK_STEP  # which has had fewer steps
+            success = asyncio.run(held_out(name, options, seed)) if is_asked else None
+            rows.append(row_of(name, run_dir_of(options.runs, name, seed), seed, success))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    result = {
-        "machine": platform.machine(),
+    about = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work (load_after: 1-minute load)",
         "date": date.today().isoformat(),
         "commit": commit.stdout.strip(),
         "steps": options.steps,
-        "rows": rows,
+        "lock_step_steps": options.lock_step_steps,
+        "episodes_per_step": options.groups_per_step * options.group_size,
+        "delay_per_turn": f"lognormal, median {options.median_s} s, sigma 1.0",
     }
-    (options.out / "results.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    base = fmean(row["episodes_per_hour"] for row in rows if row["name"] == "sync")
-    for name in arms:
-        mine = [row for row in rows if row["name"] == name]
-        speed = fmean(row["episodes_per_hour"] for row in mine)
-        success = fmean(row["success_after"] for row in mine)
-        waiting = fmean(row["waiting_share"] for row in mine)
-        print(f"{name}: {speed / base:.2f}x episodes per hour, waiting {waiting:.0%}, success {success:.3f}")
+    (options.out / "results.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    facts = "\n".join(f"* {name.replace('_', ' ')}: {value}" for name, value in about.items())
+    (options.out / "results.md").write_text(f"{facts}\n\n{table(rows)}\n", encoding="utf-8")
+    print(table(rows))
 
 
 if __name__ == "__main__":

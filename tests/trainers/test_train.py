@@ -249,6 +249,67 @@ def test_kill_9_in_asynchronous_training_loses_and_repeats_no_task(moment: int, 
     assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, 9))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(3))
+def test_kill_9_in_a_period_loses_and_repeats_no_task(moment: int, finished: Path, tmp_path: Path) -> None:
+    """What a period had summed dies with the trainer, and its groups are played again."""
+    run_dir = tmp_path / "killed"
+    run_dir.mkdir()
+    warm = ["sft.num_demos=0", f"model.path={finished / 'model'}", "pipeline.mode=periodic"]
+    save_config(apply_overrides(config(), warm), run_dir / "config.json")
+    process = start(run_dir)
+    deadline = time.monotonic() + 120
+    while len([row for row in _rows(run_dir) if row["phase"] == "rl"]) < 1 + moment:
+        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.005)
+    time.sleep(0.02 * moment)  # somewhere within a period
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert start(run_dir).wait() == 0
+    assert trained_ordinals(run_dir) == list(range(NUM_STEPS * 3))
+    assert token_ages(run_dir) == {0}
+    rows = read_json_lines(run_dir / "metrics.jsonl")
+    assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, NUM_STEPS + 1))
+
+
+@pytest.mark.parametrize("mode", ["sync", "periodic", "async"])
+def test_members_that_were_not_needed_are_accounted_for(mode: str, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    extra = ["pipeline.over_provision=2", "pipeline.max_in_flight=auto", f"pipeline.mode={mode}", "num_steps=3"]
+    train(apply_overrides(config(), extra), run_dir)
+    records = [r for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
+    assert sorted(r.group.ordinal for r in records) == list(range(3 * 3))
+    assert all(len(r.group.valid) == 4 and len(r.group.cut) == 2 for r in records)
+    for record in records:  # the six members of a group, each once
+        played = [t.seed for t in record.group.trajectories] + [cut.seed for cut in record.group.cut]
+        assert len(set(played)) == 6
+    rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["num_cut"] for row in rows] == [6.0] * 3
+    assert all(sum(row[f"cut/{reason}"] for reason in ("slow", "surplus", "waiting")) == 6 for row in rows)
+    assert all(row["status/aborted"] == 0 and 1 <= row["in_flight_limit"] <= 8 for row in rows)
+
+
+def test_min_valid_completes_a_group_where_asked(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    train(apply_overrides(config(num_steps=2), ["pipeline.complete_with=min_valid", "group.min_valid=3"]), run_dir)
+    records = [r for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
+    assert all(len(r.group.valid) == 3 and len(r.group.cut) == 1 for r in records)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["pipeline.over_provision=-1"], "over_provision must be at least 0, got -1"),
+        (["pipeline.max_in_flight=-3"], "max_in_flight must be auto or at least 0, got -3"),
+        (["pipeline.max_in_flight=some"], "pipeline.max_in_flight"),
+        (["pipeline.complete_with=min_valid", "group.min_valid=1"], "composition rule 2"),
+    ],
+)
+def test_pipelines_that_cannot_be_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        apply_overrides(config(), overrides)
+
+
 def _rows(run_dir: Path) -> list[dict[str, Any]]:
     try:
         return read_json_lines(run_dir / "metrics.jsonl")

@@ -22,6 +22,8 @@ class EngineStats:
     num_sampled_tokens: int = 0
     num_evictions: int = 0
     """Idle sessions whose slot was given to another."""
+    busy_s: float = 0.0
+    """Wall seconds inside ticks: the share of a run in which the engine had work."""
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -270,7 +271,9 @@ class TorchEngine:
         """Tick while there is work. A task per stretch of work leaves nothing behind when the event loop ends."""
         try:
             while self._waiting or self._running:
+                started = time.perf_counter()
                 has_finished = self._tick()
+                self._stats.busy_s += time.perf_counter() - started
                 for _ in range(_NUM_YIELDS_AFTER_FINISH if has_finished else 1):
                     await asyncio.sleep(0)
         except BaseException:  # cancelled with its loop, or a slip of our own: nobody may be left waiting

@@ -1,0 +1,58 @@
+"""How many members of a group are started, how many complete it, and what becomes of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from agentgym.errors import ConfigError
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """Start ``num_started`` members, and be done with the first ``num_needed`` of them that are valid.
+
+    With fewer needed than started a group no longer waits for its slowest members. It is then a sample of the *fast*
+    episodes: where success and duration go together (long searches that succeed, loops that never end), returns and
+    advantages are biased towards what ends soon.
+    """
+
+    num_started: int
+    num_needed: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.num_needed <= self.num_started:
+            raise ConfigError(f"{self.num_needed} members are needed of {self.num_started} that are started")
+
+
+async def first_valid(
+    jobs: Sequence[asyncio.Task[Result]], is_valid: Callable[[Result], bool], num_needed: int
+) -> tuple[int, ...]:
+    """Wait until enough jobs have a valid result, or all are done; stop the others.
+
+    Returns:
+        The jobs that count, in order: ``num_needed`` valid ones, and the invalid ones that were done before.
+
+    Raises:
+        Exception: what a job raised; the others are stopped.
+    """
+    counting: list[int] = []
+    num_valid = 0
+    left = set(range(len(jobs)))
+    try:
+        while left and num_valid < num_needed:
+            await asyncio.wait([jobs[at] for at in left], return_when=asyncio.FIRST_COMPLETED)
+            for at in sorted(at for at in left if jobs[at].done()):
+                left.discard(at)
+                if num_valid < num_needed:
+                    counting.append(at)
+                    num_valid += is_valid(jobs[at].result())
+        return tuple(sorted(counting))
+    finally:
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)

@@ -1,0 +1,83 @@
+"""The loop that older trainers have: a batch of environments that take every turn together.
+
+Each turn the model generates for the whole batch, those episodes included that are over (their tokens are thrown away);
+then all environments step, and the turn ends when the slowest has answered. The batch ends with its longest episode.
+Rollouts are otherwise ours, and so are the training steps: the same engine, environments, seeds and loss. It is kind to
+the loop it stands for, since what is generated for a finished episode finds its prompt in the engine's cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from agentgym.env import Env
+from agentgym.rollout.actor import Actor, Decision, MakeActor, ModelActor
+from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.loop import TrainingLoop
+from agentgym.trainers.overrides import save_config
+from agentgym.trainers.run import Run
+
+
+class Batch:
+    """The episodes of one step, and the moments at which they wait for each other."""
+
+    def __init__(self, size: int) -> None:
+        self.together = asyncio.Barrier(size)
+        self.num_playing = size
+
+
+class LockStepActor(ModelActor):
+    """Generates and acts when the whole batch does, and goes on generating when its own episode is over."""
+
+    def __init__(self, run: Run, batch: Batch, seed: int) -> None:
+        super().__init__(run.engine, run.renderer, run.config.sampling, seed)
+        self._batch = batch
+
+    async def decide(self) -> Decision | None:
+        await self._batch.together.wait()
+        decision = await super().decide()
+        await self._batch.together.wait()  # generation is one call for the whole batch
+        return decision
+
+    async def end(self) -> None:
+        self._batch.num_playing -= 1
+        prompt_ids = self._session.prompt_ids[: self._engine.max_context_tokens - 1]
+        room = self._engine.max_context_tokens - len(prompt_ids)
+        sampling = replace(self._sampling, max_new_tokens=min(self._sampling.max_new_tokens, room))
+        while True:
+            await self._batch.together.wait()
+            if not self._batch.num_playing:
+                break
+            await self._engine.generate(prompt_ids, sampling, session_id=self._session_id)
+            await self._batch.together.wait()
+        await super().end()
+
+
+def lock_step_actors(run: Run) -> MakeActor:
+    """Actors that come in batches of a step's episodes."""
+    size = run.config.groups_per_step * run.config.group.group_size
+    batches: list[Batch] = []
+    made = 0
+
+    def make_actor(env: Env, seed: int) -> Actor:
+        nonlocal made
+        if made % size == 0:
+            batches[:] = [Batch(size)]
+        made += 1
+        return LockStepActor(run, batches[0], seed)
+
+    return make_actor
+
+
+def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
+    """Train as :func:`agentgym.trainers.loop.train` does, with rollouts in lock-step."""
+    size = config.groups_per_step * config.group.group_size
+    assert config.pipeline.mode == "sync" and config.group.num_envs >= size and config.group.max_retries == 0
+    loop = TrainingLoop(config, run_dir, resume=False)
+    run_dir.mkdir(parents=True)
+    save_config(config, run_dir / "config.json")
+    free = loop.r.make_actor
+    loop.r.make_actor = lambda sampling=None: free(sampling) if sampling else lock_step_actors(loop.r)
+    asyncio.run(loop.run())

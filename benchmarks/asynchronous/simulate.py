@@ -1,0 +1,103 @@
+"""The rollout simulator against measured runs: what it says from the sync run's seconds, and what the others took.
+
+    python benchmarks/asynchronous/simulate.py --runs runs/asynchronous
+
+Reads the folders that ``compare.py`` left. Turns, engine and training seconds come from the sync run of each seed.
+``overlap_slowdown``, how much ticks and gradients slow each other down on these cores, cannot be seen in a run in which
+they never overlap; it is fitted on async-1 alone, and the other arms are predicted with it.
+
+A run of one's own: ``read_recording(run_dir)`` and ``simulate(Plan(...), recording)`` (docs/training.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from compare import ARMS, LOCK_STEP, add_options, row_of, run_dir_of
+
+from agentgym.rollout.simulator import Plan, simulate
+from agentgym.rollout.traces import Recording, read_recording
+from agentgym.trainers.overrides import load_config
+
+FITTED_ON = "async-1"
+SLOWDOWNS = [1 + 0.05 * at for at in range(61)]
+
+
+def plan_of(run_dir: Path) -> Plan:
+    """The schedule of a run."""
+    config = load_config(run_dir / "config.json")
+    return Plan(
+        mode=config.pipeline.mode,
+        num_steps=config.num_steps,
+        groups_per_step=config.groups_per_step,
+        max_staleness=config.pipeline.max_staleness,
+        num_envs=config.group.num_envs,
+        over_provision=config.pipeline.over_provision,
+    )
+
+
+def fit_slowdown(plan: Plan, recording: Recording, measured_s: float) -> float:
+    """The slowdown under which the plan takes what it took."""
+    return min(SLOWDOWNS, key=lambda s: abs(simulate(replace(plan, overlap_slowdown=s), recording).wall_s - measured_s))
+
+
+def compare(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
+    """Measured and predicted, for every arm of a seed."""
+    run_dirs = {name: run_dir_of(options.runs, name, seed) for name in ARMS if name != LOCK_STEP}
+    recording = read_recording(run_dirs["sync"])
+    measured = {name: row_of(name, run_dir, seed) for name, run_dir in run_dirs.items()}
+    plans = {name: plan_of(run_dir) for name, run_dir in run_dirs.items()}
+    slowdown = fit_slowdown(plans[FITTED_ON], recording, measured[FITTED_ON]["wall_s"])
+    assert recording.engine is not None
+    rows = []
+    for name, plan in plans.items():
+        row = {"name": name, "seed": seed, "overlap_slowdown": slowdown, **asdict(recording.engine)}
+        for how, factor in (("alone", 1.0), ("fitted", slowdown)):
+            found = simulate(replace(plan, overlap_slowdown=factor), recording)
+            row[f"{how}_episodes_per_hour"] = found.episodes_per_hour
+            row[f"{how}_error"] = found.episodes_per_hour / measured[name]["episodes_per_hour"] - 1
+            row[f"{how}_engine_busy_share"] = found.engine_busy_share
+            row[f"{how}_waiting_share"] = found.waiting_share
+            row[f"{how}_staleness_mean"] = found.staleness_mean
+        keys = ("episodes_per_hour", "engine_busy_share", "waiting_share", "staleness_mean")
+        rows.append(row | {f"measured_{key}": measured[name][key] for key in keys})
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Measured against predicted, as Markdown."""
+    lines = [
+        "| arm | episodes per hour, measured | predicted | error | error without the slowdown "
+        "| engine busy, measured / predicted | trainer waiting, measured / predicted | staleness |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        note = " (fitted on)" if row["name"] == FITTED_ON else ""
+        lines.append(
+            f"| {row['name']}{note} | {row['measured_episodes_per_hour']:,.0f} "
+            f"| {row['fitted_episodes_per_hour']:,.0f} | {row['fitted_error']:+.0%} | {row['alone_error']:+.0%} "
+            f"| {row['measured_engine_busy_share']:.0%} / {row['fitted_engine_busy_share']:.0%} "
+            f"| {row['measured_waiting_share']:.0%} / {row['fitted_waiting_share']:.0%} "
+            f"| {row['measured_staleness_mean']:.2f} / {row['fitted_staleness_mean']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Compare and write ``simulated.json`` and ``simulated.md``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
+    options = parser.parse_args()
+    rows = [row for seed in options.seeds for row in compare(options, seed)]
+    (options.out / "simulated.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    text = f"Slowdown fitted on {FITTED_ON}: {rows[0]['overlap_slowdown']:.2f}. {LOCK_STEP} is not simulated.\n\n"
+    (options.out / "simulated.md").write_text(text + table(rows) + "\n", encoding="utf-8")
+    print(text + table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The limit that adapts, against engines whose capacity is known, on a clock that is told the time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
+from agentgym.types import Completion, FinishReason, Latency, Message, Turn
+
+MOST = 256
+TOKENS = 10
+
+
+class Station:
+    """Episodes that are ``env_s`` in their environments and then ask an engine for ten tokens.
+
+    Up to ``capacity`` requests at a time take ``base_s`` each; more only wait for each other (a batch that is full).
+    """
+
+    def __init__(self, capacity: float, env_s: float = 0.0, base_s: float = 1.0) -> None:
+        self.capacity, self.env_s, self.base_s = capacity, env_s, base_s
+        self.now = 0.0
+
+    def rates(self, num_playing: int) -> tuple[float, float]:
+        """Requests per second, and seconds per request."""
+        free = num_playing / (self.env_s + self.base_s)  # by Little's law, if none waits
+        rate = min(free, self.capacity / self.base_s)
+        return rate, num_playing / rate - self.env_s
+
+    def run(self, limit: AdaptiveLimit, num_turns: int, *, num_asking: int = MOST) -> list[int]:
+        """The limit after every turn."""
+        seen = []
+        for _ in range(num_turns):
+            playing = min(limit.limit, num_asking)
+            rate, generate_s = self.rates(playing)
+            self.now += 1 / rate
+            limit.observe(self.now, TOKENS, generate_s, is_full=playing >= limit.limit)
+            seen.append(limit.limit)
+        return seen
+
+
+@pytest.mark.parametrize("capacity", [6, 20, 48, 100])
+def test_it_settles_around_what_the_engine_can_take(capacity: int) -> None:
+    seen = Station(capacity).run(AdaptiveLimit(most=MOST), 6000)[3000:]
+    assert 0.6 * capacity < min(seen) and max(seen) < 2 * capacity
+    assert 0.8 * capacity < sum(seen) / len(seen) < 1.4 * capacity
+
+
+def test_environments_that_are_slow_let_it_rise_to_the_most() -> None:
+    assert Station(capacity=100, env_s=20.0).run(AdaptiveLimit(most=MOST), 3000)[-1] == MOST
+
+
+def test_it_doubles_at_first_and_then_goes_by_steps() -> None:
+    seen = Station(capacity=48).run(AdaptiveLimit(most=MOST, first=8, window_turns=16), 400)
+    values = [now for before, now in zip([8, *seen], seen, strict=False) if now != before]
+    assert values[:4] == [16, 32, 64, 128], "the last window of 64 was still faster than half way to 64"
+    assert values[4] == 64
+    assert {now - before for before, now in pairwise(values[4:]) if now > before} == {2}
+
+
+def test_it_follows_an_engine_that_loses_half_of_its_capacity() -> None:
+    limit, station = AdaptiveLimit(most=MOST), Station(capacity=80)
+    before = station.run(limit, 6000)[3000:]
+    station.capacity, station.base_s = 40, 1.0
+    after = station.run(limit, 6000)[3000:]
+    assert sum(after) / len(after) < 0.7 * sum(before) / len(before)
+
+
+def test_a_limit_that_is_not_reached_says_nothing() -> None:
+    limit = AdaptiveLimit(most=MOST, first=32)
+    assert set(Station(capacity=4).run(limit, 1000, num_asking=20)) == {32}
+
+
+def test_a_window_that_is_begun_anew_forgets_the_pause() -> None:
+    limit, station = AdaptiveLimit(most=MOST, first=8), Station(capacity=1000)
+    for _ in range(20):
+        station.run(limit, 80)
+        station.now += 1000.0  # training, while nothing is played
+        limit.begin_window(station.now)
+    assert limit.limit == MOST
+
+
+def test_turns_move_the_limit_and_admit_who_waits() -> None:
+    turn = Turn(
+        index=0,
+        completion=Completion(
+            token_ids=(1,), logprobs=(0.0,), policy_versions=(0,), finish_reason=FinishReason.STOP
+        ),
+        action=Message("assistant", "a"),
+        latency=Latency(0.0, 1.0, 0.0),
+    )  # fmt: skip
+    now = iter(range(100))
+    in_flight = InFlight(99, AdaptiveLimit(most=64, first=2, window_turns=4), clock=lambda: float(next(now)))
+    assert in_flight.limit == 2
+    in_flight.num_playing = 2
+    for _ in range(5):
+        in_flight.observe(turn)
+    assert in_flight.limit == 4
+    fixed = InFlight(3)
+    fixed.observe(turn)
+    assert fixed.limit == 3
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="1 <= least <= most"):
+        AdaptiveLimit(most=4, least=8)

@@ -41,7 +41,9 @@ class InSandbox:
             words = f"[{words.format(timeout_s=self.tool_timeout_s)}]"
             raise ToolError(f"{text}\n{words}" if text else words, error_type)
         if result.exit_code:
-            code = f"[killed by signal {-result.exit_code}]" if result.exit_code < 0 else f"[exit code {result.exit_code}]"
+            code = (
+                f"[killed by signal {-result.exit_code}]" if result.exit_code < 0 else f"[exit code {result.exit_code}]"
+            )
             text = f"{text}\n{code}" if text else code
         return text or "[no output]"
 

@@ -60,4 +60,3 @@ class PythonOnceTool(_Interpreter):
             code: Python code.
         """
         return self.run_cell(code, "")
-

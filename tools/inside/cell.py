@@ -71,26 +71,28 @@ def _run(tree: ast.Module, main: dict[str, Any]) -> int:
 def _note_definitions(tree: ast.Module, code: str, main: dict[str, Any], definitions: dict[str, str]) -> None:
     """Keep in ``definitions`` the latest source that bound each name, where that can be run anew."""
     for node in tree.body:
-        source = ast.get_source_segment(code, node) or ""
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            if node.decorator_list:
-                source = "\n".join([f"@{ast.unparse(one)}" for one in node.decorator_list] + [source])
-            definitions.pop(node.name, None)
-            definitions[node.name] = source
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
-                definitions[source if name == "*" else name] = source
-        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    definitions.pop(target.id, None)
-                    if isinstance(node.value, ast.Lambda):
-                        definitions[target.id] = source
+        for name, source in _bound_by(node, ast.get_source_segment(code, node) or ""):
+            definitions.pop(name, None)  # to the end: it may use what was defined since
+            if source:
+                definitions[name] = source
     for name in [name for name in definitions if name.isidentifier()]:
         if not isinstance(main.get(name), (types.FunctionType, types.ModuleType, type)) and not _is_foreign(main, name):
             del definitions[name]
+
+
+def _bound_by(node: ast.stmt, source: str) -> list[tuple[str, str]]:
+    """The names that a statement binds, each with the source to bind it anew, empty if only its value can be kept."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        decorators = [f"@{ast.unparse(one)}" for one in node.decorator_list]
+        return [(node.name, "\n".join([*decorators, source]))]
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        names = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+        return [(source if name == "*" else name, source) for name in names]
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        kept = source if isinstance(node.value, ast.Lambda) else ""
+        return [(target.id, kept) for target in targets if isinstance(target, ast.Name)]
+    return []
 
 
 def _is_foreign(main: dict[str, Any], name: str) -> bool:
@@ -131,7 +133,7 @@ def _define(definitions: dict[str, str], main: dict[str, Any]) -> list[str]:
 
 
 def _save(session: str, main: dict[str, Any], definitions: dict[str, str]) -> None:
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {}  # pickled together, so that what they share stays shared
     lost: list[str] = []
     for name, value in main.items():
         if name in _OWN or name in definitions:
@@ -143,19 +145,24 @@ def _save(session: str, main: dict[str, Any], definitions: dict[str, str]) -> No
         elif not name.startswith("_"):
             lost.append(name)
     try:
-        if definitions or values:
-            data = pickle.dumps((definitions, pickle.dumps(values)))  # together, so that shared objects stay shared
-            if len(data) > MAX_BYTES:
-                raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES}")
-            with open(session + ".new", "wb") as file:
-                file.write(data)
-            os.replace(session + ".new", session)
-        elif os.path.exists(session):
-            os.remove(session)
+        _write(session, (definitions, pickle.dumps(values)) if definitions or values else None)
     except Exception as error:
         print(f"[variables were not kept: {type(error).__name__}: {error}]", file=sys.stderr)
     if lost:
         print(f"[not kept for the next call: {', '.join(sorted(lost))}]", file=sys.stderr)
+
+
+def _write(session: str, known: object) -> None:
+    if known is None:
+        if os.path.exists(session):
+            os.remove(session)
+        return
+    data = pickle.dumps(known)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{len(data)} bytes, at most {MAX_BYTES}")
+    with open(session + ".new", "wb") as file:
+        file.write(data)
+    os.replace(session + ".new", session)
 
 
 def _can_be_pickled(value: object) -> bool:

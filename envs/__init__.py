@@ -14,3 +14,8 @@ register(
     extra="alfworld",
     requires=("alfworld", "textworld"),
 )
+register(
+    "agentgym/Code-v0",
+    "agentgym.envs.code.env:CodeEnv",
+    summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",
+)

@@ -34,10 +34,10 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
         >>> env = PythonMathEnv(sandbox="process")
         >>> observation, info = env.reset(options={"task": 3})
         >>> print(observation[0].text)
-        What is 40613 * 14297? Submit the number.
-        >>> env.step("python: 40613 * 14297")[0][0].text
-        '580644061'
-        >>> env.step("submit: 580644061")[4]["success"]
+        What is 72714 * 57982 - 41625? Submit the number.
+        >>> env.step("python: 72714 * 57982 - 41625")[0][0].text
+        '4216061523'
+        >>> env.step("submit: 4216061523")[4]["success"]
         True
         >>> env.close()
     """

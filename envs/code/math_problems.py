@@ -30,7 +30,7 @@ class MathProblem:
     Example:
         >>> problem = make_problem(3, 0)
         >>> print(problem.question, "->", problem.answer)
-        What is 40613 * 14297? -> 580644061
+        What is 72714 * 57982 - 41625? -> 4216061523
     """
 
     question: str

@@ -145,10 +145,10 @@ def test_an_answer_must_be_a_number_and_right() -> None:
     env.reset(options={"task": 3})
     said, _, terminated, _, info = env.step("submit: about five")
     assert said[0].result.error_type == "not_a_number" and not terminated and not info["is_valid"]
-    assert env.step("submit: 580,644,061")[4]["success"]
+    assert env.step("submit: 4,216,061,523")[4]["success"]
     env.reset(options={"task": 3})
-    assert not env.step("submit: 580644062")[4]["success"]
-    assert env.tasks("train")[3].answers == ("580644061",)
+    assert not env.step("submit: 4216061524")[4]["success"]
+    assert env.tasks("train")[3].answers == ("4216061523",)
     env.close()
 
 
@@ -176,7 +176,7 @@ def test_snapshots_bring_files_and_variables_back() -> None:
         one.restore(before)
         assert one.step("python: x")[0][0].text == "5"
         one.restore(before)
-        assert one.step("submit: 580644061")[4]["success"]
+        assert one.step("submit: 4216061523")[4]["success"]
         one.restore(one.snapshot())  # a point after the end
         one.close()
 

@@ -52,7 +52,7 @@ def test_they_are_found_by_name() -> None:
         (["def one():\n    return 1\ndef two():\n    return one() + 1", "two()"], "2"),
         (["class P:\n    v = 3\np = P()\nq = p", "p is q, p.v, type(p).__name__"], "(True, 3, 'P')"),
         (["double = lambda v: v * 2", "double(4)"], "8"),
-        (["import functools\n@functools.cache\ndef sq(n):\n    return n * n", "sq(3), sq.cache_info().misses"], "(9, 1)"),
+        (["import functools\n@functools.cache\ndef sq(n):\n    return n * n", "sq(3)"], "9"),
         (["f = 1", "def f():\n    return 2", "f()"], "2"),
         (["def f():\n    return 2", "f = 1", "f"], "1"),
         (["x = [1]", "x.append(2)", "x"], "[1, 2]"),

@@ -109,6 +109,19 @@ class Env(gymnasium.Env[Observation, Action]):
             return await self._in_thread(self.start, task)
         return self.start(task)
 
+    def end_episode(self) -> None:
+        """Free what only a running episode needs, such as a sandbox out of a pool that others wait for.
+
+        Rollouts call it when they leave an episode, finished or not, before the environment waits for its next one.
+        """
+
+    async def aend_episode(self) -> None:
+        """:meth:`end_episode` as a coroutine, where ``start`` ran."""
+        if self.is_blocking:
+            await self._in_thread(self.end_episode)
+        else:
+            self.end_episode()
+
     def stop(self) -> None:
         """Free what the environment holds; called once, by ``close``."""
 
@@ -241,6 +254,13 @@ class Env(gymnasium.Env[Observation, Action]):
             UsageError: if the environment has no gold policy.
         """
         raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Tricks that go for the grader instead of the task, by name: what each would do from the start state.
+
+        The conformance kit plays them; none may earn an outcome. Environments that grade what an agent wrote have some.
+        """
+        return {}
 
     def admissible_actions(self) -> tuple[str, ...]:
         """Actions that are possible now, as text for :meth:`parse_action`; empty if the environment cannot say."""

@@ -14,3 +14,13 @@ register(
     extra="alfworld",
     requires=("alfworld", "textworld"),
 )
+register(
+    "agentgym/Code-v0",
+    "agentgym.envs.code.env:CodeEnv",
+    summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",
+)
+register(
+    "agentgym/PythonMath-v0",
+    "agentgym.envs.code.math_env:PythonMathEnv",
+    summary="Solve a problem with a Python interpreter and submit one whole number: generated from a seed",
+)

@@ -1,0 +1,1 @@
+"""Worlds where the agent writes programs, graded out of its reach."""

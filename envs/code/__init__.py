@@ -1,0 +1,1 @@
+"""Environments in which agents write, repair and test programs in a sandbox."""

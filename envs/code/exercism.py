@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ FILE: Final = "code/exercism_python_practice.jsonl"
 """Where the file lies in the folder that :data:`DATA_VARIABLE` names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Exercise:
     """One exercise; files by their names."""
 
@@ -36,7 +36,7 @@ class Exercise:
     example: Mapping[str, str]
     """The stub's files as a correct solution has them."""
 
-    @property
+    @cached_property
     def content_hash(self) -> str:
         """Digest of all of it."""
         return digest([self.instructions, self.stub, self.tests, self.example])

@@ -66,13 +66,22 @@ def mutations(source: str, kinds: Sequence[str]) -> Iterator[Mutation]:
         names = _names_of(function)
         statements = function.body[1:] if ast.get_docstring(function) is not None else function.body
         for statement in statements:
-            for node in ast.walk(statement):
+            for node in _nodes(statement):
                 for kind in kinds:
                     for changed in BUG_KINDS[kind](node, names):
                         start, end = lines.span(node) if changed else lines.whole(node)
                         old, new = source[start:end], _text_of(changed, node) if changed else ""
                         if new != old:
                             yield Mutation(kind=kind, function=function.name, start=start, old=old, new=new)
+
+
+def _nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement, without what is inside formatted strings, whose places Python 3.11 does not know."""
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop(0)
+        yield node
+        pending += [] if isinstance(node, ast.JoinedStr) else ast.iter_child_nodes(node)
 
 
 _Changed = ast.expr | ast.stmt | None

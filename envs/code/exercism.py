@@ -67,7 +67,9 @@ def find_exercises(path: str | Path | None = None) -> Path:
     if path is not None:
         found = Path(path)
         if not found.exists():
-            raise UsageError(f"no Exercism exercises at {str(found)!r}: expected a .jsonl file or a folder of exercises")
+            raise UsageError(
+                f"no Exercism exercises at {str(found)!r}: expected a .jsonl file or a folder of exercises"
+            )
         return found
     folder = os.environ.get(DATA_VARIABLE)
     if folder is None:

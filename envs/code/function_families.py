@@ -12,7 +12,20 @@ from dataclasses import dataclass, field
 from string import Template
 from typing import Final
 
-_WORDS: Final = ("level", "banana", "moss", "kayak", "tree", "committee", "a", "abba", "noon", "coffee", "rhythm", "oboe")
+_WORDS: Final = (
+    "level",
+    "banana",
+    "moss",
+    "kayak",
+    "tree",
+    "committee",
+    "a",
+    "abba",
+    "noon",
+    "coffee",
+    "rhythm",
+    "oboe",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +67,7 @@ class Function:
 
 
 _NUM_CALLS = 14
-_MOST_DRAWS = 60
+_MOST_DRAWS = 60  # where there are hardly more inputs than calls
 
 
 def draw(family: Family, rng: random.Random, taken: Sequence[str] = ()) -> Function:
@@ -89,6 +102,10 @@ def _int(rng: random.Random, near: Sequence[int], _: int) -> str:
 
 def _natural(rng: random.Random, near: Sequence[int], number: int) -> str:
     return str(abs(_number(rng, near)) if number else 0)
+
+
+def _flag(rng: random.Random, _near: Sequence[int], _: int) -> str:
+    return str(rng.random() < 0.5)
 
 
 def _small(rng: random.Random, _near: Sequence[int], _: int) -> str:
@@ -141,6 +158,7 @@ def _brackets(rng: random.Random, _near: Sequence[int], number: int) -> str:
 INPUTS: Final[Mapping[str, _Input]] = {
     "int": _int,
     "natural": _natural,
+    "flag": _flag,
     "small": _small,
     "seconds": _long,
     "ints": _ints,

@@ -120,6 +120,21 @@ def $name(price, count):
         constants={"k": _LIMITS, "d": range(1, 4)},
     ),
     Family(
+        names=("ticket", "entry_price", "admission"),
+        template='''
+def $name(age, is_member):
+    """Return $a, or $b from an age of $k on; those who are not members pay $d more."""
+    price = $a
+    if age >= $k:
+        price = $b
+    if not is_member:
+        price += $d
+    return price
+''',
+        inputs=("natural", "flag"),
+        constants={"a": range(5, 8), "b": range(8, 12), "k": _LIMITS, "d": range(2, 5)},
+    ),
+    Family(
         names=("clock", "duration", "as_time"),
         template='''
 def $name(seconds):

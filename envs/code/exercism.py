@@ -31,9 +31,9 @@ class Exercise:
 
     slug: str
     instructions: str
-    stub: Mapping[str, str]
-    tests: Mapping[str, str]
-    example: Mapping[str, str]
+    stub: dict[str, str]
+    tests: dict[str, str]
+    example: dict[str, str]
     """The stub's files as a correct solution has them."""
 
     @cached_property

@@ -23,16 +23,16 @@ class RepairProblem:
 
     statement: str
     """What the agent is told."""
-    files: Mapping[str, str]
+    files: dict[str, str]
     """The workspace at the start, public tests among them."""
-    hidden_tests: Mapping[str, str]
+    hidden_tests: dict[str, str]
     """Modules of ``unittest``, which the agent never sees."""
-    solution: Mapping[str, str]
+    solution: dict[str, str]
     """The files that are to change, as a correct repair leaves them."""
     public_tests: tuple[str, ...] = ()
     """Which of ``files`` are tests."""
-    passing_at_start: frozenset[str] | None = None
-    """Names (``module.Class.method``) of the hidden tests that pass before anything was done; None if not known."""
+    num_passing_at_start: int | None = None
+    """Hidden tests that pass before anything was done; None if not known."""
 
 
 def is_in_split(content: Any, split: str) -> bool:

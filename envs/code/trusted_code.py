@@ -155,11 +155,10 @@ def _grown_in(loop: ast.For) -> str:
 def _grows_by_itself(node: ast.Assign | ast.AugAssign) -> str:
     """The name of what doubles (``x += x``) or squares (``x = x * x``): a hundred turns of that fill the memory."""
     if isinstance(node, ast.AugAssign):
-        target, has_operator, num_needed = node.target, isinstance(node.op, ast.Add | ast.Mult), 1
+        name, has_operator, num_needed = ast.unparse(node.target), isinstance(node.op, ast.Add | ast.Mult), 1
     else:
-        target, num_needed = node.targets[0], 2
+        name, num_needed = ast.unparse(node.targets[0]), 2
         has_operator = any(isinstance(part, ast.Add | ast.Mult) for part in ast.walk(node.value))
-    name = ast.unparse(target)
     num_uses = sum(ast.unparse(part) == name for part in ast.walk(node.value) if isinstance(part, ast.expr))
     return name if has_operator and num_uses >= num_needed else ""
 

@@ -101,7 +101,7 @@ def test_absent_data_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     with pytest.raises(UsageError, match=r"exercism_path=.*or set AGENTGYM_SHARED_DATA"):
         find_exercises()
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    with pytest.raises(UsageError, match="but there is no code/exercism_python_practice.jsonl in it"):
+    with pytest.raises(UsageError, match=r"but there is no code/exercism_python_practice\.jsonl in it"):
         find_exercises()
     with pytest.raises(UsageError, match="no Exercism exercises at"):
         find_exercises(tmp_path / "nowhere")

@@ -22,7 +22,7 @@ def test_unittest_finds_what_a_repository_claims(theme: str, num_bugs: int, tmp_
     before, after, public = tmp_path / "before", tmp_path / "after", tmp_path / "public"
 
     num_tests, passed = passed_tests(problem.files | problem.hidden_tests, problem.hidden_tests, before)
-    assert passed == problem.passing_at_start
+    assert len(passed) == problem.num_passing_at_start
     assert len(passed) < num_tests
     repaired = problem.files | problem.solution | problem.hidden_tests
     assert len(passed_tests(repaired, problem.hidden_tests, after)[1]) == num_tests

@@ -109,6 +109,19 @@ class Env(gymnasium.Env[Observation, Action]):
             return await self._in_thread(self.start, task)
         return self.start(task)
 
+    def end_episode(self) -> None:
+        """Free what only a running episode needs, such as a sandbox out of a pool that others wait for.
+
+        Rollouts call it when they leave an episode, finished or not, before the environment waits for its next one.
+        """
+
+    async def aend_episode(self) -> None:
+        """:meth:`end_episode` as a coroutine, where ``start`` ran."""
+        if self.is_blocking:
+            await self._in_thread(self.end_episode)
+        else:
+            self.end_episode()
+
     def stop(self) -> None:
         """Free what the environment holds; called once, by ``close``."""
 

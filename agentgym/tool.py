@@ -24,7 +24,9 @@ from agentgym.types import ToolCall, ToolResult, ToolSpec
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-CONTROL_VERBS = frozenset({"reset", "step", "close", "snapshot", "restore", "verify", "oracle", "state_key", "tasks"})
+CONTROL_VERBS = frozenset(
+    {"reset", "step", "close", "end_episode", "snapshot", "restore", "verify", "oracle", "state_key", "tasks"}
+)
 """Names no tool may have: an agent can neither reset nor grade its world."""
 
 MAX_OUTPUT_BYTES = 16 * 1024

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from agentgym.env import Env
 from agentgym.errors import EnvError, boundary
 
+_PATIENCE_S = 10.0
+
 
 class EnvPool:
     """Hands environments out, at most ``num_envs`` at once.
@@ -39,7 +41,7 @@ class EnvPool:
                 loan.is_spoilt = True
                 raise
             finally:
-                if loan.is_spoilt:
+                if loan.is_spoilt or not await _has_ended(env):
                     await _close(env)
                 else:
                     self._idle.append(env)
@@ -58,8 +60,18 @@ class Loan:
         self.is_spoilt = False
 
 
+async def _has_ended(env: Env) -> bool:
+    """Let an environment free what its episode needed; False if that fails, which is no reason to lose the episode."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await env.aend_episode()
+    except Exception:
+        return False
+    return True
+
+
 async def _close(env: Env) -> None:
     # A spoilt environment may fail to close, too; that is the failure that was already recorded.
     with contextlib.suppress(Exception):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(_PATIENCE_S):
             await env.aclose()

@@ -1,1 +1,1 @@
-"""Environments in which agents write, repair and test programs in a sandbox."""
+"""Worlds where the agent writes, repairs and tests programs, graded out of its reach."""

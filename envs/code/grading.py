@@ -1,0 +1,159 @@
+"""Grading where the graded code can neither see what is expected of it nor say what came out.
+
+A fresh sandbox gets the work alone, cut down to the files that the agent may change. In it a judge (trusted code, which
+came from outside a moment ago) starts a second process that loads the work, and asks it over a socket for one call
+after the other. Tests and expected values never are in the second process, nor in any file:
+
+* for :func:`grade_calls` they never enter the sandbox: values come out and are compared here;
+* for :func:`grade_check` and :func:`grade_suite` the judge has them in its memory, which is closed to other processes
+  of its user, and gets them only after the second process has been split off. Its verdict leaves by its own standard
+  output, which the second process never had.
+
+So nothing that the work does to its own process changes a verdict: it can leave early, replace ``unittest``, write to
+every descriptor it has, look into all frames and files, or print what it likes. What it can do is answer wrongly, or
+make the grading fail, which is a failed submission.
+
+What remains possible: an object of a class that the tests themselves use (``Clock(8, 0) == Clock(8, 0)``) answers for
+itself what ``==``, ``<``, ``in``, ``bool`` or ``len`` of it gives. And whatever the sandbox lets through: on the rung
+``process`` the code may read the host's files, on which tests may lie.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from agentgym.envs.code.inside import wire
+from agentgym.envs.code.sandbox_env import Grade
+from agentgym.envs.code.shared_pool import SharedPool
+from agentgym.envs.code.workspace import Files, packed
+from agentgym.errors import EnvError
+from agentgym.tools.program import program_of
+
+_PROGRAM = program_of("agentgym.envs.code.inside", "wire", "candidate", "proxies", "judge") + "module.main()"
+GRADING_TIMEOUT_S = 20.0
+"""For all tests of one submission together; what has not passed by then has failed."""
+
+
+def grade_calls(
+    pool: SharedPool,
+    work: Files,
+    function: str,
+    cases: Sequence[tuple[Sequence[object], object]],
+    *,
+    timeout_s: float = GRADING_TIMEOUT_S,
+) -> Grade:
+    """Grade a function by its values.
+
+    Args:
+        pool: where the sandbox to grade in comes from.
+        work: the files of the work.
+        function: ``module:name``.
+        cases: arguments and expected value of each call; plain values (numbers, text, lists, tuples, sets, dicts),
+            which must be equal in type, too: ``1`` is not ``True`` and not ``1.0``.
+
+    Raises:
+        SandboxError: the sandbox failed, not the work.
+    """
+    module, _, name = function.partition(":")
+    request = {"kind": "calls", "module": module, "function": name}
+    request["calls"] = [[wire.encode(arg, _unknown) for arg in args] for args, _ in cases]  # type: ignore[assignment]
+    report = _judged(pool, work, request, timeout_s)
+    expected = [_text(wire.encode(value, _unknown)) for _, value in cases]
+    values = {row["test"]: _text(row["value"]) for row in report if "value" in row}
+    num_passed = sum(values.get(number) == text for number, text in enumerate(expected))
+    return _grade(report, len(cases), num_passed)
+
+
+def grade_check(
+    pool: SharedPool, work: Files, function: str, source: str, *, timeout_s: float = GRADING_TIMEOUT_S
+) -> Grade:
+    """Grade a function by trusted code that defines ``check(candidate)``, which raises if the candidate is wrong.
+
+    Raises:
+        SandboxError: the sandbox failed, not the work.
+        EnvError: the source itself does not run.
+    """
+    module, _, name = function.partition(":")
+    request = {"kind": "check", "module": module, "function": name, "source": source}
+    report = _judged(pool, work, request, timeout_s)
+    return _grade(report, 1, sum(row.get("passed") is True for row in report))
+
+
+def grade_suite(
+    pool: SharedPool, work: Files, tests: Mapping[str, str], *, timeout_s: float = GRADING_TIMEOUT_S
+) -> Grade:
+    """Grade modules by trusted test modules.
+
+    What tests import of the work are proxies: values go by copy, objects by reference, functions that are handed over
+    are called back, errors arrive as errors of the same class. Not to be had are classes derived from the work's, its
+    ``__dict__``, and changes that it makes to a list it was given.
+
+    Args:
+        pool: where the sandbox to grade in comes from.
+        work: the files of the work; modules are found in its top folder and in ``src``.
+        tests: source by module name (``test_clock`` or ``tests.test_clock``): ``unittest`` classes and plain functions
+            ``test_...`` with ``assert``.
+
+    Raises:
+        SandboxError: the sandbox failed, not the work.
+        EnvError: the tests themselves are no Python.
+    """
+    names = sorted(modules_of(work))
+    report = _judged(pool, work, {"kind": "suite", "tests": dict(tests), "names": names}, timeout_s)
+    num_skipped = len({row["test"] for row in report if row.get("skipped")})
+    failed = {row["test"] for row in report if row.get("passed") is False}
+    passed = {row["test"] for row in report if row.get("passed") is True} - failed
+    num_tests = max((row["num_tests"] for row in report if "num_tests" in row), default=0)
+    return _grade(report, num_tests - num_skipped, len(passed))
+
+
+def modules_of(work: Files) -> set[str]:
+    """Names of the top modules and packages that files make up.
+
+    Example:
+        >>> sorted(modules_of({"clock.py": "", "src/shop/cart.py": "", "notes.txt": ""}))
+        ['clock', 'shop']
+    """
+    names = set()
+    for path in work:
+        parts = PurePosixPath(path).parts
+        parts = parts[1:] if len(parts) > 1 and parts[0] == "src" else parts
+        if path.endswith(".py"):
+            names.add(parts[0].removesuffix(".py"))
+    return names
+
+
+def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+    """What the judge told, row by row."""
+    with pool.acquire() as sandbox:
+        sandbox.restore(packed(work))
+        result = sandbox.run_python(_PROGRAM, stdin=json.dumps(request), timeout_s=timeout_s)
+    report = []
+    for line in result.stdout.splitlines():
+        try:
+            report.append(json.loads(line))
+        except ValueError:  # the last one, cut when the time was up
+            break
+    if not report:  # before it had begun, so this is not the work's doing
+        raise EnvError(f"grading did not begin (exit code {result.exit_code}): {result.stderr.strip()[-500:]}")
+    return report
+
+
+def _grade(report: Sequence[Mapping[str, Any]], num_tests: int, num_passed: int) -> Grade:
+    is_collected = any(row.get("collected") is True for row in report)
+    notes = [str(row["note"]) for row in report if row.get("collected") is False]
+    errors = [str(row["error"]) for row in report if "error" in row]
+    if not is_collected:
+        return Grade(num_tests=num_tests, num_passed=0, is_collected=False, note=(notes or ["it did not answer"])[0])
+    return Grade(num_tests=num_tests, num_passed=num_passed, note=errors[0] if errors else "")
+
+
+def _text(data: object) -> str:
+    return json.dumps(data, sort_keys=True)
+
+
+def _unknown(value: object) -> dict[str, Any]:
+    raise TypeError(f"a {type(value).__name__} is no plain value")

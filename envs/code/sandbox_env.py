@@ -1,0 +1,267 @@
+"""An environment whose agent works in a sandbox and hands its work in to be graded elsewhere.
+
+The sandbox comes from a pool that all environments of the process share. An environment holds at most one at a time:
+at submission the workspace is taken out and the sandbox given back, before a fresh one is asked for to grade in. So
+any number of environments can run on a pool of any size, one after the other if need be.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from agentgym.canonical import canonical
+from agentgym.env import Snapshot as EnvSnapshot
+from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shared_pool
+from agentgym.envs.code.workspace import Assignment, content_key, packed, unpacked
+from agentgym.errors import ClosedError, ConfigError, ResetNeededError, SandboxFileError
+from agentgym.sandbox import Limits, Snapshot
+from agentgym.sandboxes.images import DEFAULT_IMAGE
+from agentgym.sandboxes.pool import PooledSandbox
+from agentgym.tool_env import ToolEnv
+from agentgym.tools.in_sandbox import InSandbox
+from agentgym.types import Message, Observation, RewardRole, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardValues:
+    """What the parts of the reward are worth; an outcome of 1 is success whatever these are.
+
+    Example:
+        >>> RewardValues.of({"turn_cost": 0.01}).turn_cost
+        0.01
+    """
+
+    edit_made: float = 0.05
+    """Process: the work differs from what was given."""
+    tests_collected: float = 0.05
+    """Process: the work can be loaded, so that there is something to test."""
+    invalid_turn: float = 0.02
+    """Format: taken off for a turn with a call that was malformed, refused or ended by a limit."""
+    turn_cost: float = 0.0
+    """Cost: taken off for every turn."""
+
+    @classmethod
+    def of(cls, given: dict[str, float] | None) -> RewardValues:
+        """From names and values; names that are left out keep their defaults."""
+        names = [entry.name for entry in fields(cls)]
+        for name, value in (given or {}).items():
+            if name not in names or not isinstance(value, int | float) or value < 0:
+                raise ConfigError(f"rewards are numbers of at least 0 for {', '.join(names)}; got {name}={value!r}")
+        return cls(**(given or {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What came of a submission."""
+
+    num_tests: int
+    num_passed: int
+    is_collected: bool = True
+    """False if the work could not even be loaded."""
+    note: str = ""
+    """A word on what went wrong; never holds what was hidden."""
+
+    @property
+    def is_success(self) -> bool:
+        """True if there were tests and all of them passed."""
+        return self.is_collected and 0 < self.num_tests == self.num_passed
+
+    def __str__(self) -> str:
+        if not self.is_collected:
+            return f"Submitted. The work could not be loaded{': ' + self.note if self.note else ''}."
+        return f"Submitted. {self.num_passed} of {self.num_tests} hidden tests passed."
+
+
+class SandboxEnv(InSandbox, ToolEnv):
+    """An agent at work in a sandbox. Subclasses implement :meth:`assign` and :meth:`grade` and mix tools in.
+
+    Args:
+        sandbox: ``docker``, ``namespaces``, ``process`` (isolates nothing), or ``auto``: the first of the ladder that
+            works here. ``reset`` says in ``info["sandbox"]`` which it is.
+        require: guarantees (:data:`agentgym.sandbox.GUARANTEES`) without which there is to be no sandbox.
+        image: for docker.
+        max_sandboxes: at most so many are open in this process for environments of this kind; others wait.
+        tool_timeout_s: a call of a tool that takes longer is ended, which the model is told.
+        rewards: values of :class:`RewardValues` by name, where they are to differ from the defaults.
+        max_turns: turns after which an episode is truncated.
+    """
+
+    is_blocking: ClassVar[bool] = True
+    test_command: str = ""
+
+    def __init__(
+        self,
+        *,
+        sandbox: Wanted = "auto",
+        require: Sequence[str] = (),
+        image: str = DEFAULT_IMAGE,
+        max_sandboxes: int = 16,
+        tool_timeout_s: float = 10.0,
+        rewards: dict[str, float] | None = None,
+        max_turns: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        limits = Limits()
+        if not 0 < tool_timeout_s <= limits.wall_s:
+            raise ConfigError(f"tool_timeout_s must be above 0 and at most {limits.wall_s:g}, got {tool_timeout_s}")
+        self.kind = SandboxKind(
+            backend=sandbox, require=frozenset(require), image=image, limits=limits, max_open=max_sandboxes
+        )
+        self.tool_timeout_s = tool_timeout_s
+        self.rewards = RewardValues.of(rewards)
+        self._assignment: Assignment | None = None
+        self._lease: PooledSandbox | None = None
+        self._lease_lock = threading.Lock()  # close() may come while another thread waits for a sandbox
+        self._workspace = Snapshot(b"")
+        self._key = ""
+        self._is_submitted = False
+        self._has_stopped = False
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what subclasses implement
+
+    @abstractmethod
+    def assign(self, task: Task) -> Assignment:
+        """What the agent is told and given; a function of the task."""
+
+    @abstractmethod
+    def grade(self, work: dict[str, str]) -> Grade:
+        """Grade the files of the work, out of the agent's reach (:mod:`agentgym.envs.code.grading`)."""
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    @property
+    def pool(self) -> SharedPool:
+        """Where this environment's sandboxes come from."""
+        return shared_pool(self.kind)
+
+    @property
+    def assignment(self) -> Assignment:
+        """What the agent of the current episode was given."""
+        if self._assignment is None:
+            raise ResetNeededError(f"{self.env_id}: nothing is assigned before reset()")
+        return self._assignment
+
+    def start(self, task: Task) -> str:
+        self._prepare(task)
+        self._take_sandbox(packed(self.assignment.files))
+        self._look()
+        return self.assignment.text
+
+    def respond(self, action: Message) -> str | Observation:
+        said = super().respond(action)
+        self._end_turn()
+        return said
+
+    async def arespond(self, action: Message) -> str | Observation:
+        said = await super().arespond(action)
+        await self._in_thread(self._end_turn)
+        return said
+
+    def submitted(self) -> str:
+        """What the tool ``submit`` does: take the work out, give the sandbox back, grade in a fresh one."""
+        work = self.current_work()
+        self.end_episode()
+        self._is_submitted = True
+        grade = self.grade(work)
+        if work != dict(self.assignment.files):
+            self.award(self.rewards.edit_made, "edit_made", RewardRole.PROCESS)
+            if grade.is_collected:
+                self.award(self.rewards.tests_collected, "tests_collected", RewardRole.PROCESS)
+        self.award(float(grade.is_success), "tests_passed")
+        self.finish()
+        return str(grade)
+
+    def current_work(self) -> dict[str, str]:
+        """The files that would be graded now."""
+        return self.assignment.work(unpacked(self._workspace if self._lease is None else self._taken_out()))
+
+    def end_episode(self) -> None:
+        """Give the sandbox back; the episode cannot go on."""
+        with self._lease_lock:
+            lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.close()
+
+    def stop(self) -> None:
+        with self._lease_lock:
+            self._has_stopped = True
+        self.end_episode()
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def state_key(self) -> str:
+        """A digest of the workspace (the interpreter's memory is a file in it) and whether it was handed in."""
+        if not self._key:
+            raise ResetNeededError(f"{self.env_id}: no state before reset()")
+        return self._key
+
+    def dump_state(self) -> tuple[Snapshot, bool, str]:
+        return self._workspace, self._is_submitted, self._key
+
+    def load_state(self, state: tuple[Snapshot, bool, str]) -> None:
+        self._prepare(self.task)
+        self._workspace, self._is_submitted, self._key = state
+        if not self._is_submitted:
+            self._take_sandbox(self._workspace)
+            self._look()
+
+    def restore(self, snapshot: EnvSnapshot) -> None:
+        super().restore(snapshot)
+        if self._is_over:  # truncated: nothing further can be done there
+            self.end_episode()
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+        observation, info = super()._begun(said)
+        return observation, info | {"sandbox": self.pool.backend}
+
+    def _prepare(self, task: Task) -> None:
+        self.end_episode()
+        self._assignment = self.assign(task)
+        self.test_command = self._assignment.test_command
+        self._is_submitted = False
+
+    def _take_sandbox(self, content: Snapshot) -> None:
+        lease = self.pool.acquire()
+        with self._lease_lock:
+            if not self._has_stopped:
+                self._lease = self.sandbox = lease
+        if self._lease is not lease:
+            lease.close()
+            raise ClosedError(f"{self.env_id} was closed while it waited for a sandbox")
+        lease.restore(content)
+
+    def _end_turn(self) -> None:
+        """Note what the turn left, and let the sandbox go if it was the last one."""
+        if not self._is_turn_valid and self.rewards.invalid_turn:
+            self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
+        if self.rewards.turn_cost:
+            self.award(-self.rewards.turn_cost, "turn_cost", RewardRole.COST)
+        if not self._is_submitted:
+            self._look()
+        else:
+            self._key = canonical(["submitted", content_key(self._workspace)])
+        if self._is_over or (self.max_turns is not None and self._turn >= self.max_turns):
+            self.end_episode()
+
+    def _look(self) -> None:
+        self._workspace = self._taken_out()
+        self._key = canonical(["at work", content_key(self._workspace)])
+
+    def _taken_out(self) -> Snapshot:
+        """The workspace's files; what the agent has locked is opened first, since it could open it, too."""
+        try:
+            self._workspace = self.sandbox.snapshot()
+        except SandboxFileError:
+            self.sandbox.exec("chmod -R u+rwX .")
+            try:
+                self._workspace = self.sandbox.snapshot()
+            except SandboxFileError:  # such as a file that grows while it is read: as good as empty
+                self._workspace = packed({})
+        return self._workspace

@@ -1,0 +1,116 @@
+"""The warm pools of sandboxes that all environments of this process share, one for each kind that is asked for."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from agentgym.errors import ConfigError, unknown_name
+from agentgym.sandbox import Limits, Sandbox
+from agentgym.sandboxes.images import DEFAULT_IMAGE
+from agentgym.sandboxes.ladder import BACKENDS, Backend, open_sandbox
+from agentgym.sandboxes.pool import PooledSandbox, SandboxPool
+
+Wanted = Backend | Literal["auto"]
+_NUM_READY = 2
+_WAIT_S = 110.0  # just below the time that a rollout gives a reset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxKind:
+    """Which sandboxes an environment works in, and how many this process may have of them.
+
+    Example:
+        >>> SandboxKind(backend="process", max_open=4).max_open
+        4
+        >>> SandboxKind(backend="podman")
+        Traceback (most recent call last):
+        agentgym.errors.UnknownNameError: unknown sandbox 'podman'; known: auto, docker, namespaces, process
+    """
+
+    backend: Wanted = "auto"
+    """``auto`` climbs the ladder, see :func:`~agentgym.sandboxes.ladder.open_sandbox`."""
+    require: frozenset[str] = frozenset()
+    """Guarantees without which there is to be no sandbox."""
+    image: str = DEFAULT_IMAGE
+    limits: Limits = Limits()
+    max_open: int = 16
+    """Environments that want one more wait until one is given back."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in ("auto", *get_args(Backend)):
+            raise unknown_name("sandbox", self.backend, ("auto", *BACKENDS))
+        if self.max_open < 1:
+            raise ConfigError(f"max_open must be at least 1, got {self.max_open}")
+
+
+class SharedPool:
+    """A warm pool of one kind of sandbox; get it by :func:`shared_pool`."""
+
+    def __init__(self, kind: SandboxKind) -> None:
+        self.kind = kind
+        first: list[Sandbox] = [open_sandbox(kind.backend, limits=kind.limits, require=kind.require, image=kind.image)]
+        self.capabilities = first[0].capabilities()
+        backend: Wanted = self.capabilities.backend  # type: ignore[assignment]  # one of BACKENDS
+
+        def open_one() -> Sandbox:
+            with lock:  # the pool opens several at a time
+                if first:
+                    return first.pop()
+            return open_sandbox(backend, limits=kind.limits, require=kind.require, image=kind.image)
+
+        lock = threading.Lock()
+        self._pool = SandboxPool(open_one, num_ready=min(_NUM_READY, kind.max_open), max_open=kind.max_open)
+
+    @property
+    def backend(self) -> str:
+        """Which rung of the ladder it is."""
+        return self.capabilities.backend
+
+    def acquire(self) -> PooledSandbox:
+        """A sandbox as new; its ``close()`` gives it back.
+
+        Who holds one must not wait for another here: with all of them held so, none would ever be given back.
+
+        Raises:
+            SandboxError: none could be opened, or none was given back for nearly two minutes.
+        """
+        return self._pool.acquire(_WAIT_S)
+
+    def close(self) -> None:
+        """Close every sandbox of it."""
+        self._pool.close()
+
+
+_pools: dict[tuple[int, SandboxKind], SharedPool] = {}
+_lock = threading.Lock()
+
+
+def shared_pool(kind: SandboxKind) -> SharedPool:
+    """This process's pool of a kind, opened when it is first asked for and closed when the process ends.
+
+    Raises:
+        SandboxRefusedError: what is required is not to be had here.
+        SandboxError: the backend that was named does not work here.
+    """
+    key = (os.getpid(), kind)  # a forked child must not use its parent's
+    with _lock:
+        if key not in _pools:
+            _pools[key] = SharedPool(kind)
+        return _pools[key]
+
+
+def close_shared_pools(keep: Callable[[SandboxKind], bool] = lambda kind: False) -> None:
+    """Close this process's pools, all but those to ``keep``; the next use opens them anew."""
+    with _lock:
+        mine = [key for key in _pools if key[0] == os.getpid() and not keep(key[1])]
+        closing = [_pools.pop(key) for key in mine]
+    for pool in closing:
+        pool.close()
+
+
+atexit.register(close_shared_pools)

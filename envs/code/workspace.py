@@ -1,0 +1,107 @@
+"""A workspace's files: laid into a sandbox, taken out of one, compared, and cut down to what is to be graded."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from agentgym.canonical import digest
+from agentgym.errors import ConfigError
+from agentgym.sandbox import Snapshot
+
+Files = Mapping[str, str]
+"""Text files by path, relative to the workspace."""
+
+_CACHES = ("__pycache__", ".pytest_cache")
+MAX_GRADED_BYTES = 1 << 20
+"""Of one file; a larger one is not graded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What the agent is given to work on.
+
+    Example:
+        >>> given = Assignment(text="Fix add.", files={"add.py": "", "test_add.py": ""}, editable=("*.py",),
+        ...                    protected=("test_*.py",))
+        >>> given.is_editable("add.py"), given.is_editable("test_add.py")
+        (True, False)
+    """
+
+    text: str
+    """The first thing the environment says."""
+    files: Files = field(default_factory=dict)
+    editable: tuple[str, ...] = ()
+    """Patterns of the paths whose content is the work; all else is graded as it was given."""
+    protected: tuple[str, ...] = ()
+    """Patterns that are not editable although a pattern of ``editable`` says so."""
+    test_command: str = ""
+    """What ``run_tests`` runs, where there is such a tool."""
+
+    def __post_init__(self) -> None:
+        for path in self.files:
+            if path.startswith("/") or ".." in PurePosixPath(path).parts:
+                raise ConfigError(f"a file's path is relative to the workspace, got {path!r}")
+
+    def is_editable(self, path: str) -> bool:
+        """True if what the agent leaves there is part of its work."""
+        if any(fnmatchcase(path, pattern) for pattern in self.protected):
+            return False
+        return any(fnmatchcase(path, pattern) for pattern in self.editable)
+
+    def work(self, left: Files) -> dict[str, str]:
+        """The files to grade: those given, with the editable ones as the agent left them."""
+        kept = {path: text for path, text in self.files.items() if not self.is_editable(path)}
+        return kept | {path: text for path, text in left.items() if self.is_editable(path)}
+
+
+def packed(files: Files) -> Snapshot:
+    """Files as a snapshot that a sandbox can be restored to.
+
+    Example:
+        >>> unpacked(packed({"src/add.py": "x = 1"}))
+        {'src/add.py': 'x = 1'}
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        folders = {str(above) for path in files for above in PurePosixPath(path).parents if str(above) != "."}
+        for folder in sorted(folders):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for path, text in sorted(files.items()):
+            data = text.encode()
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(data), 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    return Snapshot(buffer.getvalue())
+
+
+def unpacked(snapshot: Snapshot) -> dict[str, str]:
+    """The text files of a snapshot; links, what is no text and what is too large are left out."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
+        for entry in tar:
+            if entry.isreg() and entry.size <= MAX_GRADED_BYTES and (data := tar.extractfile(entry)) is not None:
+                try:
+                    found[entry.name] = data.read().decode()
+                except UnicodeDecodeError:
+                    continue
+    return found
+
+
+def content_key(snapshot: Snapshot) -> str:
+    """A digest of names, kinds, the right to execute, and contents; caches and times are no part of it."""
+    rows = []
+    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
+        for entry in tar:
+            if any(part in _CACHES for part in PurePosixPath(entry.name).parts):
+                continue
+            data = tar.extractfile(entry) if entry.isreg() else None
+            content = digest(data.read().hex()) if data is not None else entry.linkname
+            rows.append([entry.name, entry.type.decode("latin1"), bool(entry.mode & 0o100), content])
+    return digest(sorted(rows, key=lambda row: str(row[0])))

@@ -1,0 +1,89 @@
+"""The tools ``read_file``, ``write_file`` and ``edit_file``, on files of the sandbox's workspace."""
+
+from __future__ import annotations
+
+from agentgym.errors import ToolError
+from agentgym.tool import tool
+from agentgym.tools.in_sandbox import InSandbox
+
+MAX_LINES = 500
+"""Shown by one ``read_file``."""
+
+
+class ReadFileTool(InSandbox):
+    """``read_file``: a file, or a range of its lines."""
+
+    @tool
+    def read_file(self, path: str, first_line: int = 1, num_lines: int = MAX_LINES) -> str:
+        """Show a text file, each line with its number.
+
+        Args:
+            path: the file, relative to the workspace.
+            first_line: the first line to show, counted from 1.
+            num_lines: how many lines to show.
+        """
+        if first_line < 1 or num_lines < 1:
+            raise ToolError("first_line and num_lines are at least 1", "invalid_arguments")
+        lines = read_text(self, path).splitlines()
+        if first_line > max(1, len(lines)):
+            raise ToolError(f"{path} has {len(lines)} lines", "out_of_range")
+        last_line = min(len(lines), first_line - 1 + min(num_lines, MAX_LINES))
+        shown = [f"{number}\t{lines[number - 1]}" for number in range(first_line, last_line + 1)]
+        if (first_line, last_line) != (1, len(lines)):
+            shown.append(f"[lines {first_line} to {last_line} of {len(lines)}]")
+        return "\n".join(shown) or "[empty file]"
+
+
+class WriteFileTool(InSandbox):
+    """``write_file``: a whole file, new or in place of an old one."""
+
+    @tool
+    def write_file(self, path: str, content: str) -> str:
+        """Write a whole file, in place of an old one if there is one.
+
+        Args:
+            path: the file, relative to the workspace.
+            content: the new content.
+        """
+        self.sandbox.write(path, content)
+        return f"Wrote {path}, {len(content.encode())} bytes."
+
+
+class EditFileTool(InSandbox):
+    """``edit_file``: an exact text that occurs once is replaced."""
+
+    @tool
+    def edit_file(self, path: str, old: str, new: str) -> str:
+        """Replace a text in a file; the old text must occur exactly once.
+
+        Args:
+            path: the file, relative to the workspace.
+            old: the text to replace, exactly as it stands in the file.
+            new: the text in its place.
+        """
+        if not old:
+            raise ToolError("old is empty; write_file makes a new file", "invalid_arguments")
+        if old == new:
+            raise ToolError("old and new are the same", "no_change")
+        text = read_text(self, path)
+        num_found = text.count(old)
+        if num_found == 0:
+            raise ToolError(f"{path} does not hold the old text; read_file shows what it holds", "no_match")
+        if num_found > 1:
+            raise ToolError(f"{path} holds the old text {num_found} times; give more of what is around it", "ambiguous")
+        self.sandbox.write(path, text.replace(old, new))
+        line = text[: text.index(old)].count("\n") + 1
+        return f"Edited {path} at line {line}."
+
+
+def read_text(tools: InSandbox, path: str) -> str:
+    """A text file of the sandbox.
+
+    Raises:
+        ToolError: ``not_text``, or what :meth:`~agentgym.sandbox.Sandbox.read` raises.
+    """
+    data = tools.sandbox.read(path)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ToolError(f"{path} is no text (UTF-8): {len(data)} bytes", "not_text") from None

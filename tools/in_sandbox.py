@@ -1,0 +1,84 @@
+"""What all tools that work in a sandbox share: the sandbox they are handed, and what its results look like as text."""
+
+from __future__ import annotations
+
+from agentgym.errors import ToolError
+from agentgym.sandbox import ExecResult, Sandbox
+
+SHOWN_WORKSPACE = "/workspace"
+"""What the workspace is called in texts, wherever it really lies: the same task reads the same on every rung."""
+
+MAX_SHOWN_BYTES = 6 * 1024
+"""Shown of each of stdout and stderr: beginning and end, the cut between them marked."""
+
+_LIMITS = {
+    "wall": ("timeout", "killed: still running after {timeout_s:g} s"),
+    "cpu": ("timeout", "killed: out of processor time"),
+    "memory": ("out_of_memory", "killed: out of memory"),
+}
+
+
+class InSandbox:
+    """The part of a class that tools are mixed into: where they work, and how long a call may take."""
+
+    sandbox: Sandbox
+    """Handed in by whoever uses the tools."""
+    tool_timeout_s: float = 10.0
+
+    def shown(self, text: str) -> str:
+        """A text with the workspace called by its shown name."""
+        return text.replace(self.sandbox.workspace, SHOWN_WORKSPACE)
+
+    def said_by(self, result: ExecResult) -> str:
+        """What a program did, as text for the model.
+
+        Raises:
+            ToolError: a limit ended it (``timeout``, ``out_of_memory``); the message holds the output so far.
+        """
+        text = self.shown(output_text(result))
+        if result.limit:
+            error_type, words = _LIMITS[result.limit]
+            words = f"[{words.format(timeout_s=self.tool_timeout_s)}]"
+            raise ToolError(f"{text}\n{words}" if text else words, error_type)
+        if result.exit_code:
+            code = (
+                f"[killed by signal {-result.exit_code}]" if result.exit_code < 0 else f"[exit code {result.exit_code}]"
+            )
+            text = f"{text}\n{code}" if text else code
+        return text or "[no output]"
+
+
+def output_text(result: ExecResult) -> str:
+    """Both outputs, each cut in its middle, the second one under a heading.
+
+    Example:
+        >>> result = ExecResult(exit_code=1, stdout="42\\n", stderr="oops\\n", wall_s=0.1, cpu_s=0.1)
+        >>> print(output_text(result))
+        42
+        [stderr]
+        oops
+    """
+    pieces = [cut_middle(result.stdout.rstrip("\n"), more=result.stdout_cut)]
+    if result.stderr.strip():
+        pieces.append("[stderr]\n" + cut_middle(result.stderr.rstrip("\n"), more=result.stderr_cut))
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def cut_middle(text: str, max_bytes: int = MAX_SHOWN_BYTES, *, more: bool = False) -> str:
+    """A text's beginning and end.
+
+    Args:
+        more: there was more after this, which is gone.
+
+    Example:
+        >>> cut_middle("a" * 20 + "z" * 20, 10)
+        'aaaaa\\n[30 bytes cut]\\nzzzzz'
+    """
+    raw = text.encode(errors="replace")
+    if len(raw) > max_bytes:
+        half = max_bytes // 2
+        first, last = raw[:half].decode(errors="ignore"), raw[-half:].decode(errors="ignore")
+        text = f"{first}\n[{len(raw) - 2 * half} bytes cut]\n{last}"
+    else:
+        text = raw.decode()
+    return f"{text}\n[more was written and dropped]" if more else text

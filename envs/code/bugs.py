@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 from agentgym.envs.code.function_families import Family, Function, draw
@@ -56,6 +57,7 @@ class BugDifficulty:
         num_bugs: how many functions have a bug, None for what the level says.
         public_tests: see :data:`PublicTests`.
         bug_kinds: which bugs there are, of :data:`~agentgym.envs.code.mutations.BUG_KINDS`.
+        shows_file: the statement shows the module, so that nobody has to read it first.
 
     Raises:
         UsageError: if a value is out of range or a name unknown.
@@ -65,8 +67,10 @@ class BugDifficulty:
     num_bugs: int | None = None
     public_tests: PublicTests = "fail"
     bug_kinds: Sequence[str] = tuple(BUG_KINDS)
+    shows_file: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bug_kinds", tuple(self.bug_kinds))
         if not 0 <= self.level < len(_LEVELS):
             raise UsageError(f"level must be from 0 to {len(_LEVELS) - 1}, got {self.level}")
         most = _LEVELS[self.level].num_functions
@@ -85,13 +89,19 @@ class BugDifficulty:
 
         Example:
             >>> BugDifficulty(bug_kinds=["off_by_one"]).as_data()
-            {'level': 1, 'num_bugs': 1, 'public_tests': 'fail', 'bug_kinds': ['off_by_one']}
+            {'level': 1, 'num_bugs': 1, 'public_tests': 'fail', 'bug_kinds': ['off_by_one'], 'shows_file': True}
         """
         num_bugs = _LEVELS[self.level].num_bugs if self.num_bugs is None else self.num_bugs
         return {"level": self.level, "num_bugs": num_bugs, "public_tests": self.public_tests,
-                "bug_kinds": list(self.bug_kinds)}  # fmt: skip
+                "bug_kinds": list(self.bug_kinds), "shows_file": self.shows_file}  # fmt: skip
+
+    @staticmethod
+    def from_data(data: Mapping[str, Any]) -> BugDifficulty:
+        """The difficulty that a task's data tells; what it does not tell is as by default."""
+        return BugDifficulty(**{entry.name: data[entry.name] for entry in fields(BugDifficulty) if entry.name in data})
 
 
+@lru_cache(maxsize=256)  # siblings of a group have the same problem
 def generate_repair(seed: int, split: str, difficulty: BugDifficulty) -> RepairProblem:
     """The repair problem of one task, a function of the arguments alone.
 
@@ -116,7 +126,7 @@ def generate_repair(seed: int, split: str, difficulty: BugDifficulty) -> RepairP
             continue
         module = _Module(functions)
         bugs = module.draw_bugs(rng, difficulty)
-        problem = module.problem(rng, bugs, difficulty.public_tests) if bugs else None
+        problem = module.problem(rng, bugs, difficulty) if bugs else None
         if problem is not None:
             return problem
     raise UsageError(
@@ -190,9 +200,9 @@ class _Module:
         except (ValueError, EndlessError):
             return ()
 
-    def problem(self, rng: random.Random, bugs: Sequence[Mutation], public: PublicTests) -> RepairProblem | None:
+    def problem(self, rng: random.Random, bugs: Sequence[Mutation], difficulty: BugDifficulty) -> RepairProblem | None:
         """The problem, or None if the bugs leave no public tests of the kind that is wanted."""
-        broken = with_bugs(self.source, bugs)
+        broken, public = with_bugs(self.source, bugs), difficulty.public_tests
         failing = self.caught(broken)
         if not failing:
             return None
@@ -204,7 +214,7 @@ class _Module:
             files[PUBLIC_TESTS] = render_tests("TestMain", "from main import *", shown)
         hidden = render_tests("TestHidden", "from main import *", self.cases)
         return RepairProblem(
-            statement=_statement(len(bugs), public),
+            statement=_statement(len(bugs), public) + (f"\n\n{broken.strip()}" if difficulty.shows_file else ""),
             files=files,
             hidden_tests={HIDDEN_TESTS: hidden},
             solution={FILE: self.source},

@@ -26,9 +26,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agentgym.envs.code.inside import wire
-from agentgym.envs.code.sandbox_env import Grade
 from agentgym.envs.code.shared_pool import SharedPool
-from agentgym.envs.code.workspace import Files, packed
+from agentgym.envs.code.workspace import Files, Grade, packed
 from agentgym.errors import EnvError
 from agentgym.tools.program import program_of
 

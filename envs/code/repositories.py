@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from string import Template
 from typing import Any, Final, Literal, get_args
 
@@ -59,6 +60,8 @@ class RepositoryDifficulty:
     bug_kinds: Sequence[str] = tuple(BUG_KINDS)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "bug_kinds", tuple(self.bug_kinds))
+        object.__setattr__(self, "themes", tuple(self.themes))
         if not 1 <= self.num_bugs <= _MAX_BUGS:
             raise UsageError(f"num_bugs must be from 1 to {_MAX_BUGS}, got {self.num_bugs}")
         for what, names, known in (
@@ -77,7 +80,14 @@ class RepositoryDifficulty:
         return {"themes": list(self.themes), "num_bugs": self.num_bugs, "issue": self.issue,
                 "bug_kinds": list(self.bug_kinds)}  # fmt: skip
 
+    @staticmethod
+    def from_data(data: Mapping[str, Any]) -> RepositoryDifficulty:
+        """The difficulty that a task's data tells; what it does not tell is as by default."""
+        names = [entry.name for entry in fields(RepositoryDifficulty)]
+        return RepositoryDifficulty(**{name: data[name] for name in names if name in data})
 
+
+@lru_cache(maxsize=256)  # siblings of a group have the same problem
 def generate_repository(seed: int, split: str, difficulty: RepositoryDifficulty) -> RepairProblem:
     """The problem of one task, a function of the arguments alone.
 

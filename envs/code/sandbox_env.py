@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from agentgym.canonical import canonical
 from agentgym.env import Snapshot as EnvSnapshot
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shared_pool
-from agentgym.envs.code.workspace import Assignment, content_key, packed, unpacked
+from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
 from agentgym.errors import ClosedError, ConfigError, ResetNeededError, SandboxFileError
 from agentgym.sandbox import Limits, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
@@ -52,28 +52,6 @@ class RewardValues:
             if name not in names or not isinstance(value, int | float) or value < 0:
                 raise ConfigError(f"rewards are numbers of at least 0 for {', '.join(names)}; got {name}={value!r}")
         return cls(**(given or {}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """What came of a submission."""
-
-    num_tests: int
-    num_passed: int
-    is_collected: bool = True
-    """False if the work could not even be loaded."""
-    note: str = ""
-    """A word on what went wrong; never holds what was hidden."""
-
-    @property
-    def is_success(self) -> bool:
-        """True if there were tests and all of them passed."""
-        return self.is_collected and 0 < self.num_tests == self.num_passed
-
-    def __str__(self) -> str:
-        if not self.is_collected:
-            return f"Submitted. The work could not be loaded{': ' + self.note if self.note else ''}."
-        return f"Submitted. {self.num_passed} of {self.num_tests} hidden tests passed."
 
 
 class SandboxEnv(InSandbox, ToolEnv):
@@ -129,8 +107,16 @@ class SandboxEnv(InSandbox, ToolEnv):
         """What the agent is told and given; a function of the task."""
 
     @abstractmethod
-    def grade(self, work: dict[str, str]) -> Grade:
+    def grade(self, work: Files) -> Grade:
         """Grade the files of the work, out of the agent's reach (:mod:`agentgym.envs.code.grading`)."""
+
+    def outcome_of(self, grade: Grade) -> float:
+        """What a grade is worth, from 0 to 1; 1 is success."""
+        return float(grade.is_success)
+
+    def is_edited(self, work: Files) -> bool:
+        """True if the work differs from what was given."""
+        return dict(work) != dict(self.assignment.files)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -164,21 +150,21 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def submitted(self) -> str:
         """What the tool ``submit`` does: take the work out, give the sandbox back, grade in a fresh one."""
-        work = self.current_work()
+        work = self.assignment.work(unpacked(self._taken_out()))
         self.end_episode()
         self._is_submitted = True
         grade = self.grade(work)
-        if work != dict(self.assignment.files):
+        if self.is_edited(work):
             self.award(self.rewards.edit_made, "edit_made", RewardRole.PROCESS)
             if grade.is_collected:
                 self.award(self.rewards.tests_collected, "tests_collected", RewardRole.PROCESS)
-        self.award(float(grade.is_success), "tests_passed")
+        self.award(self.outcome_of(grade), "tests_passed")
         self.finish()
         return str(grade)
 
-    def current_work(self) -> dict[str, str]:
-        """The files that would be graded now."""
-        return self.assignment.work(unpacked(self._workspace if self._lease is None else self._taken_out()))
+    def seen_work(self) -> dict[str, str]:
+        """The files that would be graded, as they were at the end of the last turn."""
+        return self.assignment.work(unpacked(self._workspace))
 
     def end_episode(self) -> None:
         """Give the sandbox back; the episode cannot go on."""

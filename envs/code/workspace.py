@@ -59,6 +59,28 @@ class Assignment:
         return kept | {path: text for path, text in left.items() if self.is_editable(path)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What came of a submission."""
+
+    num_tests: int
+    num_passed: int
+    is_collected: bool = True
+    """False if the work could not even be loaded."""
+    note: str = ""
+    """A word on what went wrong; never holds what was hidden."""
+
+    @property
+    def is_success(self) -> bool:
+        """True if there were tests and all of them passed."""
+        return self.is_collected and 0 < self.num_tests == self.num_passed
+
+    def __str__(self) -> str:
+        if not self.is_collected:
+            return f"Submitted. The work could not be loaded{': ' + self.note if self.note else ''}."
+        return f"Submitted. {self.num_passed} of {self.num_tests} hidden tests passed."
+
+
 def packed(files: Files) -> Snapshot:
     """Files as a snapshot that a sandbox can be restored to.
 

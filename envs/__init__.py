@@ -14,3 +14,13 @@ register(
     extra="alfworld",
     requires=("alfworld", "textworld"),
 )
+register(
+    "agentgym/CodeRepair-v0",
+    "agentgym.envs.code.code_repair:CodeRepairEnv",
+    summary="Repair a module in a sandbox: generated bugs, or Exercism exercises; hidden tests decide",
+)
+register(
+    "agentgym/SWE-v0",
+    "agentgym.envs.code.swe:SWEEnv",
+    summary="Resolve an issue in a repository with shell and files: generated, or Harbor tasks; gives a patch",
+)

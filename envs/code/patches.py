@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import io
+import tarfile
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from agentgym.sandbox import Snapshot
+
+_LEFT_OUT: Final = ("__pycache__", ".pytest_cache")
+
+
+def files_of(snapshot: Snapshot) -> dict[str, bytes]:
+    """The files of a workspace by path; links and caches are left out."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
+        for entry in tar:
+            path = PurePosixPath(entry.name)
+            if not any(part in _LEFT_OUT for part in path.parts) and (data := tar.extractfile(entry)) is not None:
+                found[str(path)] = data.read()
+    return found
 
 
 def patch_of(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:

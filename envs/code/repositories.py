@@ -211,6 +211,7 @@ class _Repository:
         hidden = self._tests({module: cases for module, cases in self.cases.items() if cases}, "test_hidden_{}.py")
         files = {f"{self.package}/{name}.py": source for name, source in {**self.sources, **changed}.items()}
         files |= {f"{self.package}/__init__.py": f'"""{self.theme.summary}"""\n', "README.md": self._readme()}
+        files["tests/__init__.py"] = ""  # else unittest does not look into the folder
         issues = [self._issue(bug, detail, answers) for bug in bugs]
         return RepairProblem(
             statement="\n\n".join([*issues, _TASK]),
@@ -240,8 +241,7 @@ class _Repository:
             f"* `{self.package}.{name}`: {source.splitlines()[0].strip(chr(34))}\n"
             for name, source in self.sources.items()
         )
-        tests = "Tests: `python3 -m unittest discover -s tests -t .`\n"
-        return f"# {self.package}\n\n{self.theme.summary}\n\n{modules}\n{tests}"
+        return f"# {self.package}\n\n{self.theme.summary}\n\n{modules}\nTests: `python3 -m unittest`\n"
 
     def _issue(self, bug: _Bug, detail: IssueDetail, answers: TrustedModules) -> str:
         function = bug.symptom.call.partition("(")[0]

@@ -15,6 +15,11 @@ register(
     requires=("alfworld", "textworld"),
 )
 register(
+    "agentgym/Code-v0",
+    "agentgym.envs.code.env:CodeEnv",
+    summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",
+)
+register(
     "agentgym/CodeRepair-v0",
     "agentgym.envs.code.code_repair:CodeRepairEnv",
     summary="Repair a module in a sandbox: generated bugs, or Exercism exercises; hidden tests decide",

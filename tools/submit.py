@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from typing import Protocol
 
 from agentgym.tool import tool
+
+
+class HandsIn(Protocol):
+    """What :class:`SubmitTool` is mixed into."""
+
+    def hand_in(self) -> str:
+        """Grade the work, end the episode, and say what came of it."""
+        ...
+
+
+class TakesAnswers(Protocol):
+    """What :class:`SubmitAnswerTool` is mixed into."""
+
+    def hand_in_answer(self, answer: str) -> str:
+        """Grade the answer, end the episode, and say what came of it."""
+        ...
 
 
 class SubmitTool:
     """``submit`` without arguments: the files are the work."""
 
     @tool
-    def submit(self) -> str:
+    def submit(self: HandsIn) -> str:
         """Hand in your work as it is now; this ends the task."""
-        return self.submitted()
-
-    @abstractmethod
-    def submitted(self) -> str:
-        """Grade the work and say what came of it."""
+        return self.hand_in()
 
 
 class SubmitAnswerTool:
     """``submit`` with an answer."""
 
     @tool
-    def submit(self, answer: str) -> str:
+    def submit(self: TakesAnswers, answer: str) -> str:
         """Hand in your answer; this ends the task.
 
         Args:
             answer: the answer alone, without words around it.
         """
-        return self.submitted(answer)
-
-    @abstractmethod
-    def submitted(self, answer: str) -> str:
-        """Grade the answer and say what came of it."""
+        return self.hand_in_answer(answer)

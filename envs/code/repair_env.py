@@ -95,7 +95,8 @@ class RepairEnv(SandboxEnv):
     # --------------------------------------------------------------------------------------------------- private
 
     def _repair(self, path: str, found: str | None, wanted: str) -> ToolCall:
-        if found is not None and found.strip() not in self.problem.statement and not self._has_read(path):
+        is_shown = self.problem.files.get(path, "").strip() in self.problem.statement
+        if found is not None and not is_shown and not self._has_read(path):
             return ToolCall("read_file", {"path": path})
         steps = edits(found or "", wanted)
         if found is None or len(steps) > _FEW_EDITS or found.count(steps[0].old) != 1:

@@ -255,6 +255,13 @@ class Env(gymnasium.Env[Observation, Action]):
         """
         raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
 
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Tricks that go for the grader instead of the task, by name: what each would do from the start state.
+
+        The conformance kit plays them; none may earn an outcome. Environments that grade what an agent wrote have some.
+        """
+        return {}
+
     def admissible_actions(self) -> tuple[str, ...]:
         """Actions that are possible now, as text for :meth:`parse_action`; empty if the environment cannot say."""
         return ()

@@ -29,3 +29,8 @@ register(
     "agentgym.envs.code.swe:SWEEnv",
     summary="Resolve an issue in a repository with shell and files: generated, or Harbor tasks; gives a patch",
 )
+register(
+    "agentgym/PythonMath-v0",
+    "agentgym.envs.code.math_env:PythonMathEnv",
+    summary="Solve a problem with a Python interpreter and submit one whole number: generated from a seed",
+)

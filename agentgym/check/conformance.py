@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agentgym.check.behaviour import hostile_actions, noop_policy, oracle, random_policy, speed, state_keys
+from agentgym.check.cheats import cheats
 from agentgym.check.contract import (
     closing,
     control_verbs,
@@ -69,6 +70,7 @@ CHECKS = (
     Check("no-op policy", noop_policy),
     Check("random policy", random_policy),
     Check("hostile actions", hostile_actions),
+    Check("cheats", cheats),
     Check("leaks", leaks),
     Check("speed", speed),
 )

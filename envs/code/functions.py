@@ -57,7 +57,7 @@ class Function:
         >>> print(function.words)
         x is a whole number. Add 9 to x.
         >>> function.source, function.run(1)
-        ('def f(x): return x + 9\\n', 10)
+        ('def f(x): return x + 9', 10)
     """
 
     words: str
@@ -98,7 +98,7 @@ def _straight(rng: np.random.Generator, level: int) -> tuple[Kind, str, str, Cal
     kind: Kind = "number" if level == 0 else ("number", "text", "list")[int(rng.integers(3))]
     steps = _steps(rng, kind, int(rng.integers(1, 3)) if level < 2 else int(rng.integers(3, 5)), level)
     words = _sentence(steps, "x")
-    return kind, f"{words}.", f"def {NAME}(x): return {_expression(steps, 'x')}\n", _chain(steps)
+    return kind, f"{words}.", f"def {NAME}(x): return {_expression(steps, 'x')}", _chain(steps)
 
 
 def _branching(rng: np.random.Generator, level: int) -> tuple[Kind, str, str, Callable[[Any], Any]]:

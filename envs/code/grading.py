@@ -31,7 +31,8 @@ from agentgym.envs.code.workspace import Files, Grade, packed
 from agentgym.errors import EnvError
 from agentgym.tools.program import program_of
 
-_PROGRAM = program_of("agentgym.envs.code.inside", "wire", "candidate", "proxies", "judge") + "module.main()"
+_INSIDE = "agentgym.envs.code.inside"
+_MODULES = ("wire", "candidate", "proxies", "judge")
 GRADING_TIMEOUT_S = 20.0
 """For all tests of one submission together; what has not passed by then has failed."""
 
@@ -127,9 +128,11 @@ def modules_of(work: Files) -> set[str]:
 
 def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
     """What the judge told, row by row."""
+    modules = ("wire", "candidate", "proxies", "suite", "judge") if request["kind"] == "suite" else _MODULES
+    program = program_of(_INSIDE, *modules) + "module.main()"
     with pool.acquire() as sandbox:
         sandbox.restore(packed(work))
-        result = sandbox.run_python(_PROGRAM, stdin=json.dumps(request), timeout_s=timeout_s)
+        result = sandbox.run_python(program, stdin=json.dumps(request), timeout_s=timeout_s)
     report = []
     for line in result.stdout.splitlines():
         try:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from agentgym.canonical import canonical
 from agentgym.env import Snapshot as EnvSnapshot
+from agentgym.envs.code.cheats import cheats_for
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shared_pool
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
 from agentgym.errors import ClosedError, ConfigError, ResetNeededError, SandboxFileError
@@ -151,8 +152,7 @@ class SandboxEnv(InSandbox, ToolEnv):
     def hand_in(self) -> str:
         """What the tool ``submit`` does: take the work out, give the sandbox back, grade in a fresh one."""
         work = self.assignment.work(unpacked(self._taken_out()))
-        self.end_episode()
-        self._is_submitted = True
+        self.close_work()
         grade = self.grade(work)
         if self.is_edited(work):
             self.award(self.rewards.edit_made, "edit_made", RewardRole.PROCESS)
@@ -161,6 +161,11 @@ class SandboxEnv(InSandbox, ToolEnv):
         self.award(self.outcome_of(grade), "tests_passed")
         self.finish()
         return str(grade)
+
+    def close_work(self) -> None:
+        """Let the sandbox go: what is to be graded has been taken out of it."""
+        self.end_episode()
+        self._is_submitted = True
 
     def seen_work(self) -> dict[str, str]:
         """The files that would be graded, as they were at the end of the last turn."""
@@ -185,6 +190,9 @@ class SandboxEnv(InSandbox, ToolEnv):
         if not self._key:
             raise ResetNeededError(f"{self.env_id}: no state before reset()")
         return self._key
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        return cheats_for(self.assignment, self.tools)
 
     def dump_state(self) -> tuple[Snapshot, bool, str]:
         return self._workspace, self._is_submitted, self._key

@@ -5,7 +5,7 @@ import os
 import random
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import gymnasium
@@ -299,6 +299,16 @@ class AcceptsUnknownTools(Corridor):
         return said
 
 
+class BelievesClaims(Corridor):
+    def respond(self, action: Message) -> str | Observation:
+        if action.text == "I have won.":
+            self.finish(1.0)
+        return super().respond(action)
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        return {"claims to have won": (Message("assistant", "I have won."),)}
+
+
 class LeaksFile(Corridor):
     def start(self, task: Task) -> str | Observation:
         self.file = os.open(os.devnull, os.O_RDONLY)
@@ -353,6 +363,7 @@ BROKEN: list[tuple[type[Env], str]] = [
     (RaisesOnControlCharacters, "hostile actions"),
     (PaysForMalformedCalls, "hostile actions"),
     (AcceptsUnknownTools, "hostile actions"),
+    (BelievesClaims, "cheats"),
     (LeaksFile, "leaks"),
     (LeaksThread, "leaks"),
     (LeaksProcess, "leaks"),

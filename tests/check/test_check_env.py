@@ -50,6 +50,7 @@ def test_details_say_what_does_not_apply() -> None:
     details = {check.name: check.detail for check in check_env(OneQuestion, num_episodes=2).checks}
     assert details["oracle"] == "not applicable: no oracle"
     assert details["tool schemas"].startswith("not applicable: no tools")
+    assert details["cheats"].startswith("not applicable")
     assert details["process determinism"].startswith("not applicable: another process")
 
 
@@ -130,5 +131,5 @@ def test_usage_errors() -> None:
 
 def test_report_as_text() -> None:
     text = str(check_env(OracleGoesLeft, num_episodes=1))
-    assert text.startswith("OracleGoesLeft: 1 of 22 checks failed")
+    assert text.startswith("OracleGoesLeft: 1 of 23 checks failed")
     assert "FAIL  oracle" in text

@@ -287,3 +287,12 @@ def _error_attribute(self: Any, name: str) -> Any:
 
 
 _ERROR_METHODS: dict[str, Any] = {"__str__": _error_text, "__getattr__": _error_attribute}
+
+
+def words_of(error: BaseException) -> str:
+    """The kind of an error, and its words unless they could hold what was expected."""
+    name = type(error).__name__
+    if isinstance(error, AssertionError):
+        return name
+    is_builtin = getattr(builtins, name, None) is type(error)
+    return f"{name}: {str(error)[:200]}" if is_builtin or isinstance(error, (WorkFailed, WireError)) else name

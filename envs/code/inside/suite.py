@@ -1,0 +1,96 @@
+"""Test modules, run by the judge: they are in its memory alone, and what they import of the work are proxies."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+import unittest
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.envs.code.inside.proxies import Work, words_of
+
+
+def run_suite(work: Work, request: dict[str, Any], tell: Any) -> None:
+    """Run test modules of ``unittest`` classes and plain test functions; ``names`` are the modules of the work."""
+    tests = {name: compile(source, name, "exec") for name, source in request["tests"].items()}
+    sys.meta_path.insert(0, _Finder(work, request["names"], tests))
+    tell(begun=True)
+    suite = unittest.TestSuite()
+    try:
+        for name in tests:
+            suite.addTests(_tests_of(importlib.import_module(name)))
+    except BaseException as error:
+        tell(collected=False, note=words_of(error))
+        return
+    tell(collected=True, num_tests=suite.countTestCases())
+    suite.run(_Result(tell))
+
+
+def _tests_of(module: types.ModuleType) -> unittest.TestSuite:
+    suite = unittest.defaultTestLoader.loadTestsFromModule(module)
+    for name, value in sorted(vars(module).items()):
+        if name.startswith("test") and isinstance(value, types.FunctionType):
+            suite.addTest(unittest.FunctionTestCase(value, description=name))
+    return suite
+
+
+class _Result(unittest.TestResult):
+    """Tells of each test as it ends; a test that was skipped by its author does not count."""
+
+    def __init__(self, tell: Any) -> None:
+        super().__init__()
+        self._tell = tell
+        self._number = -1
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        super().startTest(test)
+        self._number += 1
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        self._tell(test=self._number, passed=True)
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        self._tell(test=self._number, passed=False, error=words_of(err[1]))
+
+    addError = addFailure
+
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
+        if err is not None:
+            self._tell(test=self._number, passed=False, error=words_of(err[1]))
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        self._tell(test=self._number, skipped=True)
+
+    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
+        self._tell(test=self._number, passed=True)
+
+    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        self._tell(test=self._number, passed=False, error="unexpected success")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the tests' modules in memory, and the work's in the other process."""
+
+    def __init__(self, work: Work, names: Sequence[str], tests: dict[str, types.CodeType]) -> None:
+        self._work, self._names, self._tests = work, frozenset(names), tests
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        packages = {test.rpartition(".")[0] for test in self._tests} - {""}
+        if name in self._tests or name in packages:
+            return importlib.machinery.ModuleSpec(name, self, is_package=name in packages)
+        if name.partition(".")[0] in self._names:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        if spec.name in self._tests or spec.name.partition(".")[0] not in self._names:
+            return None
+        return self._work.load(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        if isinstance(module, types.ModuleType) and module.__name__ in self._tests:
+            exec(self._tests[module.__name__], module.__dict__)

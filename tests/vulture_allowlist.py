@@ -11,6 +11,8 @@ _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 _.print_digests  # agentgym.check.determinism starts it in another process
 _.HouseholdEnv  # the registry imports it by "module:Class"
 _.ALFWorldEnv  # likewise
+_.CodeRepairEnv
+_.SWEEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_load  # its /collective_rpc calls these

@@ -24,6 +24,14 @@ DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
 FILE: Final = "code/exercism_python_practice.jsonl"
 """Where the file lies in the folder that :data:`DATA_VARIABLE` names."""
 
+NOT_GRADABLE: Final[Mapping[str, str]] = {
+    "grep": "its tests replace open() of the work by a function that takes keyword arguments",
+    "paasio": "its tests derive classes from the work's",
+    "react": "its tests look into lists that the work changes",
+}
+"""Exercises whose tests do what a grader outside the work's process cannot (:func:`~agentgym.envs.code.grading.\
+grade_suite`), and why: no task is made of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
@@ -119,7 +127,7 @@ class ExercismTasks(Sequence[Task]):
                 data={**extra_data, "slug": exercise.slug, "content_hash": exercise.content_hash},
             )
             for exercise in exercises
-            if is_in_split(exercise.slug, split)
+            if is_in_split(exercise.slug, split) and exercise.slug not in NOT_GRADABLE
         )
 
     def __len__(self) -> int:

@@ -186,7 +186,9 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         if task.data.get("source", self.source) != "harbor":
             return None
         if self.harbor_path is None:
-            raise UsageError(f"{self.env_id}: the task {task.id!r} is a Harbor task; harbor_path=... says where they are")
+            raise UsageError(
+                f"{self.env_id}: the task {task.id!r} is a Harbor task; harbor_path=... says where they are"
+            )
         for folder in task_folders(self.harbor_path):
             if folder.name == task.data.get("name"):
                 found = load_harbor_task(folder)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-_PROGRAM: Final = '''
+_PROGRAM: Final = """
 import sys, traceback, unittest
 
 class Result(unittest.TestResult):
@@ -44,7 +44,7 @@ if result.num_shown > {most}:
     print("... and %d more" % (result.num_shown - {most}))
 print("%d of %d tests pass" % (result.num_passed, num_tests))
 sys.exit(result.num_passed != num_tests)
-'''
+"""
 _MOST_SHOWN = 5
 _WIDEST = 400
 

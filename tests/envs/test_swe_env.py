@@ -138,7 +138,9 @@ PLANTS = {
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
 def test_nothing_planted_earns_a_reward(make_harbor: MakeHarbor, plant: str) -> None:
-    env = make_harbor({"tests/test.sh": VERIFIER.replace("python3 /tests/", "cd /app && python3 -m unittest; python3 /tests/")})
+    env = make_harbor(
+        {"tests/test.sh": VERIFIER.replace("python3 /tests/", "cd /app && python3 -m unittest; python3 /tests/")}
+    )
     env.reset(seed=0)
     env.step(call("bash", command=plant))
     _, _, terminated, _, info = env.step(call("submit"))

@@ -10,7 +10,7 @@ from agentgym.envs.code.bugs import BugDifficulty, PublicTests, generate_repair
 from agentgym.envs.code.exercism import ExercismTasks, exercise_of, find_exercises
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
-from agentgym.envs.code.repair_env import Outcome, RepairEnv
+from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.errors import unknown_name
 from agentgym.tasks import SeededTasks
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
@@ -34,9 +34,7 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
             public as well, with anything else nobody sees them.
         exercism_path: a file or folder of exercises, see :mod:`agentgym.envs.code.exercism`; by default what the
             environment variable ``AGENTGYM_SHARED_DATA`` leads to.
-        outcome: ``all``: 1.0 if all hidden tests pass, else 0; ``share``: of those that did not pass at the start.
-        max_turns: turns after which an episode is truncated.
-        others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
+        others: see :class:`~agentgym.envs.code.repair_env.RepairEnv`.
 
     Raises:
         UsageError: if a value is out of range, or there are no exercises.
@@ -49,6 +47,8 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         >>> env.close()
     """
 
+    max_turns = 12
+
     def __init__(
         self,
         *,
@@ -59,8 +59,6 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         shows_file: bool = True,
         public_tests: PublicTests | None = None,
         exercism_path: str | Path | None = None,
-        outcome: Outcome = "all",
-        max_turns: int = 12,
         **others: Any,
     ) -> None:
         if source not in get_args(Source):
@@ -71,7 +69,7 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         self.exercism_path = exercism_path
         if source == "exercism":
             find_exercises(exercism_path)
-        super().__init__(outcome=outcome, max_turns=max_turns, **others)
+        super().__init__(**others)
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Generated: 1,000,000 to train on, 1,000 each to validate and test; Exercism: all exercises, about 3 : 1 : 1.

@@ -16,7 +16,7 @@ from agentgym.errors import ResetNeededError, unknown_name
 from agentgym.types import Message, Task, ToolCall
 
 Outcome = Literal["all", "share"]
-"""1.0 if all hidden tests pass, else 0; or the share of those that did not pass at the start."""
+"""1.0 if all hidden tests pass, else 0; or the share of those that did not pass at the start (Harbor: the reward)."""
 
 
 _FEW_EDITS = 4

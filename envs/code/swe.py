@@ -12,7 +12,7 @@ from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.patches import files_of, patch_of
 from agentgym.envs.code.problems import RepairProblem
-from agentgym.envs.code.repair_env import Outcome, RepairEnv
+from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.repositories import THEMES, IssueDetail, RepositoryDifficulty, generate_repository
 from agentgym.envs.code.shared_pool import SharedPool, shared_pool
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
@@ -42,10 +42,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         bug_kinds: which bugs there are.
         harbor_path: a folder of task directories, or one of them, see :mod:`agentgym.envs.code.harbor`.
         harbor_split: the split that all of them belong to.
-        outcome: ``all``: 1.0 if all hidden tests pass, else 0; ``share``: of those that did not pass at the start. For
-            Harbor: 1.0 only for a full reward, or the reward itself.
-        max_turns: turns after which an episode is truncated.
-        others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
+        others: see :class:`~agentgym.envs.code.repair_env.RepairEnv`.
 
     Raises:
         UsageError: if a value is out of range, or there is no Harbor task.
@@ -61,6 +58,8 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         >>> env.close()
     """
 
+    max_turns = 20
+
     def __init__(
         self,
         *,
@@ -71,8 +70,6 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         bug_kinds: Sequence[str] = tuple(BUG_KINDS),
         harbor_path: str | Path | None = None,
         harbor_split: str = "test",
-        outcome: Outcome = "all",
-        max_turns: int = 20,
         **others: Any,
     ) -> None:
         if source not in get_args(Source):
@@ -87,7 +84,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         self._harbor: HarborTask | None = None
         self._harbor_reward = 0.0
         self._given = Snapshot(b"")  # the workspace at the start
-        super().__init__(outcome=outcome, max_turns=max_turns, **others)
+        super().__init__(**others)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -146,7 +143,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def tasks(self, split: str) -> Sequence[Task]:
-        """Generated: 1,000,000 to train on, 1,000 each to validate and test, no repository in two; Harbor: one split."""
+        """Generated: 1,000,000 to train on, 1,000 each for the others, no repository in two; Harbor: one split."""
         if self.harbor_path is None:
             data = {"source": "generated", **self.difficulty.as_data()}
             return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)

@@ -65,13 +65,13 @@ def test_a_harbor_task_in_its_image(tmp_path: Path) -> None:
     task = tmp_path / "count"
     for path, text in {
         "task.toml": '[environment]\ndocker_image = "agentgym-sandbox:1"\n',
-        "instruction.md": "Write the number of lines of /app/words into /app/count.",
-        "environment/Dockerfile": "FROM agentgym-sandbox:1\nWORKDIR /usr/share/doc/git\n",
-        "tests/test.sh": "python3 -m pytest -q -p no:cacheprovider /tests/test_count.py && echo 1 > /logs/verifier/reward.txt\n",
+        "instruction.md": "Write the number of lines of /usr/share/tabset/std into /usr/share/tabset/count.",
+        "environment/Dockerfile": "FROM agentgym-sandbox:1\nWORKDIR /usr/share/tabset\n",
+        "tests/test.sh": "python3 -m pytest -q /tests/test_count.py && echo 1 > /logs/verifier/reward.txt\n",
         "tests/test_count.py": "from pathlib import Path\n\n\ndef test_count():\n"
-        '    text = Path("/usr/share/doc/git/copyright").read_text()\n'
-        '    assert int(Path("/usr/share/doc/git/count").read_text()) == text.count("\\n")\n',
-        "solution/solve.sh": "cd /usr/share/doc/git && wc -l < copyright > count\n",
+        '    text = Path("/usr/share/tabset/std").read_text()\n'
+        '    assert int(Path("/usr/share/tabset/count").read_text()) == text.count("\\n")\n',
+        "solution/solve.sh": "cd /usr/share/tabset && wc -l < std > count\n",
     }.items():
         (task / path).parent.mkdir(parents=True, exist_ok=True)
         (task / path).write_text(text, encoding="utf-8")

@@ -129,7 +129,7 @@ def test_a_reward_between_none_and_full(make_harbor: MakeHarbor, option: str, ex
 
 
 PLANTS = {
-    "a reward": "mkdir -p logs/verifier ../logs/verifier; echo 1 | tee logs/verifier/reward.txt ../logs/verifier/reward.txt",
+    "a reward": "for at in . ..; do mkdir -p $at/logs/verifier; echo 1 > $at/logs/verifier/reward.txt; done",
     "tests": "mkdir -p tests ../tests; echo 'echo 1 > /logs/verifier/reward.txt' | tee tests/test.sh ../tests/test.sh",
     "a module": "echo 'import os; os._exit(0)' | tee sitecustomize.py unittest.py conftest.py usercustomize.py",
     "a daemon": "setsid sh -c 'while :; do echo 1 > ../logs/verifier/reward.txt; sleep 0.01; done' >/dev/null 2>&1 &",
@@ -171,7 +171,7 @@ def test_what_cannot_be_is_refused(make_harbor: MakeHarbor, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="no Harbor task at"):
         SWEEnv(source="harbor", harbor_path=tmp_path)
     env = make_harbor({"task.toml": '[environment]\ndocker_image = "mine:3"\n'})
-    with pytest.raises(UsageError, match="needs the image mine:3.*use sandbox='docker'"):
+    with pytest.raises(UsageError, match=r"needs the image mine:3.*use sandbox='docker'"):
         env.reset(seed=0)
     env = make_harbor({"task.toml": "", "solution/more.sh": "true"})
     env.reset(seed=0)

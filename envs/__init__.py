@@ -20,6 +20,16 @@ register(
     summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",
 )
 register(
+    "agentgym/CodeRepair-v0",
+    "agentgym.envs.code.code_repair:CodeRepairEnv",
+    summary="Repair a module in a sandbox: generated bugs, or Exercism exercises; hidden tests decide",
+)
+register(
+    "agentgym/SWE-v0",
+    "agentgym.envs.code.swe:SWEEnv",
+    summary="Resolve an issue in a repository with shell and files: generated, or Harbor tasks; gives a patch",
+)
+register(
     "agentgym/PythonMath-v0",
     "agentgym.envs.code.math_env:PythonMathEnv",
     summary="Solve a problem with a Python interpreter and submit one whole number: generated from a seed",

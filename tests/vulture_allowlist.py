@@ -13,6 +13,8 @@ _.HouseholdEnv  # the registry imports it by "module:Class"
 _.ALFWorldEnv  # likewise
 _.CodeEnv
 _.PythonMathEnv
+_.CodeRepairEnv
+_.SWEEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_load  # its /collective_rpc calls these

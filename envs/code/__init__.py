@@ -1,1 +1,1 @@
-"""Worlds where the agent writes programs, graded out of its reach."""
+"""Worlds where the agent writes, repairs and tests programs, graded out of its reach."""

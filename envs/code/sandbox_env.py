@@ -111,6 +111,14 @@ class SandboxEnv(InSandbox, ToolEnv):
     def grade(self, work: Files) -> Grade:
         """Grade the files of the work, out of the agent's reach (:mod:`agentgym.envs.code.grading`)."""
 
+    def outcome_of(self, grade: Grade) -> float:
+        """What a grade is worth, from 0 to 1; 1 is success."""
+        return float(grade.is_success)
+
+    def is_edited(self, work: Files) -> bool:
+        """True if the work differs from what was given."""
+        return dict(work) != dict(self.assignment.files)
+
     # ------------------------------------------------------------------------------------------------- an episode
 
     @property
@@ -146,11 +154,11 @@ class SandboxEnv(InSandbox, ToolEnv):
         work = self.assignment.work(unpacked(self._taken_out()))
         self.close_work()
         grade = self.grade(work)
-        if work != dict(self.assignment.files):
+        if self.is_edited(work):
             self.award(self.rewards.edit_made, "edit_made", RewardRole.PROCESS)
             if grade.is_collected:
                 self.award(self.rewards.tests_collected, "tests_collected", RewardRole.PROCESS)
-        self.award(float(grade.is_success), "tests_passed")
+        self.award(self.outcome_of(grade), "tests_passed")
         self.finish()
         return str(grade)
 

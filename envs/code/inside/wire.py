@@ -84,6 +84,8 @@ def _of_library(value: object) -> dict[str, Any] | None:
         return {"x": ["Fraction", [str(value)]]}
     if type(value) is decimal.Decimal:
         return {"x": ["Decimal", [str(value)]]}
+    if type(value) is range:
+        return {"x": ["range", [value.start, value.stop, value.step]]}
     return None
 
 
@@ -116,7 +118,7 @@ def _decode_of_library(content: Any, resolve: Resolve) -> object:
     name, arguments = content
     if name in _DATES:
         return _DATES[name][0](*arguments)
-    return {"Fraction": fractions.Fraction, "Decimal": decimal.Decimal}[name](*arguments)
+    return {"Fraction": fractions.Fraction, "Decimal": decimal.Decimal, "range": range}[name](*arguments)
 
 
 _DECODERS: dict[str, Callable[[Any, Resolve], object]] = {

@@ -1,0 +1,94 @@
+"""``agentgym/CodeRepair-v0``: repair a module, or complete an exercise, over several turns of editing and testing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from agentgym.envs.code.bugs import BugDifficulty, PublicTests, generate_repair
+from agentgym.envs.code.exercism import ExercismTasks, exercise_of, find_exercises
+from agentgym.envs.code.mutations import BUG_KINDS
+from agentgym.envs.code.problems import RepairProblem
+from agentgym.envs.code.repair_env import RepairEnv
+from agentgym.errors import unknown_name
+from agentgym.tasks import SeededTasks
+from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
+from agentgym.tools.submit import SubmitTool
+from agentgym.tools.testing import RunTestsTool
+from agentgym.types import Task
+
+Source = Literal["generated", "exercism"]
+
+
+class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFileTool, ReadFileTool):
+    """Find and repair the bug in a small module, or complete an Exercism exercise.
+
+    Args:
+        source: ``generated`` (from a seed, needs nothing) or ``exercism``.
+        level: of generated modules, 0 to 3, see :class:`~agentgym.envs.code.bugs.BugDifficulty`, as for the next three.
+        num_bugs: in how many functions.
+        bug_kinds: which bugs there are.
+        shows_file: the first message shows the module.
+        public_tests: ``fail``, ``pass`` or ``none``. Exercism's own tests are the hidden ones: with ``fail`` they are
+            public as well, with anything else nobody sees them.
+        exercism_path: a file or folder of exercises, see :mod:`agentgym.envs.code.exercism`; by default what the
+            environment variable ``AGENTGYM_SHARED_DATA`` leads to.
+        others: see :class:`~agentgym.envs.code.repair_env.RepairEnv`.
+
+    Raises:
+        UsageError: if a value is out of range, or there are no exercises.
+
+    Example:
+        >>> env = CodeRepairEnv(level=0, sandbox="process")
+        >>> observation, info = env.reset(seed=1)
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+        >>> env.close()
+    """
+
+    max_turns = 12
+
+    def __init__(
+        self,
+        *,
+        source: Source = "generated",
+        level: int = 1,
+        num_bugs: int | None = None,
+        bug_kinds: Sequence[str] = tuple(BUG_KINDS),
+        shows_file: bool = True,
+        public_tests: PublicTests | None = None,
+        exercism_path: str | Path | None = None,
+        **others: Any,
+    ) -> None:
+        if source not in get_args(Source):
+            raise unknown_name("source", source, get_args(Source))
+        self.source: Source = source
+        public: PublicTests = public_tests or ("fail" if source == "generated" else "none")
+        self.difficulty = BugDifficulty(level, num_bugs, public, bug_kinds, shows_file)
+        self.exercism_path = exercism_path
+        if source == "exercism":
+            find_exercises(exercism_path)
+        super().__init__(**others)
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Generated: 1,000,000 to train on, 1,000 each to validate and test; Exercism: all exercises, about 3 : 1 : 1.
+
+        No module and no exercise is in two splits.
+        """
+        if self.source == "exercism":
+            data = {"source": "exercism", "public_tests": self.difficulty.public_tests}
+            return ExercismTasks(self.exercism_path, split, data)
+        data = {"source": "generated", **self.difficulty.as_data()}
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)
+
+    def problem_of(self, task: Task) -> RepairProblem:
+        if task.data.get("source", self.source) == "exercism":
+            public = task.data.get("public_tests", self.difficulty.public_tests)
+            return exercise_of(task, self.exercism_path).problem(shows_tests=public == "fail")
+        return generate_repair(
+            task.seed, task.split, BugDifficulty.from_data(self.difficulty.as_data() | dict(task.data))
+        )
+
+    def editable_of(self, problem: RepairProblem) -> tuple[str, ...]:
+        return tuple(problem.solution)

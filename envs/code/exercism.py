@@ -1,0 +1,203 @@
+"""Exercism's Python exercises: instructions, a stub, a module of tests and a worked example each.
+
+They are read from one JSON Lines file (``slug``, ``blurb``, ``instructions``, and ``stub``, ``tests``, ``example`` as
+maps from file names to contents) or from a folder of exercises as in a checkout of github.com/exercism/python
+(``<slug>/.docs/instructions.md``, ``.meta/config.json``, ``.meta/example.py``). Neither comes with the package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from agentgym.canonical import digest
+from agentgym.envs.code.problems import RepairProblem, is_in_split
+from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.types import Task
+
+DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
+FILE: Final = "code/exercism_python_practice.jsonl"
+"""Where the file lies in the folder that :data:`DATA_VARIABLE` names."""
+
+NOT_GRADABLE: Final[Mapping[str, str]] = {
+    "grep": "its tests replace open() of the work by a function that takes keyword arguments",
+    "paasio": "its tests derive classes from the work's",
+    "react": "its tests look into lists that the work changes",
+}
+"""Exercises whose tests do what a grader outside the work's process cannot (:func:`~agentgym.envs.code.grading.\
+grade_suite`), and why: no task is made of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """One exercise; files by their names."""
+
+    slug: str
+    instructions: str
+    stub: dict[str, str]
+    tests: dict[str, str]
+    example: dict[str, str]
+    """The stub's files as a correct solution has them."""
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Digest of all of it."""
+        return digest([self.instructions, self.stub, self.tests, self.example])
+
+    def problem(self, *, shows_tests: bool) -> RepairProblem:
+        """The exercise as a problem; its tests are the hidden ones, and public as well if ``shows_tests``."""
+        files, tests = ", ".join(sorted(self.stub)), ", ".join(sorted(self.tests))
+        shown = f"The tests are in {tests}. " if shows_tests else ""
+        return RepairProblem(
+            statement=(
+                f"{self.instructions.strip()}\n\nComplete {files}, so that the tests of the exercise pass, then submit."
+                f" {shown}Functions and classes keep the names that the stub gives them.\n\n"
+                + "\n\n".join(f"{name}:\n{text.strip()}" for name, text in sorted(self.stub.items()))
+            ),
+            files={**self.stub, **self.tests} if shows_tests else dict(self.stub),
+            hidden_tests=self.tests,
+            solution=self.example,
+            public_tests=tuple(sorted(self.tests)) if shows_tests else (),
+        )
+
+
+def find_exercises(path: str | Path | None = None) -> Path:
+    """Where the exercises are: ``path``, or else what the environment variable ``AGENTGYM_SHARED_DATA`` leads to.
+
+    Raises:
+        UsageError: there is nothing there; the message says what to do.
+    """
+    if path is not None:
+        found = Path(path)
+        if not found.exists():
+            raise UsageError(
+                f"no Exercism exercises at {str(found)!r}: expected a .jsonl file or a folder of exercises"
+            )
+        return found
+    folder = os.environ.get(DATA_VARIABLE)
+    if folder is None:
+        raise UsageError(
+            f"Exercism's exercises do not come with agentgym: name them by exercism_path=..., a .jsonl file or the "
+            f"folder exercises/practice of github.com/exercism/python, or set {DATA_VARIABLE} to a folder with {FILE}"
+        )
+    found = Path(folder) / FILE
+    if not found.is_file():
+        raise UsageError(f"{DATA_VARIABLE} is {folder!r}, but there is no {FILE} in it")
+    return found
+
+
+def load_exercises(path: str | Path) -> Mapping[str, Exercise]:
+    """All exercises of a file or folder by slug, sorted.
+
+    Raises:
+        UsageError: there is no such file, or no exercise in it.
+        CorruptDataError: an exercise lacks something; the message says where.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise UsageError(f"no Exercism exercises at {str(path)!r}")
+    newest = max((entry.stat().st_mtime_ns for entry in (place.iterdir() if place.is_dir() else [place])), default=0)
+    exercises = _loaded(place.resolve(), newest)
+    if not exercises:
+        raise UsageError(f"{str(path)!r} holds no exercises: expected lines of JSON, or folders with .meta/config.json")
+    return exercises
+
+
+class ExercismTasks(Sequence[Task]):
+    """The exercises of one split as tasks; the split is a property of an exercise's slug.
+
+    Args:
+        path: see :func:`find_exercises`.
+        split: train, valid or test.
+        extra_data: what a task's data holds beside the slug and a digest of the content.
+    """
+
+    def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, Any]) -> None:
+        exercises = load_exercises(find_exercises(path)).values()
+        self._tasks = tuple(
+            Task(
+                id=f"{split}-{exercise.slug}",
+                split=split,
+                seed=0,
+                data={**extra_data, "slug": exercise.slug, "content_hash": exercise.content_hash},
+            )
+            for exercise in exercises
+            if is_in_split(exercise.slug, split) and exercise.slug not in NOT_GRADABLE
+        )
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tasks[index]
+
+
+def exercise_of(task: Task, path: str | Path | None) -> Exercise:
+    """The exercise a task is about.
+
+    Raises:
+        UnknownNameError: there is no such exercise.
+        UsageError: it is not what it was when the task was made.
+    """
+    exercises = load_exercises(find_exercises(path))
+    slug = str(task.data.get("slug", ""))
+    if slug not in exercises:
+        raise unknown_name("exercise", slug, exercises)
+    if task.data.get("content_hash", exercises[slug].content_hash) != exercises[slug].content_hash:
+        raise UsageError(f"exercise {slug!r} differs from the one that task {task.id} was made of; use the same data")
+    return exercises[slug]
+
+
+@lru_cache(maxsize=4)
+def _loaded(place: Path, _newest: int) -> Mapping[str, Exercise]:
+    found = _from_folders(place) if place.is_dir() else _from_lines(place)
+    return {exercise.slug: exercise for exercise in sorted(found, key=lambda exercise: exercise.slug)}
+
+
+def _from_lines(file: Path) -> Iterator[Exercise]:
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            yield Exercise(
+                slug=row["slug"],
+                instructions=row["instructions"],
+                stub=_texts(row["stub"]),
+                tests=_texts(row["tests"]),
+                example=_texts(row["example"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(f"{file}, line {number}: no exercise: {type(error).__name__}: {error}") from error
+
+
+def _from_folders(root: Path) -> Iterator[Exercise]:
+    for config in root.glob("*/.meta/config.json"):
+        folder = config.parent.parent
+        try:
+            names = json.loads(config.read_text(encoding="utf-8"))["files"]
+            docs = [folder / ".docs" / name for name in ("instructions.md", "instructions.append.md")]
+            solution, example = names["solution"], names["example"]
+            yield Exercise(
+                slug=folder.name,
+                instructions="\n\n".join(doc.read_text(encoding="utf-8").strip() for doc in docs if doc.is_file()),
+                stub=_files(folder, [*solution, *names.get("editor", ())]),
+                tests=_files(folder, names["test"]),
+                # examples lie under .meta, in the order of the solution's files that they stand for
+                example={name: (folder / at).read_text("utf-8") for name, at in zip(solution, example, strict=True)},
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(f"{folder}: no exercise: {type(error).__name__}: {error}") from error
+
+
+def _files(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    return {name: (folder / name).read_text(encoding="utf-8") for name in names}
+
+
+def _texts(files: Any) -> dict[str, str]:
+    if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()) or not files:
+        raise TypeError(f"expected a map from file names to texts, got {type(files).__name__}")
+    return dict(files)

@@ -1,0 +1,173 @@
+"""Families of small functions that a module can be made of, and inputs that tell their right from their wrong answers.
+
+A family is a template with places for constants. Its functions have a docstring that says all they have to do, since
+that is what a bug is repaired by, and only ``for`` loops (see :mod:`agentgym.envs.code.trusted_code`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Template
+from typing import Final
+
+_WORDS: Final = (
+    "level",
+    "banana",
+    "moss",
+    "kayak",
+    "tree",
+    "committee",
+    "a",
+    "abba",
+    "noon",
+    "coffee",
+    "rhythm",
+    "oboe",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Functions that differ in their constants.
+
+    ``$name`` stands for the function's name, every other ``$word`` for one of ``constants``. ``inputs`` names the kinds
+    of arguments (:data:`INPUTS`) of the last function in the template; those above it are its helpers.
+    """
+
+    names: Sequence[str]
+    template: str
+    inputs: Sequence[str]
+    constants: Mapping[str, Sequence[int | str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function of a generated module, with the helpers it calls.
+
+    Example:
+        >>> add = Family(names=("add",), template=\"\"\"
+        ... def $name(a, b):
+        ...     return a + b
+        ... \"\"\", inputs=("int", "int"))
+        >>> drawn = draw(add, random.Random(0))
+        >>> print(drawn.source)
+        def add(a, b):
+            return a + b
+        >>> drawn.calls[0].startswith("add(")
+        True
+    """
+
+    name: str
+    source: str
+    """Without an empty line at its start and its end."""
+    calls: Sequence[str]
+    """Expressions that call it, no two alike; empty and extreme inputs are among them where there are such."""
+
+
+_NUM_CALLS = 14
+_MOST_DRAWS = 60  # where there are hardly more inputs than calls
+
+
+def draw(family: Family, rng: random.Random, taken: Sequence[str] = ()) -> Function:
+    """A function of a family, under a name that is not ``taken`` unless all are."""
+    free = [name for name in family.names if name not in taken]
+    name = rng.choice(free or list(family.names))
+    constants = {key: rng.choice(list(values)) for key, values in family.constants.items()}
+    source = Template(family.template).substitute(constants, name=name).strip("\n")
+    near = sorted({value + step for value in constants.values() if isinstance(value, int) for step in (-1, 0, 1)})
+    calls: dict[str, None] = {}
+    for number in range(_MOST_DRAWS):
+        arguments = ", ".join(INPUTS[kind](rng, near, number) for kind in family.inputs)
+        calls[f"{name}({arguments})"] = None
+        if len(calls) == _NUM_CALLS:
+            break
+    return Function(name=name, source=source, calls=tuple(calls))
+
+
+# ------------------------------------------------------------------------------------------------------- inputs
+
+_Input = Callable[[random.Random, Sequence[int], int], str]
+"""Text of an argument from a generator, numbers near the function's constants, and how many there were before."""
+
+
+def _number(rng: random.Random, near: Sequence[int]) -> int:
+    return rng.choice(near) if near and rng.random() < 0.5 else rng.randint(-9, 20)
+
+
+def _int(rng: random.Random, near: Sequence[int], _: int) -> str:
+    return str(_number(rng, near))
+
+
+def _natural(rng: random.Random, near: Sequence[int], number: int) -> str:
+    return str(abs(_number(rng, near)) if number else 0)
+
+
+def _flag(rng: random.Random, _near: Sequence[int], _: int) -> str:
+    return str(rng.random() < 0.5)
+
+
+def _small(rng: random.Random, _near: Sequence[int], _: int) -> str:
+    return str(rng.randint(1, 4))
+
+
+def _long(rng: random.Random, _near: Sequence[int], number: int) -> str:
+    return str((59, 60, 3599, 3600, 3661, 0)[number] if number < 6 else rng.randint(0, 100_000))
+
+
+def _ints(rng: random.Random, near: Sequence[int], number: int) -> str:
+    return str([_number(rng, near) for _ in range(number if number < 3 else rng.randint(2, 8))])
+
+
+def _some_ints(rng: random.Random, near: Sequence[int], number: int) -> str:
+    return _ints(rng, near, number + 1)
+
+
+def _repeats(rng: random.Random, _near: Sequence[int], number: int) -> str:
+    return str([rng.randint(1, 3) for _ in range(number if number < 3 else rng.randint(2, 8))])
+
+
+def _matrix(rng: random.Random, near: Sequence[int], number: int) -> str:
+    num_columns = rng.randint(1, 3)
+    return str([[_number(rng, near) for _ in range(num_columns)] for _ in range(1 + number % 3)])
+
+
+def _word(rng: random.Random, _near: Sequence[int], number: int) -> str:
+    return repr(rng.choice(_WORDS) if number else "")
+
+
+def _text(rng: random.Random, _near: Sequence[int], number: int) -> str:
+    return repr(" ".join(rng.choice(_WORDS) for _ in range(number if number < 3 else rng.randint(2, 5))))
+
+
+def _letter(rng: random.Random, _near: Sequence[int], _: int) -> str:
+    return repr(rng.choice("aeomnt"))
+
+
+def _brackets(rng: random.Random, _near: Sequence[int], number: int) -> str:
+    depth, text = 0, ""
+    for _ in range(number):
+        if depth and rng.random() < 0.45:
+            depth, text = depth - 1, text + ")"
+        else:
+            depth, text = depth + 1, text + "("
+    return repr(text + ")" * (depth if rng.random() < 0.7 else 0))
+
+
+INPUTS: Final[Mapping[str, _Input]] = {
+    "int": _int,
+    "natural": _natural,
+    "flag": _flag,
+    "small": _small,
+    "seconds": _long,
+    "ints": _ints,
+    "some_ints": _some_ints,
+    "repeats": _repeats,
+    "matrix": _matrix,
+    "word": _word,
+    "text": _text,
+    "letter": _letter,
+    "brackets": _brackets,
+}
+"""Kinds of arguments by name."""

@@ -1,0 +1,99 @@
+"""What a repair problem is, whatever its source, and which split it belongs to."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agentgym.canonical import digest
+from agentgym.errors import unknown_name
+
+SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
+"""The half-open range of a content digest's first byte that belongs to each split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairProblem:
+    """Files with something wrong or missing in them, and tests that tell when it is right.
+
+    Paths are relative to the workspace; contents are text.
+    """
+
+    statement: str
+    """What the agent is told."""
+    files: dict[str, str]
+    """The workspace at the start, public tests among them."""
+    hidden_tests: dict[str, str]
+    """Modules of ``unittest``, which the agent never sees."""
+    solution: dict[str, str]
+    """The files that are to change, as a correct repair leaves them."""
+    public_tests: tuple[str, ...] = ()
+    """Which of ``files`` are tests."""
+    num_passing_at_start: int | None = None
+    """Hidden tests that pass before anything was done; None if not known."""
+
+
+def is_in_split(content: Any, split: str) -> bool:
+    """True if a problem with this content is one of ``split``: a property of the content, whatever the seeds.
+
+    Raises:
+        UnknownNameError: there is no such split.
+
+    Example:
+        >>> [split for split in ("train", "valid", "test") if is_in_split("def f(a): ...", split)]
+        ['train']
+    """
+    if split not in SPLIT_SHARES:
+        raise unknown_name("split", split, SPLIT_SHARES)
+    low, high = SPLIT_SHARES[split]
+    return low <= int(digest(content)[:2], 16) < high
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the one occurrence of ``old`` in a file by ``new``."""
+
+    old: str
+    new: str
+
+
+def edits(before: str, after: str) -> tuple[Edit, ...]:
+    """Edits that, one after the other, make one text into the other; each ``old`` occurs once when its turn comes.
+
+    Example:
+        >>> edits("def f(a, b):\\n    return a - b\\n", "def f(a, b):\\n    return a + b\\n")
+        (Edit(old='return a - b', new='return a + b'),)
+    """
+    made: list[Edit] = []
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    text = before
+    # from the last change to the first, so that line numbers of those to come stay true
+    for tag, start, end, new_start, new_end in reversed(difflib.SequenceMatcher(None, old, new, False).get_opcodes()):
+        if tag != "equal":
+            edit = _unique(text, (start, end), new[new_start:new_end])
+            made.append(edit)
+            text = text.replace(edit.old, edit.new)
+    return tuple(made)
+
+
+def _unique(text: str, span: tuple[int, int], new: list[str]) -> Edit:
+    lines = text.splitlines(keepends=True)
+    start, end = span
+    old = lines[start:end]
+    if len(old) == len(new) == 1:
+        bare = Edit(old[0].strip(), new[0].strip())
+        is_same_margin = old[0].replace(bare.old, "") == new[0].replace(bare.new, "")
+        if bare.old and is_same_margin and text.count(bare.old) == 1:
+            return bare
+    while not (wanted := "".join(lines[start:end])) or text.count(wanted) != 1:
+        if start > 0:  # take in the line above, else the line below
+            start -= 1
+            new = [lines[start], *new]
+        elif end < len(lines):
+            new = [*new, lines[end]]
+            end += 1
+        else:
+            break  # an empty file, or one of nothing but alike lines
+    return Edit(wanted, "".join(new))

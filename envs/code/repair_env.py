@@ -1,0 +1,126 @@
+"""An environment whose tasks are repair problems: what CodeRepair and SWE share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Literal, get_args
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import digest
+from agentgym.envs.code.grading import grade_suite
+from agentgym.envs.code.problems import RepairProblem, edits
+from agentgym.envs.code.sandbox_env import SandboxEnv
+from agentgym.envs.code.visible_tests import command_for
+from agentgym.envs.code.workspace import Assignment, Files, Grade
+from agentgym.errors import ResetNeededError, unknown_name
+from agentgym.types import Message, Task, ToolCall
+
+Outcome = Literal["all", "share"]
+"""1.0 if all hidden tests pass, else 0; or the share of those that did not pass at the start (Harbor: the reward)."""
+
+
+_FEW_EDITS = 4
+
+
+class RepairEnv(SandboxEnv):
+    """Repair problems, graded by hidden tests. Subclasses implement :meth:`problem_of` and :meth:`editable_of`.
+
+    The parts of the reward: ``tests_passed`` (outcome), ``edit_made`` and ``tests_collected`` (process),
+    ``invalid_turn`` (format), ``turn_cost`` (cost); so that gated rewards apply.
+
+    Args:
+        outcome: see :data:`Outcome`.
+        others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
+    """
+
+    def __init__(self, *, outcome: Outcome = "all", **others: Any) -> None:
+        if outcome not in get_args(Outcome):
+            raise unknown_name("outcome", outcome, get_args(Outcome))
+        self.outcome: Outcome = outcome
+        self._problem: RepairProblem | None = None
+        super().__init__(**others)
+
+    @abstractmethod
+    def problem_of(self, task: Task) -> RepairProblem:
+        """The problem of a task, a function of the task."""
+
+    @abstractmethod
+    def editable_of(self, problem: RepairProblem) -> tuple[str, ...]:
+        """Patterns of the paths that are graded as the agent leaves them."""
+
+    @property
+    def problem(self) -> RepairProblem:
+        """The problem of the current episode."""
+        if self._problem is None:
+            raise ResetNeededError(f"{self.env_id}: no problem before reset()")
+        return self._problem
+
+    def assign(self, task: Task) -> Assignment:
+        self._problem = problem = self.problem_of(task)
+        return Assignment(
+            text=problem.statement,
+            files=problem.files,
+            editable=self.editable_of(problem),
+            protected=problem.public_tests,
+            test_command=command_for(problem.public_tests),
+        )
+
+    def grade(self, work: Files) -> Grade:
+        tests = {path.removesuffix(".py"): source for path, source in self.problem.hidden_tests.items()}
+        return grade_suite(self.pool, work, tests)
+
+    def outcome_of(self, grade: Grade) -> float:
+        if self.outcome == "all" or grade.is_success or not grade.is_collected:
+            return float(grade.is_success)
+        num_before = self._num_passing_at_start()
+        return max(0.0, (grade.num_passed - num_before) / max(1, grade.num_tests - num_before))
+
+    def oracle(self) -> Message:
+        """Read what is wrong, put it right, run the visible tests, submit."""
+        work = self.seen_work()
+        call = ToolCall("submit")
+        for path, wanted in sorted(self.problem.solution.items()):
+            if work.get(path) != wanted:
+                call = self._repair(path, work.get(path), wanted)
+                break
+        else:
+            if self.problem.public_tests and not self._has_tested():
+                call = self.test_call()
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def test_call(self) -> ToolCall:
+        """How the oracle runs the visible tests."""
+        return ToolCall("run_tests")
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _repair(self, path: str, found: str | None, wanted: str) -> ToolCall:
+        is_shown = self.problem.files.get(path, "").strip() in self.problem.statement
+        if found is not None and not is_shown and not self._has_read(path):
+            return ToolCall("read_file", {"path": path})
+        steps = edits(found or "", wanted)
+        if found is None or len(steps) > _FEW_EDITS or found.count(steps[0].old) != 1:
+            return ToolCall("write_file", {"path": path, "content": wanted})
+        return ToolCall("edit_file", {"path": path, "old": steps[0].old, "new": steps[0].new})
+
+    def _has_read(self, path: str) -> bool:
+        calls = [call for action in self._actions for call in action.calls if isinstance(call, ToolCall)]
+        return any(call.name == "read_file" and call.arguments.get("path") == path for call in calls)
+
+    def _has_tested(self) -> bool:
+        """True if the visible tests were run as the last thing."""
+        last = self._actions[-1].calls if self._actions else ()
+        return any(isinstance(call, ToolCall) and call.name == self.test_call().name for call in last)
+
+    def _num_passing_at_start(self) -> int:
+        """Hidden tests that pass on what was given; graded where the problem does not know, once in a process."""
+        problem = self.problem
+        if problem.num_passing_at_start is not None:
+            return problem.num_passing_at_start
+        key = digest([problem.files, problem.hidden_tests])
+        if key not in _passing_at_start:
+            _passing_at_start[key] = self.grade(problem.files).num_passed
+        return _passing_at_start[key]
+
+
+_passing_at_start: dict[str, int] = {}

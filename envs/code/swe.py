@@ -1,0 +1,195 @@
+"""``agentgym/SWE-v0``: resolve an issue in a small repository with a shell and file tools; the result is a patch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from agentgym.call_syntax import format_call
+from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task, task_folders
+from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
+from agentgym.envs.code.mutations import BUG_KINDS
+from agentgym.envs.code.patches import files_of, patch_of
+from agentgym.envs.code.problems import RepairProblem
+from agentgym.envs.code.repair_env import RepairEnv
+from agentgym.envs.code.repositories import THEMES, IssueDetail, RepositoryDifficulty, generate_repository
+from agentgym.envs.code.shared_pool import SharedPool, shared_pool
+from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
+from agentgym.errors import UsageError, unknown_name
+from agentgym.sandbox import Snapshot
+from agentgym.tasks import SeededTasks
+from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
+from agentgym.tools.shell import BashTool
+from agentgym.tools.submit import SubmitTool
+from agentgym.types import Message, Observation, Task, ToolCall
+
+Source = Literal["generated", "harbor"]
+_TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # what it says is then the same each time
+
+
+class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadFileTool):
+    """Resolve an issue in a small repository; hidden tests decide, and the result is a patch.
+
+    The last step's ``info["patch"]`` is the unified diff of the workspace against its start.
+
+    Args:
+        source: ``generated`` (from a seed, needs nothing) or ``harbor`` (task directories in Harbor's format).
+        themes: what generated repositories are about, as for the next three see
+            :class:`~agentgym.envs.code.repositories.RepositoryDifficulty`.
+        num_bugs: in how many modules.
+        issue: ``example`` or ``plain``.
+        bug_kinds: which bugs there are.
+        harbor_path: a folder of task directories, or one of them, see :mod:`agentgym.envs.code.harbor`.
+        harbor_split: the split that all of them belong to.
+        others: see :class:`~agentgym.envs.code.repair_env.RepairEnv`.
+
+    Raises:
+        UsageError: if a value is out of range, or there is no Harbor task.
+
+    Example:
+        >>> env = SWEEnv(themes=("accounts",), sandbox="process")
+        >>> observation, info = env.reset(seed=0)
+        >>> is_over = False
+        >>> while not is_over:
+        ...     observation, reward, is_over, _, info = env.step(env.oracle())
+        >>> print(info["success"], info["patch"].splitlines()[0])
+        True diff --git a/till/book.py b/till/book.py
+        >>> env.close()
+    """
+
+    max_turns = 20
+
+    def __init__(
+        self,
+        *,
+        source: Source = "generated",
+        themes: Sequence[str] = tuple(THEMES),
+        num_bugs: int = 1,
+        issue: IssueDetail = "example",
+        bug_kinds: Sequence[str] = tuple(BUG_KINDS),
+        harbor_path: str | Path | None = None,
+        harbor_split: str = "test",
+        **others: Any,
+    ) -> None:
+        if source not in get_args(Source):
+            raise unknown_name("source", source, get_args(Source))
+        if (source == "harbor") != (harbor_path is not None):
+            raise UsageError("harbor_path, a folder of task directories, goes with source='harbor', and only with it")
+        self.source: Source = source
+        self.difficulty = RepositoryDifficulty(themes, num_bugs, issue, bug_kinds)
+        self.harbor_path, self.harbor_split = harbor_path, harbor_split
+        if harbor_path is not None:
+            task_folders(harbor_path)
+        self._harbor: HarborTask | None = None
+        self._harbor_reward = 0.0
+        self._given = Snapshot(b"")  # the workspace at the start
+        super().__init__(**others)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    @property
+    def pool(self) -> SharedPool:
+        return shared_pool(self.kind if self._harbor is None else kind_of(self._harbor, self.kind))
+
+    def assign(self, task: Task) -> Assignment:
+        self._harbor = self._harbor_task(task)
+        if self._harbor is None:
+            return super().assign(task)
+        return Assignment(text=environment_of(self._harbor), editable=("*",))
+
+    def start(self, task: Task) -> str:
+        text = super().start(task)
+        if self._harbor is not None:
+            lay_out(self._harbor, self.sandbox)
+            self._look()
+        self._given = self._workspace
+        return text
+
+    def grade(self, work: Files) -> Grade:
+        if self._harbor is None:
+            return super().grade(work)
+        grade, self._harbor_reward = grade_harbor(self.pool, self._harbor, self._given, self._workspace)
+        return grade
+
+    def outcome_of(self, grade: Grade) -> float:
+        if self._harbor is None:
+            return super().outcome_of(grade)
+        return self._harbor_reward if self.outcome == "share" else float(grade.is_success)
+
+    def is_edited(self, work: Files) -> bool:
+        if self._harbor is None:
+            return super().is_edited(work)
+        return content_key(self._workspace) != content_key(self._given)
+
+    def patch(self) -> str:
+        """The workspace's changes since the start, as they were at the end of the last turn."""
+        return patch_of(files_of(self._given), files_of(self._workspace))
+
+    def oracle(self) -> Message:
+        if self._harbor is None:
+            return super().oracle()
+        if set(self._harbor.solution) != {"solve.sh"}:
+            raise UsageError(f"Harbor task {self._harbor.name!r} has no solution that is one script")
+        call = ToolCall("submit")
+        if content_key(self._workspace) == content_key(self._given):
+            script = self._harbor.solution["solve.sh"].decode(errors="replace")
+            call = ToolCall("bash", {"command": self._harbor.placed(script, {self._harbor.workdir: "."})})
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def test_call(self) -> ToolCall:
+        return ToolCall("bash", {"command": _TEST})
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Generated: 1,000,000 to train on, 1,000 each for the others, no repository in two; Harbor: one split."""
+        if self.harbor_path is None:
+            data = {"source": "generated", **self.difficulty.as_data()}
+            return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)
+        if split != self.harbor_split:
+            raise UsageError(f"the Harbor tasks are of the split {self.harbor_split!r}, not {split!r}")
+        return HarborTasks(self.harbor_path, split, {"source": "harbor"})
+
+    def problem_of(self, task: Task) -> RepairProblem:
+        data = self.difficulty.as_data() | dict(task.data)
+        return generate_repository(task.seed, task.split, RepositoryDifficulty.from_data(data))
+
+    def editable_of(self, problem: RepairProblem) -> tuple[str, ...]:
+        packages = {path.partition("/")[0] for path in problem.solution}
+        return tuple(f"{package}/*" for package in sorted(packages))
+
+    def dump_state(self) -> Any:
+        return super().dump_state(), self._given
+
+    def load_state(self, state: Any) -> None:
+        inner, self._given = state
+        super().load_state(inner)
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _leave(self, said: str | Observation) -> Any:
+        step = super()._leave(said)
+        if self._is_over:
+            step[4]["patch"] = self.patch()
+        return step
+
+    def _pick_task(self, seed: int | None, options: Any) -> Task:
+        if self.source == "harbor":
+            options = {"split": self.harbor_split, **options}
+        return super()._pick_task(seed, options)
+
+    def _harbor_task(self, task: Task) -> HarborTask | None:
+        if task.data.get("source", self.source) != "harbor":
+            return None
+        if self.harbor_path is None:
+            raise UsageError(
+                f"{self.env_id}: the task {task.id!r} is a Harbor task; harbor_path=... says where they are"
+            )
+        for folder in task_folders(self.harbor_path):
+            if folder.name == task.data.get("name"):
+                found = load_harbor_task(folder)
+                if found.content_hash != task.data.get("content_hash", found.content_hash):
+                    raise UsageError(f"Harbor task {found.name!r} differs from the one that task {task.id} was made of")
+                return found
+        raise UsageError(f"{self.env_id}: no Harbor task {task.data.get('name')!r} in {str(self.harbor_path)!r}")

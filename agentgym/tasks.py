@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, overload
+from typing import Any, ClassVar, overload
 
 from agentgym.errors import unknown_name
 from agentgym.types import Task
@@ -12,17 +12,24 @@ from agentgym.types import Task
 class SeededTasks(Sequence[Task]):
     """Tasks that differ by seed alone; the splits' seeds are disjoint.
 
+    Args:
+        split: train, valid or test.
+        num_tasks: how many there are.
+        data: what all of them hold, such as a difficulty, so that a task is the same in every environment.
+
     Example:
         >>> SeededTasks("test", 100)[3].id
         'test-3'
+        >>> SeededTasks("train", 100, {"num_rooms": 2})[7].data
+        {'num_rooms': 2}
     """
 
     _FIRST_SEED: ClassVar[Mapping[str, int]] = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 
-    def __init__(self, split: str, num_tasks: int) -> None:
+    def __init__(self, split: str, num_tasks: int, data: Mapping[str, Any] | None = None) -> None:
         if split not in self._FIRST_SEED:
             raise unknown_name("split", split, self._FIRST_SEED)
-        self._split, self._num_tasks = split, num_tasks
+        self._split, self._num_tasks, self._data = split, num_tasks, dict(data or {})
 
     def __len__(self) -> int:
         return self._num_tasks
@@ -36,4 +43,5 @@ class SeededTasks(Sequence[Task]):
             return [self[i] for i in range(*index.indices(self._num_tasks))]
         if not 0 <= index < self._num_tasks:
             raise IndexError(index)
-        return Task(id=f"{self._split}-{index}", split=self._split, seed=self._FIRST_SEED[self._split] + index)
+        seed = self._FIRST_SEED[self._split] + index
+        return Task(id=f"{self._split}-{index}", split=self._split, seed=seed, data=self._data)

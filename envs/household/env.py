@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import overload
 
 from agentgym.envs.household.commands import Command, format_command
 from agentgym.envs.household.generator import Difficulty, generate
@@ -80,7 +79,7 @@ class HouseholdEnv(CommandEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 tasks to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""
-        return HouseholdTasks(split, 1_000_000 if split == "train" else 1_000, self.difficulty)
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self.difficulty.as_data())
 
     def state_key(self) -> str:
         return self.world.key()
@@ -99,24 +98,6 @@ class HouseholdEnv(CommandEnv):
     def admissible_actions(self) -> tuple[str, ...]:
         """Every command that is possible now, sorted, as ALFWorld lists them; ``help`` is no tool."""
         return tuple(sorted(format_command(command) for command in _possible(self.world, self.interface == "text")))
-
-
-class HouseholdTasks(SeededTasks):
-    """Tasks that differ by seed; their data is the difficulty, so that a task is the same in every environment."""
-
-    def __init__(self, split: str, num_tasks: int, difficulty: Difficulty) -> None:
-        super().__init__(split, num_tasks)
-        self._data = difficulty.as_data()
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        task = super().__getitem__(index)
-        return Task(id=task.id, split=task.split, seed=task.seed, data=self._data)
 
 
 def _possible(world: World, with_help: bool) -> Iterator[Command]:

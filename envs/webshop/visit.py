@@ -45,6 +45,7 @@ class Visit:
         self.catalogue = catalogue
         self.goal = goal
         self.view = View() if view is None else view
+        self._scored: tuple[View, Score] | None = None  # the last score, which page, reward and record all ask for
 
     # ------------------------------------------------------------------------------------------------------ actions
 
@@ -128,7 +129,10 @@ class Visit:
 
     def score(self) -> Score:
         """What buying the current product with the chosen options is, or would be, worth."""
-        return score_purchase(self.goal, self.product, [value for _, value in self.view.options])
+        if self._scored is None or self._scored[0] is not self.view:
+            score = score_purchase(self.goal, self.product, [value for _, value in self.view.options])
+            self._scored = (self.view, score)
+        return self._scored[1]
 
 
 def option_of(product: Product, value: str) -> str:

@@ -60,9 +60,9 @@ class SearchIndex:
         self._postings: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
         for term, held in places.items():
             texts_with = np.frombuffer(held, dtype=np.int32)
-            count = np.frombuffer(counts[term], dtype=np.int32)
+            repeats = np.frombuffer(counts[term], dtype=np.int32)
             rarity = math.log(1 + (self._num_texts - len(held) + 0.5) / (len(held) + 0.5))
-            weights = np.rint(_STEPS * rarity * count / (count + norm[texts_with])).astype(np.int32)
+            weights = np.rint(_STEPS * rarity * repeats / (repeats + norm[texts_with])).astype(np.int32)
             self._postings[term] = (texts_with, weights)
         self.search = lru_cache(maxsize=_REMEMBERED)(self._search)
         """Positions of the best texts for a query, best first; at most 50, equals in order of position."""

@@ -8,6 +8,7 @@ matching of attributes and kinds only in that it gives back what was put in.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -71,7 +72,7 @@ def bought(done: dict[str, Any]) -> dict[str, Any]:
 def actions_of(recorded: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """The action that leads to each recorded page, and the page; loading a page again is none."""
     actions = []
-    for before, page in zip(recorded, recorded[1:], strict=False):
+    for before, page in pairwise(recorded):
         content = page.get("content", {})
         match page["page"]:
             case "index":

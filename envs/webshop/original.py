@@ -84,9 +84,8 @@ def _loaded(folder: Path, num_products: int | None) -> OriginalShop:
         raise UsageError(f"WebShop's data folder {str(folder)!r} does not exist; {_WHERE}")
     product_file = _first_of(folder, PRODUCT_FILES)
     records = _read(product_file, list, "a list of products")[:num_products]
-    annotations = _read(_first_of(folder, ATTRIBUTE_FILES), dict, "attributes by ASIN")
-    human_file = folder / HUMAN_FILE
-    written = _read(human_file, dict, "instructions by ASIN") if human_file.is_file() else None
+    attribute_file, human_file = _first_of(folder, ATTRIBUTE_FILES), folder / HUMAN_FILE
+    annotations = _read(attribute_file, dict, "attributes by ASIN")
     products: dict[str, Product] = {}
     for number, record in enumerate(records):
         try:
@@ -96,10 +95,11 @@ def _loaded(folder: Path, num_products: int | None) -> OriginalShop:
             products[asin] = product_of(record, annotations.get(asin, {}).get("attributes", ()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{product_file}: product {number} is not as WebShop has it: {_problem(error)}") from error
-    if written is None:
-        goals = list(_goals(products.values(), annotations, _synthetic_wishes))
+    if human_file.is_file():
+        written = _read(human_file, dict, "instructions by ASIN")
+        goals = list(_goals(products.values(), human_file, written, _human_wishes))
     else:
-        goals = list(_goals(products.values(), written, _human_wishes))
+        goals = list(_goals(products.values(), attribute_file, annotations, _synthetic_wishes))
     if not goals:
         raise UsageError(f"{folder}: none of the {len(products)} products has an instruction in {HUMAN_FILE} or above")
     random.Random(_SHUFFLE_SEED).shuffle(goals)
@@ -159,12 +159,18 @@ class _Wish:
 _WishesOf = Callable[[Product, Any], Iterator[_Wish]]
 
 
-def _goals(products: Iterable[Product], annotations: Mapping[str, Any], wishes_of: _WishesOf) -> Iterator[Goal]:
+def _goals(
+    products: Iterable[Product], path: Path, annotations: Mapping[str, Any], wishes_of: _WishesOf
+) -> Iterator[Goal]:
     for product in products:
         if product.asin not in annotations:
             continue
         rng = random.Random(f"webshop limit {product.asin}")
-        for wish in wishes_of(product, annotations[product.asin]):
+        try:
+            wishes = list(wishes_of(product, annotations[product.asin]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"{path}: {product.asin} is not as WebShop has it: {_problem(error)}") from error
+        for wish in wishes:
             limit, limit_text = price_limit(product.price, rng)
             yield Goal(
                 asin=product.asin,

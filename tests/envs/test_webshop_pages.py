@@ -85,7 +85,8 @@ def test_the_buttons_of_the_real_pages_can_be_clicked_here() -> None:
 def test_later_pages_lead_back_and_empty_ones_have_no_products() -> None:
     text = pages.results_page("i need a shoe", [], 6, 50)
     assert text == (
-        "Instruction: [SEP] i need a shoe [SEP] Back to Search [SEP] Page 6 (Total results: 50) [SEP] < Prev [SEP] Next >"
+        "Instruction: [SEP] i need a shoe [SEP] Back to Search [SEP] Page 6 (Total results: 50) [SEP] < Prev "
+        "[SEP] Next >"
     )
     assert pages.result_clickables([], 6) == ("back to search", "< prev", "next >")
 

@@ -15,11 +15,13 @@ class SeededTasks(Sequence[Task]):
     Args:
         split: train, valid or test.
         num_tasks: how many there are.
-        data: what every one of them holds, such as a difficulty: a task is then the same in every environment.
+        data: what all of them hold, such as a difficulty, so that a task is the same in every environment.
 
     Example:
         >>> SeededTasks("test", 100)[3].id
         'test-3'
+        >>> SeededTasks("train", 100, {"num_rooms": 2})[7].data
+        {'num_rooms': 2}
     """
 
     _FIRST_SEED: ClassVar[Mapping[str, int]] = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
@@ -27,7 +29,7 @@ class SeededTasks(Sequence[Task]):
     def __init__(self, split: str, num_tasks: int, data: Mapping[str, Any] | None = None) -> None:
         if split not in self._FIRST_SEED:
             raise unknown_name("split", split, self._FIRST_SEED)
-        self._split, self._num_tasks, self._data = split, num_tasks, data or {}
+        self._split, self._num_tasks, self._data = split, num_tasks, dict(data or {})
 
     def __len__(self) -> int:
         return self._num_tasks

@@ -8,6 +8,11 @@ register(
     summary="Keep house by tool calls: an ALFWorld-like text world, generated from a seed",
 )
 register(
+    "agentgym/WebShop-v0",
+    "agentgym.envs.webshop.env:WebShopEnv",
+    summary="Buy what an instruction asks for in an online shop: WebShop's pages and reward, products from a seed",
+)
+register(
     "agentgym/ALFWorld-v0",
     "agentgym.envs.adapters.alfworld:ALFWorldEnv",
     summary="The real ALFWorld engine on games from a data folder",

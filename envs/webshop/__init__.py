@@ -1,0 +1,1 @@
+"""A WebShop-like online shop: search, look, choose options, buy."""

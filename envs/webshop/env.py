@@ -1,0 +1,245 @@
+"""``agentgym/WebShop-v0``: buy what an instruction asks for, in an online shop like WebShop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from agentgym.call_syntax import format_call, parse_calls
+from agentgym.canonical import canonical, digest
+from agentgym.envs.webshop import original
+from agentgym.envs.webshop.actions import Act, parse_act
+from agentgym.envs.webshop.catalogue import Catalogue
+from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
+from agentgym.envs.webshop.goals import goal_of_seed
+from agentgym.envs.webshop.oracle import next_act
+from agentgym.envs.webshop.product import Goal
+from agentgym.envs.webshop.reward import Score
+from agentgym.envs.webshop.search_index import terms_of
+from agentgym.envs.webshop.visit import View, Visit
+from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.tasks import SeededTasks
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
+
+Interface = Literal["tools", "text"]
+INTERFACES = ("tools", "text")
+
+_NO_ACTION = "Write search[keywords] or click[element] on the last line."
+_KNOBS = ("num_products", "catalogue_seed")
+
+
+_digest = lru_cache(maxsize=1 << 12)(digest)
+
+
+class WebShopEnv(ToolEnv):
+    """Buy what an instruction asks for: an online shop with WebShop's pages, actions and reward.
+
+    Products and goals are generated from a seed, or read from WebShop's own files. The reward comes with the purchase:
+    the share of the wished attributes, options and price that are met, less what a product of another kind costs; 1.0
+    is a success.
+
+    Args:
+        num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, only the first so many.
+        catalogue_seed: the seed of the generated catalogue.
+        data_dir: folder with WebShop's own files (``items_shuffle*.json`` and ``items_ins_v2*.json``, or also
+            ``items_human_ins.json`` for the goals that people wrote).
+        max_turns: turns after which an episode is truncated.
+        interface: ``tools`` for the tools search and click, ``text`` for WebShop's ``search[...]`` and ``click[...]``.
+
+    Raises:
+        UsageError: if a value is out of range or a file is missing; the message says what was expected.
+
+    Example:
+        >>> env = WebShopEnv(num_products=200, interface="text")
+        >>> observation, info = env.reset(seed=0)
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+        >>> env.score.reward
+        1.0
+    """
+
+    def __init__(
+        self,
+        *,
+        num_products: int | None = None,
+        catalogue_seed: int = 0,
+        data_dir: str | Path | None = None,
+        max_turns: int = 15,
+        interface: Interface = "tools",
+        render_mode: str | None = None,
+    ) -> None:
+        if interface not in INTERFACES:
+            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
+        self.interface: Interface = interface
+        self._original = None if data_dir is None else original.load_original(data_dir, num_products)
+        self._knobs = {
+            "num_products": 1_000 if num_products is None else num_products,
+            "catalogue_seed": catalogue_seed,
+        }
+        if data_dir is None:
+            check_num_products(self._knobs["num_products"])
+        self._visit: Visit | None = None
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        if self._original is not None:
+            self._visit = Visit(self._original.catalogue, _original_goal(self._original, task))
+        else:
+            catalogue = _catalogue_of(task, self._knobs)
+            self._visit = Visit(catalogue, goal_of_seed(catalogue, task.split, task.seed))
+        return self._visit.text()
+
+    @tool
+    def search(self, keywords: str) -> str:
+        """Search the shop's products by keywords and see the first page of results.
+
+        Args:
+            keywords: Words such as: blue running shoes.
+        """
+        if not keywords.strip():
+            raise ToolError("keywords are empty; give words such as: blue running shoes", "invalid_arguments")
+        self.visit.search(keywords)
+        return self.visit.text()
+
+    @tool
+    def click(self, element: str) -> str:
+        """Click something on the current page: a button, a product's code, or the value of an option.
+
+        Args:
+            element: Its text, such as: Next >, B0US7T2M51, xx-large, Buy Now.
+        """
+        if not self.visit.click(element.strip()):
+            there = ", ".join(self.visit.clickables()) or "nothing, only search is possible"
+            raise ToolError(f"no {element!r} to click on this page; there is: {there}", "unknown_element")
+        if self.visit.view.page == "done":
+            for part in self.visit.score().parts():
+                self.award(part.value, part.name, part.role)
+            self.finish()
+        return self.visit.text()
+
+    def respond(self, action: Message) -> str | Observation:
+        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
+
+    async def arespond(self, action: Message) -> str | Observation:
+        return self._respond_to_text(action) if self.interface == "text" else await super().arespond(action)
+
+    def _respond_to_text(self, action: Message) -> str:
+        """An action that is impossible leaves the page as it is, as in WebShop."""
+        act = parse_act(action.text)
+        try:
+            if act is None:
+                raise ToolError(_NO_ACTION)
+            return self.search(act.argument) if act.name == "search" else self.click(act.argument)
+        except ToolError:
+            self.refuse()
+            return _NO_ACTION if act is None else self.visit.text()
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def visit(self) -> Visit:
+        """The customer of the current episode."""
+        if self._visit is None:
+            raise ResetNeededError(f"{self.env_id}: no customer before reset()")
+        return self._visit
+
+    @property
+    def score(self) -> Score:
+        """What the purchase was worth and why.
+
+        Raises:
+            ResetNeededError: nothing was bought.
+        """
+        if self.visit.view.page != "done":
+            raise ResetNeededError(f"{self.env_id}: nothing was bought in this episode")
+        return self.visit.score()
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return super().tools if self.interface == "tools" else ()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Goals; no product is asked for in two splits of a generated shop.
+
+        1,000,000 to train on, 1,000 to validate, 1,000 to test, or the goals that WebShop's files have.
+        """
+        if self._original is not None:
+            return _original_tasks(self._original, split)
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
+
+    def state_key(self) -> str:
+        """The goal, the page, and what the last search found, however it was worded."""
+        goal, view = self.visit.goal, self.visit.view
+        shown = (view.page, view.page_number, view.product, view.sub_page, view.options)
+        return canonical((goal.asin, _digest(goal.instruction), *shown, _digest(view.results)))
+
+    def dump_state(self) -> tuple[Goal, View]:
+        return self.visit.goal, self.visit.view
+
+    def load_state(self, state: tuple[Goal, View]) -> None:
+        catalogue = _catalogue_of(self.task, self._knobs) if self._original is None else self._original.catalogue
+        self._visit = Visit(catalogue, *state)
+
+    def oracle(self) -> Message:
+        return self.message_of(next_act(self.visit))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """What can be clicked; where there is a search bar, a search for the instruction and for each of its words."""
+        visit = self.visit
+        if visit.view.page == "search":
+            wish = visit.goal.instruction.partition(", and price lower")[0].lower()
+            return tuple(str(Act("search", keywords)) for keywords in dict.fromkeys((wish, *terms_of(wish))))
+        return tuple(str(Act("click", element)) for element in visit.clickables())
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed, in both interfaces: ``search[red shoes]``, or a call such as ``search: red shoes``."""
+        act = parse_act(text)
+        if act is not None:
+            return self.message_of(act)
+        if self.interface == "text":
+            return Message("assistant", text)
+        return Message("assistant", text, parse_calls(text, self.tools))
+
+    def message_of(self, act: Act) -> Message:
+        """An action as the assistant message that gives it in this interface."""
+        if self.interface == "text":
+            return Message("assistant", str(act))
+        call = ToolCall(act.name, {"keywords" if act.name == "search" else "element": act.argument}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+
+def _catalogue_of(task: Task, knobs: dict[str, int]) -> Catalogue:
+    """The generated catalogue that a task's data names; what it does not name is as in this environment."""
+    for name in task.data:
+        if name not in _KNOBS:
+            raise unknown_name("WebShop task data", name, _KNOBS)
+    named: dict[str, Any] = {**knobs, **task.data}
+    return generated_catalogue(named["num_products"], named["catalogue_seed"])
+
+
+def _original_tasks(shop: original.OriginalShop, split: str) -> Sequence[Task]:
+    return tuple(
+        Task(
+            id=f"goal-{number}",
+            split=split,
+            seed=number,
+            data={"goal": number, "instruction": shop.goals[number].instruction},
+        )
+        for number in shop.goal_range(split)
+    )
+
+
+def _original_goal(shop: original.OriginalShop, task: Task) -> Goal:
+    number = task.data.get("goal")
+    if not isinstance(number, int) or not 0 <= number < len(shop.goals):
+        raise UsageError(
+            f"task {task.id!r} names no goal of this data: its data holds the number of a goal, 0 to "
+            f"{len(shop.goals) - 1}; take tasks from this environment's tasks(split)"
+        )
+    return shop.goals[number]

@@ -1,0 +1,69 @@
+"""The gold policy: finds the product that a goal was made from, chooses its options, and buys it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentgym.envs.webshop import pages
+from agentgym.envs.webshop.actions import Act
+from agentgym.envs.webshop.catalogue import Catalogue, search_text
+from agentgym.envs.webshop.product import Goal
+from agentgym.envs.webshop.reward import count_options
+from agentgym.envs.webshop.visit import Visit, option_of
+
+
+def next_act(visit: Visit) -> Act:
+    """What leads to the goal from where the customer is."""
+    view, target = visit.view, visit.catalogue.place_of(visit.goal.asin)
+    if view.page == "search":
+        return Act("search", best_query(visit.catalogue, visit.goal))
+    if view.page == "results":
+        if target not in view.results:
+            return Act("click", pages.BACK.lower())
+        page_number = view.results.index(target) // pages.RESULTS_PER_PAGE + 1
+        if page_number == view.page_number:
+            return Act("click", visit.goal.asin.lower())
+        return Act("click", (pages.NEXT if page_number > view.page_number else pages.PREVIOUS).lower())
+    if view.product != target:
+        on = target in view.results or view.page == "sub"
+        return Act("click", (pages.PREVIOUS if on else pages.BACK).lower())
+    if view.page == "sub":
+        return Act("click", pages.PREVIOUS.lower())
+    chosen = dict(view.options)
+    for name, value in _wanted(visit):
+        if chosen.get(name) != value:
+            return Act("click", value)
+    return Act("click", pages.BUY.lower())
+
+
+def best_query(catalogue: Catalogue, goal: Goal) -> str:
+    """The first of a few queries that brings the goal's product on the first page, else the first that finds it."""
+    place = catalogue.place_of(goal.asin)
+    found: str | None = None
+    for query in _queries(catalogue, goal):
+        results = catalogue.index.search(query)
+        if place in results[: pages.RESULTS_PER_PAGE]:
+            return query
+        if place in results and found is None:
+            found = query
+    return goal.name.lower() if found is None else found
+
+
+def _queries(catalogue: Catalogue, goal: Goal) -> Iterator[str]:
+    """From what a customer would type to the product's own text."""
+    wishes = " ".join((*goal.attributes, goal.query))
+    yield wishes
+    yield " ".join((wishes, *goal.options))
+    yield goal.name.lower()
+    yield search_text(catalogue.products[catalogue.place_of(goal.asin)]).lower()
+
+
+def _wanted(visit: Visit) -> Iterator[tuple[str, str]]:
+    """The options that the goal asks for, as the product words them."""
+    values = [value for choices in visit.product.options.values() for value in choices]
+    for wanted in visit.goal.options:
+        fitting = [value for value in values if value == wanted] or [
+            value for value in values if count_options([wanted], [value])
+        ]
+        if fitting:
+            yield option_of(visit.product, fitting[0]), fitting[0]

@@ -1,0 +1,67 @@
+"""What a shop sells and what its customers want: :class:`Product` and :class:`Goal`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NO_PRICE_LIMIT = 1_000_000.0
+"""``Goal.price_upper`` of a goal that names no price, as WebShop has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One product, with all that its pages show and its reward is computed from.
+
+    Example:
+        >>> mug = Product(
+        ...     asin="B000000001", name="Blue Mug", category="garden", query="mugs",
+        ...     product_category="Home & Kitchen › Dining › Mugs", attributes=("dishwasher safe",),
+        ...     description="", features=("Dishwasher safe",), prices=(8.5, 12.0), price=9.0,
+        ...     options={"color": ("blue", "red")},
+        ... )
+        >>> mug.price_tag
+        '$8.5 to $12.0'
+    """
+
+    asin: str
+    name: str
+    category: str
+    """Department: beauty, electronics, fashion, garden, grocery."""
+    query: str
+    """The kind of product in lower case, such as ``coffee tables``."""
+    product_category: str
+    """Path of categories, joined by ``›``."""
+    attributes: tuple[str, ...]
+    """What it is like, in two or three lower-case words each; no page lists them."""
+    description: str
+    features: tuple[str, ...]
+    """Bullet points."""
+    prices: tuple[float, ...]
+    """The price in dollars, or the lowest and the highest."""
+    price: float
+    """What it costs when it is bought, in dollars."""
+    options: Mapping[str, tuple[str, ...]]
+    """Values to choose from, in lower case, by the option's name."""
+
+    @property
+    def price_tag(self) -> str:
+        """The price as pages show it."""
+        return " to ".join(f"${price}" for price in self.prices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a customer asks for, and the product that has it."""
+
+    asin: str
+    name: str
+    query: str
+    product_category: str
+    instruction: str
+    """The request as the customer words it, the price limit included."""
+    attributes: tuple[str, ...]
+    options: tuple[str, ...]
+    """Values of options that the customer wants, in any order."""
+    price_upper: float
+    """The most it may cost, in dollars; :data:`NO_PRICE_LIMIT` where the instruction says nothing."""

@@ -1,0 +1,83 @@
+"""What the generated shop sells: kinds of products with WebShop's attributes, category paths and options.
+
+Departments, queries and most of the attributes are words of WebShop's data: queries such as ``women's loafers &
+slip-ons``, attributes such as ``easy clean``. They are in ``vocabulary.json``, beside this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from itertools import chain
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What products may be like, by the words an instruction has for it: "``is_`` desks with ``has`` for ``suits``"."""
+
+    is_: tuple[str, ...]
+    has: tuple[str, ...]
+    suits: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(self.is_, self.has, self.suits)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a customer can choose.
+
+    Example:
+        >>> next(kind for kind in kinds() if kind.query == "beds").options[1]
+        Option(name='size', values=('twin', 'twin xl', 'full', 'queen', 'king', 'california king'))
+    """
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of product."""
+
+    query: str
+    category: str
+    path: str
+    """Path of categories, joined by ``›``."""
+    heads: tuple[str, ...]
+    """Names of one such thing."""
+    attributes: Attributes
+    options: tuple[Option, ...]
+    dollars: tuple[float, float]
+    """What the cheapest and the dearest cost."""
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """All kinds of products.
+
+    Example:
+        >>> len(kinds()), len({kind.category for kind in kinds()})
+        (52, 5)
+    """
+    data = json.loads(resources.files(__package__).joinpath("vocabulary.json").read_text(encoding="utf-8"))
+    attributes = {
+        name: Attributes(tuple(group["is"]), tuple(group["has"]), tuple(group["suits"]))
+        for name, group in data["attributes"].items()
+    }
+    options = {name: Option(option["name"], tuple(option["values"])) for name, option in data["options"].items()}
+    return tuple(
+        Kind(
+            query=kind["query"],
+            category=kind["category"],
+            path=kind["path"],
+            heads=tuple(kind["heads"]),
+            attributes=attributes[kind["attributes"]],
+            options=tuple(options[name] for name in kind["options"]),
+            dollars=(kind["dollars"][0], kind["dollars"][1]),
+        )
+        for kind in data["kinds"]
+    )

@@ -50,10 +50,10 @@ $(ALFWORLD)/.installed: pyproject.toml
 test-alfworld: $(ALFWORLD)/.installed
 	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py
 
-# Sandboxes against a real Docker engine, which must be running; makes the base image if it is not there.
+# Sandboxes, and environments in them, against a real Docker engine, which must be running; makes the base image if it is not there.
 test-docker: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

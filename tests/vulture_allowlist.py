@@ -13,6 +13,8 @@ _.HouseholdEnv  # the registry imports it by "module:Class"
 _.ALFWorldEnv  # likewise
 _.CodeRepairEnv
 _.SWEEnv
+_.CodeEnv
+_.PythonMathEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_load  # its /collective_rpc calls these
@@ -71,6 +73,24 @@ _._generate_and_score_completions  # called by TRL
 _.__qualname__  # a tool as a method: what inspect and transformers read
 _.__annotations__
 _.__signature__
+
+# --- grading: called by Python, unittest or the import system
+_.__call__  # proxies
+_.__getattr__
+_.__len__
+_.__bool__
+_.addSuccess
+_.addError
+_.addSubTest
+_.addSkip
+_.addExpectedFailure
+_.addUnexpectedSuccess
+subtest
+_.create_module
+
+# --- for environments where the agent writes programs
+_.grade_suite
+_.BashTool
 
 # --- sandboxes
 _.extraction_filter  # tarfile.TarFile: how entries are taken out

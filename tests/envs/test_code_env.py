@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers_for_tests import trained
 
 from agentgym.check.cheats import cheats
 from agentgym.check.conformance import CHECKS
@@ -22,10 +23,12 @@ from agentgym.envs.code.math_problems import LEVELS as MATH_LEVELS
 from agentgym.envs.code.math_problems import make_problem
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.errors import ConfigError, CorruptDataError, SandboxDeadError, UnknownNameError, UsageError
+from agentgym.render.chat import ChatRenderer
 from agentgym.reward import return_of_role
 from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.group import GroupConfig, run_group
 from agentgym.rollout.pool import EnvPool
+from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, RewardRole, Status, TrajectoryGroup
 
 CHEAP = ("tool schemas", "order of calls", "closing", "rewards", "async path", "snapshots", "hostile actions", "leaks")
@@ -168,9 +171,9 @@ def test_state_is_the_workspace() -> None:
 def test_snapshots_bring_files_and_variables_back() -> None:
     env = math_env()
     env.reset(options={"task": 3})
-    env.step("python: x = 5")
+    env.step('python: "x = 5"')
     before = env.snapshot()
-    env.step("python: x = 6")
+    env.step('python: "x = 6"')
     other = math_env()
     for one in (env, other):
         one.restore(before)
@@ -240,9 +243,6 @@ class DiesOnce(CodeEnv):
 
     has_died = False
 
-    def respond(self, action: Message) -> Any:
-        raise NotImplementedError
-
     async def arespond(self, action: Message) -> Any:
         if not DiesOnce.has_died:
             DiesOnce.has_died = True
@@ -251,11 +251,16 @@ class DiesOnce(CodeEnv):
 
 
 def play_group(make_env: Any, num_envs: int) -> TrajectoryGroup:
+    renderer = ChatRenderer(trained(CHAT_TEMPLATE))
+
+    def oracle(env: Env, seed: int) -> DemonstrationActor:
+        return DemonstrationActor(lambda observation: env.oracle(), renderer, 100_000)
+
     async def run() -> TrajectoryGroup:
         pool = EnvPool(make_env, num_envs)
         config = GroupConfig(group_size=num_envs, num_envs=num_envs, min_valid=1)
         task = code_env().tasks("train")[0]
-        group = await run_group(0, task, pool, lambda env, seed: DemonstrationActor(env), config, seed=0)
+        group = await run_group(0, task, pool, oracle, config, seed=0)
         await pool.close()
         return group
 

@@ -15,6 +15,8 @@ _.CodeEnv
 _.PythonMathEnv
 _.CodeRepairEnv
 _.SWEEnv
+_.CodeEnv
+_.PythonMathEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_load  # its /collective_rpc calls these

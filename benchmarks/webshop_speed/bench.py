@@ -34,8 +34,8 @@ from agentgym.envs.webshop.generator import generated_catalogue
 from agentgym.registry import make
 from agentgym.types import Message
 
-NUM_TASKS = 200
-NUM_ROUNDS = 5
+NUM_TASKS = 100
+NUM_ROUNDS = 3
 Clock = Callable[[], float]
 
 

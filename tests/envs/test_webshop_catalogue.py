@@ -84,8 +84,6 @@ def test_each_split_has_its_share_of_the_products() -> None:
 
 
 def test_limits_are_among_the_next_four_tens() -> None:
-    import random
-
     limits = {price_limit(25.0, random.Random(seed))[0] for seed in range(50)}
     assert limits == {40.0, 50.0, 60.0}
     assert price_limit(979.0, random.Random(0)) == (990.0, ", and price lower than 990.00 dollars")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentgym import make
+from agentgym.check import check_env
 from agentgym.env import Env
 from agentgym.envs.code.bugs import FILE, PUBLIC_TESTS
 from agentgym.envs.code.code_repair import CodeRepairEnv
@@ -137,7 +138,8 @@ def test_half_a_repair_earns_its_share_or_nothing(outcome: Any) -> None:
         assert problem.num_passing_at_start is not None
         share = (num_passed - problem.num_passing_at_start) / (num_tests - problem.num_passing_at_start)
         assert 0 < share < 1
-        assert parts_of(info)["tests_passed"] == ("outcome", pytest.approx(share if outcome == "share" else 0.0))
+        role, paid = parts_of(info)["tests_passed"]
+        assert (role, paid) == ("outcome", share if outcome == "share" else 0.0)
         assert info["success"] is False
     finally:
         env.close()
@@ -213,8 +215,16 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownNameError, match="unknown source 'exercisms'; did you mean 'exercism'"):
         CodeRepairEnv(source="exercisms")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="unknown outcome 'some'"):
-        CodeRepairEnv(outcome="some")  # type: ignore[arg-type]
+        CodeRepairEnv(outcome="some")
     with pytest.raises(UsageError, match="level must be from 0 to 3"):
         CodeRepairEnv(level=9)
     with pytest.raises(UsageError, match="set AGENTGYM_SHARED_DATA"):
         CodeRepairEnv(source="exercism")
+
+
+@pytest.mark.slow
+def test_it_keeps_the_contract_and_no_cheat_scores() -> None:
+    report = check_env(lambda: CodeRepairEnv(sandbox="process", max_sandboxes=2), num_episodes=1)
+    assert {check.name: check.detail for check in report.failures} == {}
+    found = {check.name: check.detail for check in report.checks}
+    assert found["cheats"].startswith("none of 11 scores")

@@ -15,6 +15,7 @@ from agentgym.env import Env
 from agentgym.envs.code.code_repair import CodeRepairEnv
 from agentgym.envs.code.exercism import FILE, NOT_GRADABLE, Exercise, load_exercises
 from agentgym.envs.code.grading import grade_suite
+from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.shared_pool import SandboxKind, shared_pool
 from agentgym.envs.code.swe import SWEEnv
 from agentgym.errors import SandboxImageError
@@ -49,13 +50,13 @@ def test_an_episode_of_exercism() -> None:
 
 
 @pytest.mark.parametrize("made", [(CodeRepairEnv, {"level": 3}), (SWEEnv, {"num_bugs": 2})], ids=["repair", "swe"])
-def test_an_episode_of_a_generated_task(made: tuple[type[Env], dict[str, Any]]) -> None:
+def test_an_episode_of_a_generated_task(made: tuple[type[RepairEnv], dict[str, Any]]) -> None:
     kind, options = made
     assert succeeds(kind(sandbox="docker", **options))
 
 
 @pytest.mark.parametrize("made", [(CodeRepairEnv, {"level": 2}), (SWEEnv, {})], ids=["repair", "swe"])
-def test_no_cheat_scores(made: tuple[type[Env], dict[str, Any]]) -> None:
+def test_no_cheat_scores(made: tuple[type[RepairEnv], dict[str, Any]]) -> None:
     kind, options = made
     subject = Subject(lambda: kind(sandbox="docker", require=["filesystem", "user"], **options), None, 1, 0)
     assert cheats(subject).startswith("none of 1")

@@ -9,6 +9,7 @@ import pytest
 from unittest_runs import passed_tests
 
 from agentgym import make
+from agentgym.check import check_env
 from agentgym.envs.code.swe import SWEEnv
 from agentgym.errors import UsageError
 from agentgym.types import Message, ToolCall
@@ -52,7 +53,7 @@ def call(name: str, **arguments: Any) -> Message:
 
 
 def outcome(info: dict[str, Any]) -> float:
-    return sum(part.value for part in info["reward_parts"] if part.name == "tests_passed")
+    return float(sum(part.value for part in info["reward_parts"] if part.name == "tests_passed"))
 
 
 def test_the_oracle_resolves_an_issue_and_its_patch_does_so_elsewhere(tmp_path: Path) -> None:
@@ -61,7 +62,8 @@ def test_the_oracle_resolves_an_issue_and_its_patch_does_so_elsewhere(tmp_path: 
     try:
         observation, _ = env.reset(seed=4)
         assert observation[0].text.count("gives wrong results") == 2
-        terminated, names, info = False, [], {}
+        terminated, names = False, []
+        info: dict[str, Any] = {}
         while not terminated:
             assert "patch" not in info
             action = env.oracle()
@@ -177,3 +179,19 @@ def test_what_cannot_be_is_refused(make_harbor: MakeHarbor, tmp_path: Path) -> N
     env.reset(seed=0)
     with pytest.raises(UsageError, match="no solution that is one script"):
         env.oracle()
+
+
+@pytest.mark.slow
+def test_it_keeps_the_contract_and_no_cheat_scores() -> None:
+    report = check_env(lambda: SWEEnv(sandbox="process", max_sandboxes=2), num_episodes=1)
+    assert {check.name: check.detail for check in report.failures} == {}
+    found = {check.name: check.detail for check in report.checks}
+    assert found["cheats"].startswith("none of 12 scores")
+
+
+@pytest.mark.slow
+def test_harbor_keeps_the_contract_and_no_cheat_scores(make_harbor: MakeHarbor, tmp_path: Path) -> None:
+    make_harbor()
+    report = check_env(lambda: SWEEnv(source="harbor", harbor_path=tmp_path, sandbox="process"), num_episodes=1)
+    assert {check.name: check.detail for check in report.failures} == {}
+    assert next(check for check in report.checks if check.name == "cheats").detail.startswith("none of ")

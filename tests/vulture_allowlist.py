@@ -10,6 +10,10 @@ _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 # --- run by name
 _.print_digests  # agentgym.check.determinism starts it in another process
 _.HouseholdEnv  # the registry imports it by "module:Class"
+
+# --- the shop: parts of a score, for who evaluates
+_.r_att
+_.r_option
 _.ALFWorldEnv  # likewise
 _.CodeEnv
 _.PythonMathEnv

@@ -103,3 +103,6 @@ _.extraction_filter  # tarfile.TarFile: how entries are taken out
 _.wait_until_ready  # SandboxPool: for who measures or wants a full pool
 _.num_replaced
 _.num_open
+
+_.trainer_busy_share  # what agentgym.rollout.simulator predicts, for who plans
+_.staleness_max  # likewise

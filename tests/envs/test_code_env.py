@@ -26,7 +26,7 @@ from agentgym.errors import ConfigError, CorruptDataError, SandboxDeadError, Unk
 from agentgym.render.chat import ChatRenderer
 from agentgym.reward import return_of_role
 from agentgym.rollout.actor import DemonstrationActor
-from agentgym.rollout.group import GroupConfig, run_group
+from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, RewardRole, Status, TrajectoryGroup
@@ -261,7 +261,7 @@ def play_group(make_env: Any, num_envs: int) -> TrajectoryGroup:
         pool = EnvPool(make_env, num_envs)
         config = GroupConfig(group_size=num_envs, num_envs=num_envs, min_valid=1)
         task = code_env().tasks("train")[0]
-        group = await run_group(0, task, pool, oracle, config, seed=0)
+        group = await GroupPlayer(pool, oracle, config, seed=0).play(0, task)
         await pool.close()
         return group
 

@@ -213,7 +213,7 @@ def made_at(rows: Sequence[dict[str, Any]]) -> str:
         f"seeds {', '.join(map(str, sorted(of)))}: machine {machine}; {day}; commit {commit}."
         for (machine, day, commit), of in seeds.items()
     ]
-    return "Made at " + " ".join(said) + "\n"
+    return "Made at: " + " ".join(said) + "\n"
 
 
 def report(options: argparse.Namespace) -> None:

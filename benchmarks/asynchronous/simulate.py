@@ -62,7 +62,9 @@ def compare(options: argparse.Namespace, seed: int) -> list[dict[str, Any]]:
             row[f"{how}_error"] = found.episodes_per_hour / measured[name]["episodes_per_hour"] - 1
             row[f"{how}_engine_busy_share"] = found.engine_busy_share
             row[f"{how}_waiting_share"] = found.waiting_share
+            row[f"{how}_trainer_busy_share"] = found.trainer_busy_share
             row[f"{how}_staleness_mean"] = found.staleness_mean
+            row[f"{how}_staleness_max"] = found.staleness_max
         keys = ("episodes_per_hour", "engine_busy_share", "waiting_share", "staleness_mean")
         rows.append(row | {f"measured_{key}": measured[name][key] for key in keys})
     return rows

@@ -70,8 +70,8 @@ def test_a_harbor_task_in_its_image(tmp_path: Path) -> None:
         "environment/Dockerfile": "FROM agentgym-sandbox:1\nWORKDIR /usr/share/tabset\n",
         "tests/test.sh": "python3 -m pytest -q /tests/test_count.py && echo 1 > /logs/verifier/reward.txt\n",
         "tests/test_count.py": "from pathlib import Path\n\n\ndef test_count():\n"
-        '    text = Path("/usr/share/tabset/std").read_text()\n'
-        '    assert int(Path("/usr/share/tabset/count").read_text()) == text.count("\\n")\n',
+        '    text = Path("/usr/share/tabset/std").read_bytes()\n'
+        '    assert int(Path("/usr/share/tabset/count").read_text()) == text.count(b"\\n")\n',
         "solution/solve.sh": "cd /usr/share/tabset && wc -l < std > count\n",
     }.items():
         (task / path).parent.mkdir(parents=True, exist_ok=True)

@@ -168,7 +168,7 @@ async def run_groups(
         RunStoppedError: more than ``max_failure_rate`` of the episodes were lost to the infrastructure.
     """
     player = GroupPlayer(pool, make_actor, config, seed=seed, on_episode=on_episode)
-    # one task group over all groups: what goes wrong in one stops the others at once
+    # one task group over all groups: what goes wrong in one stops the others
     async with asyncio.TaskGroup() as running:
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
     groups = tuple(job.result() for job in jobs)

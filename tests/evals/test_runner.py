@@ -162,9 +162,10 @@ def test_resume_after_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
     assert not (tmp_path / RECORD_NAME).exists()
     with pytest.raises(CorruptDataError, match="did not finish"):
         load_summary(tmp_path)
-    assert len(read_groups(tmp_path)) == 3
+    num_kept = len(read_groups(tmp_path))
+    assert 3 <= num_kept < 6  # the others are stopped, but not before the one whose turn it is
     summary = run(tmp_path, resume=True)
-    assert len(Guess.starts) == 3
+    assert len(Guess.starts) == 6 - num_kept
     assert (summary.num_episodes, len(read_groups(tmp_path))) == (6, 6)
 
 

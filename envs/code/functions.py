@@ -55,9 +55,9 @@ class Function:
     Example:
         >>> function = make_function(7, "train", level=0)
         >>> print(function.words)
-        x is a whole number. Add 9 to x.
+        x is a whole number. Multiply x by 7, then subtract 6 from the result.
         >>> function.source, function.run(1)
-        ('def f(x): return x + 9', 10)
+        ('def f(x): return (x * 7) - 6', 1)
     """
 
     words: str

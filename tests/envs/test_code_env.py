@@ -147,7 +147,8 @@ def test_an_answer_must_be_a_number_and_right() -> None:
     env = math_env()
     env.reset(options={"task": 3})
     said, _, terminated, _, info = env.step("submit: about five")
-    assert said[0].result.error_type == "not_a_number" and not terminated and not info["is_valid"]
+    assert said[0].result is not None and said[0].result.error_type == "not_a_number"
+    assert not terminated and not info["is_valid"]
     assert env.step("submit: 4,216,061,523")[4]["success"]
     env.reset(options={"task": 3})
     assert not env.step("submit: 4216061524")[4]["success"]

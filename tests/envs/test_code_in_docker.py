@@ -25,7 +25,7 @@ pytestmark = pytest.mark.docker
 def test_all_canonical_solutions_of_humaneval_pass_and_all_stubs_fail() -> None:
     problems = load_problems(str(DATA))
     assert len(problems) == 164
-    pool = shared_pool(SandboxKind(backend="docker", max_open=4))
+    pool = shared_pool(SandboxKind(backend="docker", max_open=2))
 
     def grades(problem: Problem) -> tuple[bool, bool]:
         gold, stub = (
@@ -34,7 +34,7 @@ def test_all_canonical_solutions_of_humaneval_pass_and_all_stubs_fail() -> None:
         )
         return gold, stub
 
-    with ThreadPoolExecutor(4) as threads:
+    with ThreadPoolExecutor(2) as threads:
         found = dict(zip([problem.task_id for problem in problems], threads.map(grades, problems), strict=True))
     assert [name for name, (gold, stub) in found.items() if not gold or stub] == []
 

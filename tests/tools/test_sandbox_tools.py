@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentgym.errors import SandboxDeadError, ToolError
+from agentgym.sandbox import Sandbox
 from agentgym.sandboxes.process import ProcessSandbox
 from agentgym.tool import tools_of
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
@@ -23,13 +24,13 @@ class Tools(PythonTool, BashTool, ReadFileTool, WriteFileTool, EditFileTool, Run
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[ProcessSandbox]:
+def sandbox() -> Iterator[Sandbox]:
     with ProcessSandbox() as opened:
         yield opened
 
 
 @pytest.fixture
-def tools(sandbox: ProcessSandbox) -> Tools:
+def tools(sandbox: Sandbox) -> Tools:
     sandbox.reset()
     made = Tools()
     made.sandbox = sandbox
@@ -84,7 +85,7 @@ def test_a_traceback_shows_the_agents_lines_alone(tools: Tools) -> None:
     assert "cell.py" not in said and "run_cell" not in said
 
 
-def test_without_a_session_each_call_begins_anew(sandbox: ProcessSandbox) -> None:
+def test_without_a_session_each_call_begins_anew(sandbox: Sandbox) -> None:
     once = PythonOnceTool()
     once.sandbox = sandbox
     sandbox.reset()

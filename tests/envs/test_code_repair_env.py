@@ -224,7 +224,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_it_keeps_the_contract_and_no_cheat_scores() -> None:
-    report = check_env(lambda: CodeRepairEnv(sandbox="process", max_sandboxes=2), num_episodes=1)
+    report = check_env(lambda: CodeRepairEnv(sandbox="process", max_turns=4), num_episodes=1)
     assert {check.name: check.detail for check in report.failures} == {}
     found = {check.name: check.detail for check in report.checks}
     assert found["cheats"].startswith("none of 11 scores")

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ from unittest_runs import passed_tests
 
 from agentgym import make
 from agentgym.check import check_env
+from agentgym.check.behaviour import oracle
+from agentgym.check.cheats import cheats
+from agentgym.check.contract import rewards
+from agentgym.check.determinism import seed_determinism, snapshots
+from agentgym.check.subject import Subject
 from agentgym.envs.code.swe import SWEEnv
 from agentgym.errors import UsageError
 from agentgym.types import Message, ToolCall
@@ -183,15 +189,16 @@ def test_what_cannot_be_is_refused(make_harbor: MakeHarbor, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_it_keeps_the_contract_and_no_cheat_scores() -> None:
-    report = check_env(lambda: SWEEnv(sandbox="process", max_sandboxes=2), num_episodes=1)
+    report = check_env(lambda: SWEEnv(sandbox="process", max_turns=4), num_episodes=1)
     assert {check.name: check.detail for check in report.failures} == {}
     found = {check.name: check.detail for check in report.checks}
     assert found["cheats"].startswith("none of 12 scores")
 
 
-@pytest.mark.slow
-def test_harbor_keeps_the_contract_and_no_cheat_scores(make_harbor: MakeHarbor, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "check", [rewards, seed_determinism, snapshots, cheats, oracle], ids=lambda check: check.__name__
+)
+def test_harbor_keeps_the_contract(make_harbor: MakeHarbor, tmp_path: Path, check: Callable[[Subject], str]) -> None:
     make_harbor()
-    report = check_env(lambda: SWEEnv(source="harbor", harbor_path=tmp_path, sandbox="process"), num_episodes=1)
-    assert {check.name: check.detail for check in report.failures} == {}
-    assert next(check for check in report.checks if check.name == "cheats").detail.startswith("none of ")
+    factory = partial(SWEEnv, source="harbor", harbor_path=tmp_path, sandbox="process", max_turns=3)
+    assert not check(Subject(factory, None, 1, 0)).startswith("not applicable")

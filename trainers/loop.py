@@ -30,7 +30,6 @@ from agentgym.trainers.columns import ColumnMaker
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.demos import collect_demos
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.memory import keep_freed_memory
 from agentgym.trainers.metrics import MetricsLog, check_wandb
 from agentgym.trainers.model import frozen_copy, save_model
 from agentgym.trainers.overrides import save_config
@@ -56,7 +55,6 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
     """
     check_run_dir(config, run_dir, resume=resume)
     check_wandb(config.wandb_project)
-    keep_freed_memory()
     loop = TrainingLoop(config, run_dir, resume)
     if not resume:  # only now: what was refused until here leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)

@@ -112,9 +112,9 @@ def generate_repair(seed: int, split: str, difficulty: BugDifficulty) -> RepairP
     Example:
         >>> problem = generate_repair(0, "train", BugDifficulty(level=0))
         >>> print(problem.files["main.py"].strip())
-        def g(x):
-            \"\"\"Return x minus 7.\"\"\"
-            return x + 7
+        def f(m, n):
+            \"\"\"Return True if m equals n.\"\"\"
+            return m != n
         >>> sorted(problem.files), list(problem.solution)
         (['main.py', 'test_main.py'], ['main.py'])
     """

@@ -98,7 +98,7 @@ def generate_repository(seed: int, split: str, difficulty: RepositoryDifficulty)
     Example:
         >>> problem = generate_repository(0, "train", RepositoryDifficulty(themes=["search"]))
         >>> sorted(problem.files)[:3], list(problem.solution)
-        (['README.md', 'finder/__init__.py', 'finder/index.py'], ['finder/words.py'])
+        (['README.md', 'archive/__init__.py', 'archive/index.py'], ['archive/words.py'])
     """
     rng = random.Random(seed)
     for _ in range(_PATIENCE):

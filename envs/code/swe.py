@@ -54,7 +54,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         >>> while not is_over:
         ...     observation, reward, is_over, _, info = env.step(env.oracle())
         >>> print(info["success"], info["patch"].splitlines()[0])
-        True diff --git a/till/book.py b/till/book.py
+        True diff --git a/bank/book.py b/bank/book.py
         >>> env.close()
     """
 

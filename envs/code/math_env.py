@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from agentgym.call_syntax import format_call
+from agentgym.canonical import canonical
 from agentgym.envs.code.math_problems import LEVELS, make_problem
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
@@ -70,6 +71,10 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
         call = ToolCall("python", {"code": problem.code}) if self.turn == 0 else None
         call = call or ToolCall("submit", {"answer": str(problem.answer)})
         return Message("assistant", format_call(call, self.tools), (call,))
+
+    def state_key(self) -> str:
+        """The workspace and what was said last: most calls leave no trace but their output."""
+        return canonical([super().state_key(), [message.text for message in self._last_observation]])
 
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 to train on, 1,000 each to validate and test; the answer is in ``data["answers"]``."""

@@ -31,7 +31,17 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, RewardRole, Status, TrajectoryGroup
 
-CHEAP = ("tool schemas", "order of calls", "closing", "rewards", "async path", "snapshots", "hostile actions", "leaks")
+KIT = (
+    "tool schemas",
+    "order of calls",
+    "closing",
+    "rewards",
+    "async path",
+    "snapshots",
+    "state keys",
+    "hostile actions",
+    "leaks",
+)
 
 
 def code_env(**arguments: Any) -> CodeEnv:
@@ -332,7 +342,7 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", [check for check in CHECKS if check.name in CHEAP], ids=lambda check: check.name)
+@pytest.mark.parametrize("check", [check for check in CHECKS if check.name in KIT], ids=lambda check: check.name)
 @pytest.mark.parametrize("factory", [code_env, math_env])
 def test_the_kit_passes(factory: Any, check: Any) -> None:
     check.function(Subject(factory, None, 1, 0))

@@ -13,6 +13,9 @@ So nothing that the work does to its own process changes a verdict: it can leave
 every descriptor it has, look into all frames and files, or print what it likes. What it can do is answer wrongly, or
 make the grading fail, which is a failed submission.
 
+How long it may take is a limit of processor time (``Limits.cpu_s`` of the sandbox, for each process): the same work
+gets the same grade on an idle machine and on a starved one. The limit by the clock is far above it, for work that waits.
+
 What remains possible: an object of a class that the tests themselves use (``Clock(8, 0) == Clock(8, 0)``) answers for
 itself what ``==``, ``<``, ``in``, ``bool`` or ``len`` of it gives. And whatever the sandbox lets through: on the rung
 ``process`` the code may read the host's files, on which tests may lie.
@@ -33,8 +36,6 @@ from agentgym.tools.program import program_of
 
 _INSIDE = "agentgym.envs.code.inside"
 _MODULES = ("wire", "candidate", "proxies", "judge")
-GRADING_TIMEOUT_S = 20.0
-"""For all tests of one submission together; what has not passed by then has failed."""
 
 
 def grade_calls(
@@ -42,8 +43,6 @@ def grade_calls(
     work: Files,
     function: str,
     cases: Sequence[tuple[Sequence[object], object]],
-    *,
-    timeout_s: float = GRADING_TIMEOUT_S,
 ) -> Grade:
     """Grade a function by its values.
 
@@ -60,16 +59,14 @@ def grade_calls(
     module, _, name = function.partition(":")
     request = {"kind": "calls", "module": module, "function": name}
     request["calls"] = [[wire.encode(arg, _unknown) for arg in args] for args, _ in cases]  # type: ignore[assignment]
-    report = _judged(pool, work, request, timeout_s)
+    report = _judged(pool, work, request)
     expected = [_text(wire.encode(value, _unknown)) for _, value in cases]
     values = {row["test"]: _text(row["value"]) for row in report if "value" in row}
     num_passed = sum(values.get(number) == text for number, text in enumerate(expected))
     return _grade(report, len(cases), num_passed)
 
 
-def grade_check(
-    pool: SharedPool, work: Files, function: str, source: str, *, timeout_s: float = GRADING_TIMEOUT_S
-) -> Grade:
+def grade_check(pool: SharedPool, work: Files, function: str, source: str) -> Grade:
     """Grade a function by trusted code that defines ``check(candidate)``, which raises if the candidate is wrong.
 
     Raises:
@@ -78,13 +75,11 @@ def grade_check(
     """
     module, _, name = function.partition(":")
     request = {"kind": "check", "module": module, "function": name, "source": source}
-    report = _judged(pool, work, request, timeout_s)
+    report = _judged(pool, work, request)
     return _grade(report, 1, sum(row.get("passed") is True for row in report))
 
 
-def grade_suite(
-    pool: SharedPool, work: Files, tests: Mapping[str, str], *, timeout_s: float = GRADING_TIMEOUT_S
-) -> Grade:
+def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grade:
     """Grade modules by trusted test modules.
 
     What tests import of the work are proxies: values go by copy, objects by reference, functions that are handed over
@@ -102,7 +97,7 @@ def grade_suite(
         EnvError: the tests themselves are no Python.
     """
     names = sorted(modules_of(work))
-    report = _judged(pool, work, {"kind": "suite", "tests": dict(tests), "names": names}, timeout_s)
+    report = _judged(pool, work, {"kind": "suite", "tests": dict(tests), "names": names})
     num_skipped = len({row["test"] for row in report if row.get("skipped")})
     failed = {row["test"] for row in report if row.get("passed") is False}
     passed = {row["test"] for row in report if row.get("passed") is True} - failed
@@ -126,13 +121,13 @@ def modules_of(work: Files) -> set[str]:
     return names
 
 
-def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any], timeout_s: float) -> list[dict[str, Any]]:
+def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the judge told, row by row."""
     modules = ("wire", "candidate", "proxies", "suite", "judge") if request["kind"] == "suite" else _MODULES
     program = program_of(_INSIDE, *modules) + "module.main()"
     with pool.acquire() as sandbox:
         sandbox.restore(packed(work))
-        result = sandbox.run_python(program, stdin=json.dumps(request), timeout_s=timeout_s)
+        result = sandbox.run_python(program, stdin=json.dumps(request))
     report = []
     for line in result.stdout.splitlines():
         try:

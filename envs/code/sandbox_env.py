@@ -11,7 +11,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from agentgym.canonical import canonical
 from agentgym.env import Snapshot as EnvSnapshot
@@ -55,6 +55,11 @@ class RewardValues:
         return cls(**(given or {}))
 
 
+LIMITS: Final = Limits(wall_s=45.0, cpu_s=10)
+"""Processor time ends work that does not end. The clock would end work on a busy machine, too, so it gets far more; it
+stays below the time that a rollout gives a step."""
+
+
 class SandboxEnv(InSandbox, ToolEnv):
     """An agent at work in a sandbox. Subclasses implement :meth:`assign` and :meth:`grade` and mix tools in.
 
@@ -64,7 +69,8 @@ class SandboxEnv(InSandbox, ToolEnv):
         require: guarantees (:data:`agentgym.sandbox.GUARANTEES`) without which there is to be no sandbox.
         image: for docker.
         max_sandboxes: at most so many are open in this process for environments of this kind; others wait.
-        tool_timeout_s: a call of a tool that takes longer is ended, which the model is told.
+        tool_timeout_s: a call of a tool that takes longer by the clock is ended, as is a process that takes more than
+            ``LIMITS.cpu_s`` of processor time; the model is told.
         rewards: values of :class:`RewardValues` by name, where they are to differ from the defaults.
         max_turns: turns after which an episode is truncated.
     """
@@ -79,16 +85,15 @@ class SandboxEnv(InSandbox, ToolEnv):
         require: Sequence[str] = (),
         image: str = DEFAULT_IMAGE,
         max_sandboxes: int = 16,
-        tool_timeout_s: float = 10.0,
+        tool_timeout_s: float = 30.0,
         rewards: dict[str, float] | None = None,
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        limits = Limits()
-        if not 0 < tool_timeout_s <= limits.wall_s:
-            raise ConfigError(f"tool_timeout_s must be above 0 and at most {limits.wall_s:g}, got {tool_timeout_s}")
+        if not 0 < tool_timeout_s <= LIMITS.wall_s:
+            raise ConfigError(f"tool_timeout_s must be above 0 and at most {LIMITS.wall_s:g}, got {tool_timeout_s}")
         self.kind = SandboxKind(
-            backend=sandbox, require=frozenset(require), image=image, limits=limits, max_open=max_sandboxes
+            backend=sandbox, require=frozenset(require), image=image, limits=LIMITS, max_open=max_sandboxes
         )
         self.tool_timeout_s = tool_timeout_s
         self.rewards = RewardValues.of(rewards)

@@ -14,7 +14,7 @@ every descriptor it has, look into all frames and files, or print what it likes.
 make the grading fail, which is a failed submission.
 
 How long it may take is a limit of processor time (``Limits.cpu_s`` of the sandbox, for each process): the same work
-gets the same grade on an idle machine and on a starved one. The limit by the clock is far above it, for work that waits.
+gets the same grade on an idle machine and on a starved one. The limit by the clock is far above it.
 
 What remains possible: an object of a class that the tests themselves use (``Clock(8, 0) == Clock(8, 0)``) answers for
 itself what ``==``, ``<``, ``in``, ``bool`` or ``len`` of it gives. And whatever the sandbox lets through: on the rung

@@ -23,6 +23,8 @@ _.CodeEnv
 _.PythonMathEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
+_.agentgym_forget
+_.agentgym_received
 _.agentgym_load  # its /collective_rpc calls these
 _.agentgym_checksum
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ def frozen_copy(model: Any) -> Any:
 def plain_model(model: Any) -> Any:
     """The model itself, or a copy with its adapters merged in."""
     return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+
+
+def plain_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of :func:`plain_model` by name; of those that share memory (tied embeddings) the first alone."""
+    seen: set[int] = set()
+    for name, tensor in plain_model(model).state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            yield name, tensor
 
 
 def save_model(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -28,6 +28,9 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     max_context_tokens: Annotated[int, typer.Option(min=0, help="0: the model's own.")] = 0,
     dtype: Annotated[str, typer.Option(help="auto is float32 on CPUs, else the model's own.")] = "auto",
     lora_rank: Annotated[int, typer.Option(min=0, help="Highest rank of adapters to swap; 0: none.")] = 0,
+    weight_transfer: Annotated[
+        str, typer.Option(help="nccl or ipc: weights come from the trainer's GPU; by default through a folder.")
+    ] = "",
     num_threads: Annotated[int, typer.Option(min=0, help="On CPUs; 0: one less than there are cores.")] = 0,
     start_timeout_s: Annotated[float, typer.Option(help="How long it may take to be ready.")] = 600.0,
     log: Annotated[Path | None, typer.Option(help="Its output; by default runs/vllm-PORT.log.")] = None,
@@ -35,6 +38,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 ) -> None:
     """Start a vLLM server for training, say when it is ready, and stop it on Ctrl-C."""
     from agentgym.errors import InfrastructureError, UsageError
+    from agentgym.trainers.engines.config import TRANSFERS
     from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmProcess, find_vllm
 
     out = Output(as_json)
@@ -42,6 +46,11 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     if looks_like_a_path and not (Path(model) / "config.json").is_file():
         raise UsageError(f"no model folder at {model}: it has no config.json")
     install = find_vllm(python)
+    if weight_transfer and (weight_transfer not in TRANSFERS or install.is_cpu):
+        raise UsageError(
+            f"--weight-transfer is {' or '.join(TRANSFERS)}, between GPUs; got {weight_transfer!r}"
+            + (" with a vLLM for CPUs" if install.is_cpu else "")
+        )
     options = ServeOptions(
         model=model,
         host=host,
@@ -49,6 +58,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
         max_context_tokens=max_context_tokens,
         dtype=dtype,
         lora_rank=lora_rank,
+        weight_transfer=weight_transfer,
         num_threads=num_threads,
         extra=tuple(extra or ()),
     )

@@ -21,6 +21,15 @@ FACTS = ModelFacts(model_type="qwen3", hidden_size=8, num_hidden_layers=1, vocab
 UNTRAINED = 99
 """First token sampled by a server with the weights it started with."""
 COMPLETIONS = "/v1/completions"
+TRANSFER_ROUTES = (
+    "/pause?mode=wait",
+    "/shutdown_weight_transfer_engine",
+    "/init_weight_transfer_engine",
+    "/start_weight_update",
+    "/update_weights",
+    "/finish_weight_update",
+    "/resume",
+)
 
 
 def write_weights(folder: Path, number: int) -> None:
@@ -51,6 +60,10 @@ class FakeVllm:
         self.fixed_name = ""
         """Set, it is the same after each start, which ``agentgym serve-model`` never does."""
         self.in_flight = 0
+        self.number_to_come = UNTRAINED
+        """The weights that a transfer brings, which this server cannot read."""
+        self.transfers: list[tuple[str, Any]] = []
+        """What was posted to the routes of vLLM's own transfer, in order."""
 
     @property
     def url(self) -> str:
@@ -138,10 +151,23 @@ class FakeVllm:
             return 200, None
         if (method, path) == ("POST", COMPLETIONS):
             return await self._complete(body)
-        return 404, {"error": {"message": "no such route"}}
+        return self._transfer(path, body)
+
+    def _transfer(self, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/get_world_size":
+            return 200, {"world_size": 2}
+        if path not in TRANSFER_ROUTES:
+            return 404, {"error": {"message": "no such route"}}
+        self.transfers.append((path, body))
+        if path == "/update_weights":
+            self.number = self.number_to_come
+        return 200, {"message": "done"}
 
     def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
         if method == "agentgym_held":
+            return 200, {"results": [{**self.held, **self.facts}]}
+        if method in ("agentgym_forget", "agentgym_received"):
+            self.held = arguments or {"version": NO_VERSION, "checksum": ""}
             return 200, {"results": [{**self.held, **self.facts}]}
         paths = sorted(Path(arguments["folder"]).glob("*.safetensors"))
         found = checksum_of(paths)

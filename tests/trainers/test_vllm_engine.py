@@ -522,7 +522,6 @@ def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
         ({"kind": "vllm", "urls": ("a:1",)}, "expected http://HOST:PORT"),
         ({"kind": "vllm", "urls": ("http://a:1/v1",)}, "expected http://HOST:PORT"),
         ({"kind": "vllm", "urls": ("http://a:1", "http://a:1/")}, "twice"),
-        ({"kind": "vllm", "urls": ("http://a:1",), "weight_sync": "nccl"}, "not built yet"),
         ({"request_timeout_s": 0}, "must be above 0"),
         ({"max_attempts": 0}, "at least 1"),
     ],

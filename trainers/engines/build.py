@@ -13,12 +13,13 @@ import torch
 from agentgym.engine import Engine
 from agentgym.errors import ConfigError
 from agentgym.trainers.config import TrainConfig
-from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.engines.vllm_client import ModelFacts
 from agentgym.trainers.engines.vllm_server import VllmEngine
+from agentgym.trainers.engines.vllm_transfer import IpcChannel, NcclChannel, TransferSync
 from agentgym.trainers.engines.vllm_weights import FolderSync, LoraSync, WeightSync
-from agentgym.trainers.model import plain_model, save_model
+from agentgym.trainers.model import plain_model, plain_tensors, save_model
 
 MODEL_FOLDER = "model"
 """In the weights' folder: what a server starts from, where the run builds its model itself."""
@@ -41,7 +42,15 @@ def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
     facts = model_facts(model)
     root = weight_dir(config, run_dir)
     sync: WeightSync
-    if config.engine.weight_sync == "lora":
+    if config.engine.weight_sync in TRANSFERS:
+        if model.device.type != "cuda":
+            raise ConfigError(
+                f"engine.weight_sync={config.engine.weight_sync} sends weights from GPU to GPU, and the trainer's "
+                f"model is on the {model.device.type}; through files: engine.weight_sync=folder"
+            )
+        channel = IpcChannel() if config.engine.weight_sync == "ipc" else NcclChannel()
+        sync = TransferSync(lambda: plain_tensors(model), channel, scorer(model), facts.vocab_size)
+    elif config.engine.weight_sync == "lora":
         if not config.model.lora.rank:
             raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
         sync = LoraSync(root, model.save_pretrained, scorer(model), facts.vocab_size)
@@ -92,6 +101,8 @@ def serve_command(source: str, url: str, config: TrainConfig) -> str:
     words += ["--max-context-tokens", str(config.model.max_context_tokens)]
     if config.engine.weight_sync == "lora":
         words += ["--lora-rank", str(config.model.lora.rank)]
+    if config.engine.weight_sync in TRANSFERS:
+        words += ["--weight-transfer", config.engine.weight_sync]
     return shlex.join(words)
 
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from agentgym.errors import ConfigError
 
-NEEDS_GPUS = ("nccl", "ipc")
-"""vLLM's own ways to move weights between devices; their place is :mod:`agentgym.trainers.engines.vllm_weights`."""
+TRANSFERS = ("nccl", "ipc")
+"""vLLM's own ways to move weights from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm_transfer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,8 @@ class EngineConfig:
     urls: tuple[str, ...] = ()
     """The servers, as in ``http://127.0.0.1:8000``."""
     weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"
-    """``folder``: all weights, adapters merged, through a folder; ``lora``: only the adapters, which are swapped."""
+    """``folder``: all weights, adapters merged, through a folder; ``lora``: only the adapters, which are swapped;
+    ``ipc``: all weights to servers on the trainer's GPU; ``nccl``: to servers on other GPUs."""
     weight_dir: str = ""
     """Where the trainer writes weights and the servers read them, under one path; empty: in the run's folder."""
     start_timeout_s: float = 300.0
@@ -55,8 +56,6 @@ class EngineConfig:
             self._check_urls()
         elif self.urls:
             raise ConfigError("engine.urls are for vLLM servers; set engine.kind=vllm too")
-        if self.weight_sync in NEEDS_GPUS:
-            raise ConfigError(f"engine.weight_sync={self.weight_sync} is not built yet; there are folder and lora")
         for name in (
             *("start_timeout_s", "request_timeout_s", "update_timeout_s", "server_wait_s"),
             *("health_interval_s", "health_timeout_s", "max_probe_gap"),

@@ -117,6 +117,10 @@ class VllmClient:
                 raise ServerFaultError(f"{method}: {result['error']}")
         return results
 
+    async def get(self, path: str, timeout_s: float) -> Any:
+        """Get JSON."""
+        return await self._call("GET", path, timeout_s)
+
     async def post(self, path: str, body: Mapping[str, Any], timeout_s: float, *, expects_json: bool = True) -> Any:
         """Send JSON, get JSON."""
         return await self._call("POST", path, timeout_s, body, expects_json=expects_json)
@@ -146,7 +150,7 @@ class VllmClient:
                 )
 
     async def _models(self, timeout_s: float) -> list[Mapping[str, Any]]:
-        answer = await self._call("GET", "/v1/models", timeout_s)
+        answer = await self.get("/v1/models", timeout_s)
         cards = answer.get("data") if isinstance(answer, Mapping) else None
         if not isinstance(cards, list) or not all(isinstance(card, Mapping) for card in cards):
             raise ServerFaultError(f"its list of models is {_short(answer)}")

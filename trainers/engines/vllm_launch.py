@@ -57,6 +57,8 @@ class ServeOptions:
     """``auto`` is float32 on CPUs, else the model's own."""
     lora_rank: int = 0
     """Highest rank of adapters that are swapped; 0 serves no adapters."""
+    weight_transfer: str = ""
+    """``nccl`` or ``ipc``: new weights come from the trainer's GPU; else through a folder."""
     num_threads: int = 0
     """On CPUs; 0 takes one less than there are cores."""
     cache_gib: float = 1.0
@@ -122,6 +124,10 @@ def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[lis
     if options.lora_rank:
         words += ["--enable-lora", "--max-lora-rank", str(_lora_size(options.lora_rank)), "--max-loras", "2"]
         environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    if options.weight_transfer:
+        words += ["--weight-transfer-config", json.dumps({"backend": options.weight_transfer})]
+    if options.weight_transfer == "ipc":
+        environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # vLLM's word for handles that come pickled
     if install.is_cpu:
         words += ["--enforce-eager", "--gpu-memory-utilization", "0.15"]
         # A prompt with a seed that is read in two pieces kills the engine on CPUs (0.32: a generator without offset)

@@ -5,10 +5,9 @@ A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per 
 server's own word, by checksum, on what it holds. That it also *computes* with it the pool sees for itself: the server
 scores a few tokens that the trainer scored at ``publish``.
 
-There are two. ``folder`` writes all weights, adapters merged, to a folder that the servers see under the same path;
-``lora`` writes only the adapters, which vLLM swaps. vLLM's transfers between devices (``nccl``, ``ipc``) belong here as
-a third: ``publish`` would keep the tensors, ``install`` would post ``/pause``, ``/init_weight_transfer_engine``,
-``/start_weight_update``, ``/update_weights``, ``/finish_weight_update`` and ``/resume``. They need GPUs.
+Those here go through files. ``folder`` writes all weights, adapters merged, to a folder that the servers see under the
+same path; ``lora`` writes only the adapters, which vLLM swaps. From GPU to GPU, without files:
+:mod:`agentgym.trainers.engines.vllm_transfer`.
 """
 
 from __future__ import annotations
@@ -37,8 +36,9 @@ class Published:
 
     version: int
     checksum: str
-    """SHA-256 over the names and contents of its files, in hexadecimal."""
+    """What tells its content from others: of files SHA-256 over names and contents, in hexadecimal."""
     folder: Path
+    """Of files; the current folder where there are none."""
     probe_ids: tuple[int, ...]
     """Tokens that a server scores to show that it computes with these weights."""
     probe_logprobs: tuple[float, ...]
@@ -48,6 +48,18 @@ class Published:
     def cache_salt(self) -> str:
         """Prefixes computed with other weights, of this run or another, must never be found in a server's cache."""
         return f"{self.version}-{self.checksum}"
+
+
+def published(version: int, checksum: str, score: Score, vocab_size: int, *, folder: Path = Path()) -> Published:
+    """A version with the tokens that show whether a server computes with it.
+
+    Args:
+        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
+    """
+    probe_ids = tuple(random.Random(version).choices(range(vocab_size), k=NUM_PROBE_TOKENS))
+    return Published(
+        version=version, checksum=checksum, folder=folder, probe_ids=probe_ids, probe_logprobs=tuple(score(probe_ids))
+    )
 
 
 class WeightSync(Protocol):
@@ -91,14 +103,7 @@ class _Folder:
         self._kept = [*(path for path in self._kept if path != folder), folder]
         while len(self._kept) > NUM_KEPT:
             shutil.rmtree(self._kept.pop(0), ignore_errors=True)
-        probe_ids = tuple(random.Random(version).choices(range(self._vocab_size), k=NUM_PROBE_TOKENS))
-        return Published(
-            version=version,
-            checksum=checksum,
-            folder=folder,
-            probe_ids=probe_ids,
-            probe_logprobs=tuple(self._score(probe_ids)),
-        )
+        return published(version, checksum, self._score, self._vocab_size, folder=folder)
 
     def close(self) -> None:
         """Remove what was published."""

@@ -43,6 +43,22 @@ class AgentGymWeights:
             return {**self.agentgym_held(), "error": f"{type(error).__name__}: {error}"}
         return self.agentgym_held()
 
+    def agentgym_forget(self) -> dict[str, Any]:
+        """Hold no version: what comes now comes by vLLM's own transfer, in pieces."""
+        worker: Any = self
+        worker._agentgym_held = (NO_VERSION, "")
+        return self.agentgym_held()
+
+    def agentgym_received(self, version: int, checksum: str) -> dict[str, Any]:
+        """What vLLM's own transfer brought is ``version``."""
+        worker: Any = self
+        try:
+            _pack_again(worker.model_runner.get_model())
+        except Exception as error:
+            return {**self.agentgym_held(), "error": f"{type(error).__name__}: {error}"}
+        worker._agentgym_held = (version, checksum)
+        return self.agentgym_held()
+
     def agentgym_checksum(self, folder: str) -> dict[str, Any]:
         """The checksum of the ``*.safetensors`` files of ``folder`` as this machine sees them."""
         try:

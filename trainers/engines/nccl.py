@@ -1,0 +1,143 @@
+"""The few calls of NCCL that a broadcast to another process's GPU needs, by ctypes.
+
+torch has NCCL only behind process groups of its own, and vLLM's workers are not in them. The library is the one that
+torch brings. The interface is NCCL's (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import threading
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from agentgym.errors import EngineError
+
+_NUM_ID_BYTES = 128
+_TYPES = {  # ncclDataType_t
+    torch.int8: 0,
+    torch.uint8: 1,
+    torch.int32: 2,
+    torch.int64: 4,
+    torch.float16: 6,
+    torch.float32: 7,
+    torch.float64: 8,
+    torch.bfloat16: 9,
+}
+_SUM = 0  # ncclRedOp_t
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = (("internal", ctypes.c_byte * _NUM_ID_BYTES),)
+
+
+class Nccl:
+    """The library.
+
+    Args:
+        path: by default torch's own.
+
+    Raises:
+        EngineError: there is none.
+    """
+
+    def __init__(self, path: str = "libnccl.so.2") -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            raise EngineError(
+                f"engine.weight_sync=nccl needs NCCL, which a torch build for CUDA brings; here: {error}"
+            ) from error
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        for name, types in {
+            "ncclGetUniqueId": [ctypes.POINTER(_UniqueId)],
+            "ncclCommInitRank": [ctypes.POINTER(pointer), number, _UniqueId, number],
+            "ncclAllReduce": [pointer, pointer, size, number, number, pointer, pointer],
+            "ncclBroadcast": [pointer, pointer, size, number, number, pointer, pointer],
+            "ncclCommAbort": [pointer],
+        }.items():
+            function = getattr(self._library, name)
+            function.argtypes, function.restype = types, ctypes.c_int
+        self._library.ncclGetErrorString.argtypes = [ctypes.c_int]
+        self._library.ncclGetErrorString.restype = ctypes.c_char_p
+
+    def unique_id(self) -> bytes:
+        """What those who are to meet must share."""
+        made = _UniqueId()
+        self.call("ncclGetUniqueId", ctypes.byref(made))
+        return bytes(made)
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Call a function.
+
+        Raises:
+            EngineError: it failed.
+        """
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise EngineError(f"{name} failed: {self._library.ncclGetErrorString(code).decode()}")
+
+    def join(self, unique_id: bytes, num_ranks: int, rank: int) -> ctypes.c_void_p:
+        """A communicator; returns when all ranks have come."""
+        made = ctypes.c_void_p()
+        self.call("ncclCommInitRank", ctypes.byref(made), num_ranks, _UniqueId.from_buffer_copy(unique_id), rank)
+        return made
+
+
+class Communicator:
+    """One rank of a group. :meth:`meet` and :meth:`broadcast` wait for the others; :meth:`abort` ends the wait."""
+
+    def __init__(self, nccl: Nccl, unique_id: bytes, *, num_ranks: int, rank: int) -> None:
+        self._nccl, self._unique_id, self._num_ranks, self._rank = nccl, unique_id, num_ranks, rank
+        self._handle: ctypes.c_void_p | None = None
+        self._lock = threading.Lock()
+        self._is_aborted = False
+
+    def meet(self) -> None:
+        """Join, and reduce one number together, as vLLM's workers do first."""
+        handle = self._nccl.join(self._unique_id, self._num_ranks, self._rank)
+        with self._lock:
+            self._handle = handle
+            is_late = self._is_aborted
+        if is_late:
+            self.abort()
+            raise EngineError("NCCL was given up while the ranks met")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        number = torch.zeros(1, device=device)
+        self._collective("ncclAllReduce", number, _SUM)
+
+    def broadcast(self, tensors: Sequence[Tensor]) -> None:
+        """Send tensors from this rank, one after the other; returns when they are sent."""
+        for tensor in tensors:
+            self._collective("ncclBroadcast", tensor.contiguous(), self._rank)
+
+    def abort(self) -> None:
+        """Free what is held, whoever still waits; a second call does nothing."""
+        with self._lock:
+            handle, self._handle, self._is_aborted = self._handle, None, True
+        if handle is not None:
+            self._nccl.call("ncclCommAbort", handle)
+
+    def _collective(self, name: str, tensor: Tensor, argument: int) -> None:
+        if self._handle is None:
+            raise EngineError("the NCCL communicator was given up")
+        if tensor.dtype not in _TYPES:
+            raise EngineError(f"NCCL does not send {tensor.dtype}")
+        address, stream = ctypes.c_void_p(tensor.data_ptr()), 0
+        if tensor.is_cuda:
+            stream = torch.cuda.current_stream(tensor.device).cuda_stream
+        self._nccl.call(
+            name,
+            address,
+            address,
+            tensor.numel(),
+            _TYPES[tensor.dtype],
+            argument,
+            self._handle,
+            ctypes.c_void_p(stream),
+        )
+        if tensor.is_cuda:
+            torch.cuda.current_stream(tensor.device).synchronize()

@@ -4,6 +4,8 @@
     python benchmarks/credit/compare.py report --worlds easy hard --name household
     python benchmarks/credit/compare.py run --worlds scarce --arms grpo grpo+penalty grpo+penalty+gate --steps 60
     python benchmarks/credit/compare.py report --worlds scarce --arms grpo grpo+penalty grpo+penalty+gate --name phantom
+    python benchmarks/credit/compare.py run --worlds code --arms grpo grpo+gate --steps 60
+    python benchmarks/credit/compare.py report --worlds code --arms grpo grpo+gate --name code
 
 For every world and seed the warm start is run once; from its weights every arm trains for the same number of steps of
 the same number of episodes. Sampled success on held-out tasks is measured before and after with the same seeds; the
@@ -37,9 +39,22 @@ WORLDS: dict[str, list[str]] = {
     "easy": [],
     "hard": ["env.kwargs.num_receptacles=8", "env.kwargs.num_objects=6", "env.kwargs.max_turns=24"],
     "scarce": ["sft.num_demos=2000", "groups_per_step=4", "optimizer.lr=3e-4"],
+    "code": [
+        "env.id=agentgym/Code-v0",
+        'env.kwargs={"level": 0, "sandbox": "process", "max_turns": 4, '
+        '"rewards": {"edit_made": 0.5, "tests_collected": 0.5}}',
+        "model.vocab_size=768",
+        "sft.num_demos=400",
+        "sft.num_epochs=4",
+        "sft.noise=0",
+        "sampling.max_new_tokens=48",
+        "groups_per_step=12",
+        "optimizer.lr=3e-4",
+    ],
 }
 """The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
-steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm."""
+steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm. ``code``:
+functions to write, where an edit that can be loaded is worth as much as one that passes the hidden tests."""
 
 PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
 GATE = '{"kind": "g_ra", "thresholds": [0.5]}'
@@ -52,6 +67,7 @@ ARMS: dict[str, list[str]] = {
     "grpo+salt": ["credit.estimator=grpo", 'credit.modulators=[{"kind": "salt"}]'],
     "grpo+empg": ["credit.estimator=grpo", 'credit.modulators=[{"kind": "empg"}]'],
     "spo": ["credit.estimator=spo", "group.group_size=1", "group.min_valid=1", "groups_per_step=64"],
+    "grpo+gate": ["credit.estimator=grpo", f"credit.shapers=[{GATE}]"],
     "grpo+penalty": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}]"],
     "grpo+penalty+gate": ["credit.estimator=grpo", f"credit.shapers=[{PENALTY}, {GATE}]"],
 }

@@ -206,6 +206,10 @@ class TrainConfig:
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         check_columns(self.credit)
         rules.refuse_errors(self.findings())
+        if self.engine.sleep and self.pipeline.mode != "sync":
+            raise ConfigError(
+                f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
+            )
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:

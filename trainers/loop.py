@@ -199,6 +199,7 @@ class TrainingLoop:
         if mode == "async":  # beside the rollouts, which go on in this thread
             metrics = await asyncio.to_thread(self._train_on, groups, step, clock)
         else:
+            await self.r.rest_engine()
             metrics = self._train_on(groups, step, clock, period)
 
         await self.r.update_engine(step + 1)

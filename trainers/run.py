@@ -20,6 +20,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config import OptimizerConfig, TrainConfig
 from agentgym.trainers.demos import collect_texts
 from agentgym.trainers.engines.build import build_engine, connect_engine
+from agentgym.trainers.engines.vllm_server import VllmEngine
 from agentgym.trainers.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.overrides import load_config, to_dict
 from agentgym.trainers.tiny import build_model, train_tokenizer
@@ -61,6 +62,11 @@ class Run:
         if self._served is not self.model:
             self._served.load_state_dict(self.model.state_dict())
         await self.engine.update_weights(version)
+
+    async def rest_engine(self) -> None:
+        """Let servers on this GPU make room for training, where the run is configured so."""
+        if self.config.engine.sleep and isinstance(self.engine, VllmEngine):
+            await self.engine.rest()
 
     def make_env(self) -> Env:
         """A new environment of the run's kind."""

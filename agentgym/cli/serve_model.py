@@ -31,6 +31,9 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     weight_transfer: Annotated[
         str, typer.Option(help="nccl or ipc: weights come from the trainer's GPU; by default through a folder.")
     ] = "",
+    sleep: Annotated[
+        bool, typer.Option("--sleep", help="It gives up its GPU memory while the trainer trains.")
+    ] = False,
     num_threads: Annotated[int, typer.Option(min=0, help="On CPUs; 0: one less than there are cores.")] = 0,
     start_timeout_s: Annotated[float, typer.Option(help="How long it may take to be ready.")] = 600.0,
     log: Annotated[Path | None, typer.Option(help="Its output; by default runs/vllm-PORT.log.")] = None,
@@ -51,6 +54,8 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
             f"--weight-transfer is {' or '.join(TRANSFERS)}, between GPUs; got {weight_transfer!r}"
             + (" with a vLLM for CPUs" if install.is_cpu else "")
         )
+    if sleep and install.is_cpu:
+        raise UsageError("--sleep frees memory of a GPU; this vLLM is for CPUs")
     options = ServeOptions(
         model=model,
         host=host,
@@ -59,6 +64,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
         dtype=dtype,
         lora_rank=lora_rank,
         weight_transfer=weight_transfer,
+        can_sleep=sleep,
         num_threads=num_threads,
         extra=tuple(extra or ()),
     )

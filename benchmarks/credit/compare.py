@@ -4,7 +4,7 @@
     python benchmarks/credit/compare.py report --worlds easy hard --name household
     python benchmarks/credit/compare.py run --worlds scarce --arms grpo grpo+penalty grpo+penalty+gate --steps 60
     python benchmarks/credit/compare.py report --worlds scarce --arms grpo grpo+penalty grpo+penalty+gate --name phantom
-    python benchmarks/credit/compare.py run --worlds code --arms grpo grpo+gate --steps 60
+    python benchmarks/credit/compare.py run --worlds code --arms grpo grpo+gate --steps 50
     python benchmarks/credit/compare.py report --worlds code --arms grpo grpo+gate --name code
 
 For every world and seed the warm start is run once; from its weights every arm trains for the same number of steps of
@@ -44,11 +44,10 @@ WORLDS: dict[str, list[str]] = {
         'env.kwargs={"level": 0, "sandbox": "process", "max_turns": 4, '
         '"rewards": {"edit_made": 0.5, "tests_collected": 0.5}}',
         "model.vocab_size=768",
-        "sft.num_demos=400",
-        "sft.num_epochs=4",
+        "sft.num_demos=1000",
+        "sft.num_epochs=3",
         "sft.noise=0",
         "sampling.max_new_tokens=48",
-        "groups_per_step=12",
         "optimizer.lr=3e-4",
     ],
 }

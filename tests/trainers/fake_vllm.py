@@ -78,6 +78,7 @@ class FakeVllm:
         self.num_starts += 1
         self.held = {"version": NO_VERSION, "checksum": ""}
         self.number = UNTRAINED
+        self.is_asleep = False
         self.adapters: dict[str, int] = {}
         self._writers: set[asyncio.StreamWriter] = set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -154,6 +155,9 @@ class FakeVllm:
         return self._transfer(path, body)
 
     def _transfer(self, path: str, body: Any) -> tuple[int, Any]:
+        if path in ("/sleep?level=1&mode=wait", "/wake_up"):
+            self.is_asleep = path != "/wake_up"
+            return 200, None
         if path == "/get_world_size":
             return 200, {"world_size": 2}
         if path not in TRANSFER_ROUTES:
@@ -164,6 +168,8 @@ class FakeVllm:
         return 200, {"message": "done"}
 
     def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
+        if self.is_asleep:
+            return 500, {"error": {"message": "asked while asleep"}}
         if method == "agentgym_held":
             return 200, {"results": [{**self.held, **self.facts}]}
         if method in ("agentgym_forget", "agentgym_received"):
@@ -184,6 +190,7 @@ class FakeVllm:
         self.number = int(path.read_text())
 
     async def _complete(self, body: Any) -> tuple[int, Any]:
+        assert not self.is_asleep
         if body["model"] not in (self.name, *self.adapters):
             return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
         number = self.adapters.get(body["model"], self.number)

@@ -504,6 +504,43 @@ def test_a_wrong_server_is_named_at_the_start(change: dict[str, Any], reason: st
     run(scenario())
 
 
+def test_servers_sleep_from_rest_to_the_next_weights(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, num_servers=2, sleep=True) as w:
+            await w.train(1, number=41)
+            await w.engine.rest()
+            assert [server.is_asleep for server in w.servers] == [True, True]
+            await asyncio.sleep(0.3)  # several looks at their health wake nobody
+            assert [server.is_asleep for server in w.servers] == [True, True]
+            await w.train(2, number=42)
+            assert [server.is_asleep for server in w.servers] == [False, False]
+            assert (await w.ask()).token_ids[0] == 42
+
+    run(scenario())
+
+
+def test_a_server_that_cannot_sleep_is_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, num_servers=2, sleep=True) as w:
+            await w.train(1, number=41)
+            w.servers[0].faults["/sleep?level=1&mode=wait"] = 500
+            await w.engine.rest()
+            assert w.engine.server_stats.num_left_out == 1
+            assert any("left out: /sleep" in line for line in w.said)
+
+    run(scenario())
+
+
+def test_one_that_an_earlier_trainer_left_asleep_is_woken(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, sleep=True) as w:
+            w.servers[0].is_asleep = True
+            await w.train(1, number=41)
+            assert (await w.ask()).token_ids[0] == 41
+
+    run(scenario())
+
+
 def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(tmp_path, start_timeout_s=0.3) as w:
@@ -522,6 +559,7 @@ def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
         ({"kind": "vllm", "urls": ("a:1",)}, "expected http://HOST:PORT"),
         ({"kind": "vllm", "urls": ("http://a:1/v1",)}, "expected http://HOST:PORT"),
         ({"kind": "vllm", "urls": ("http://a:1", "http://a:1/")}, "twice"),
+        ({"sleep": True}, "set engine.kind=vllm too"),
         ({"request_timeout_s": 0}, "must be above 0"),
         ({"max_attempts": 0}, "at least 1"),
     ],

@@ -103,6 +103,8 @@ def serve_command(source: str, url: str, config: TrainConfig) -> str:
         words += ["--lora-rank", str(config.model.lora.rank)]
     if config.engine.weight_sync in TRANSFERS:
         words += ["--weight-transfer", config.engine.weight_sync]
+    if config.engine.sleep:
+        words += ["--sleep"]
     return shlex.join(words)
 
 

@@ -33,6 +33,9 @@ class EngineConfig:
     weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"
     """``folder``: all weights, adapters merged, through a folder; ``lora``: only the adapters, which are swapped;
     ``ipc``: all weights to servers on the trainer's GPU; ``nccl``: to servers on other GPUs."""
+    sleep: bool = False
+    """Servers on the trainer's own GPU give up their memory while it trains (``agentgym serve-model --sleep``); in sync
+    mode alone, since in the others they always play."""
     weight_dir: str = ""
     """Where the trainer writes weights and the servers read them, under one path; empty: in the run's folder."""
     start_timeout_s: float = 300.0
@@ -54,8 +57,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.kind == "vllm":
             self._check_urls()
-        elif self.urls:
-            raise ConfigError("engine.urls are for vLLM servers; set engine.kind=vllm too")
+        elif self.urls or self.sleep:
+            raise ConfigError("engine.urls and engine.sleep are for vLLM servers; set engine.kind=vllm too")
         for name in (
             *("start_timeout_s", "request_timeout_s", "update_timeout_s", "server_wait_s"),
             *("health_interval_s", "health_timeout_s", "max_probe_gap"),

@@ -59,6 +59,8 @@ class ServeOptions:
     """Highest rank of adapters that are swapped; 0 serves no adapters."""
     weight_transfer: str = ""
     """``nccl`` or ``ipc``: new weights come from the trainer's GPU; else through a folder."""
+    can_sleep: bool = False
+    """It can give up its memory while the trainer of the same GPU trains."""
     num_threads: int = 0
     """On CPUs; 0 takes one less than there are cores."""
     cache_gib: float = 1.0
@@ -126,6 +128,8 @@ def command(install: VllmInstall, options: ServeOptions, name: str) -> tuple[lis
         environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     if options.weight_transfer:
         words += ["--weight-transfer-config", json.dumps({"backend": options.weight_transfer})]
+    if options.can_sleep:
+        words += ["--enable-sleep-mode"]
     if options.weight_transfer == "ipc":
         environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # vLLM's word for handles that come pickled
     if install.is_cpu:

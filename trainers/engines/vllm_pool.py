@@ -36,6 +36,8 @@ class State(Enum):
     READY = auto()
     UPDATING = auto()
     """It is getting the current weights, or waits for the first ones."""
+    RESTING = auto()
+    """It has given up its memory until the next weights come."""
     OUT = auto()
     """It failed, and is asked again and again."""
 
@@ -177,7 +179,7 @@ class ServerPool:
         self.start()
         self._target = published
         for server in self.servers:
-            if server.state is State.READY:
+            if server.state in (State.READY, State.RESTING):
                 server.state = State.UPDATING
             server.wake.set()
 
@@ -191,6 +193,20 @@ class ServerPool:
                 f"no vLLM server took the weights of version {published.version} within {timeout_s:g} s: "
                 + self.reasons()
             )
+
+    async def rest(self, timeout_s: float) -> None:
+        """Let every server that is ready give up its memory until :meth:`update`; one that does not is left out."""
+        ready = [server for server in self.servers if server.state is State.READY]
+        for server in ready:
+            server.state = State.RESTING
+        await asyncio.gather(*(self._rest(server, timeout_s) for server in ready))
+
+    async def _rest(self, server: Server, timeout_s: float) -> None:
+        await self._drain(server)
+        try:
+            await server.client.post("/sleep?level=1&mode=wait", {}, timeout_s, expects_json=False)
+        except EngineError as error:
+            self._leave_out(server, str(error))
 
     # ------------------------------------------------------------------------------------------------- requests
 
@@ -266,7 +282,7 @@ class ServerPool:
             server.wake.clear()
             try:
                 with boundary(EngineError, "its keeper"):
-                    if server.state is State.READY:
+                    if server.state in (State.READY, State.RESTING):
                         await server.client.health(self._config.health_timeout_s)
                     elif not self._is_idle(server):
                         await self._admit(server)
@@ -274,7 +290,7 @@ class ServerPool:
             except (InfrastructureError, WrongServerError) as error:
                 num_failed += 1
                 server.is_wrong = isinstance(error, WrongServerError)
-                if server.state is not State.READY or num_failed >= _NUM_FAILED_CHECKS:
+                if server.state not in (State.READY, State.RESTING) or num_failed >= _NUM_FAILED_CHECKS:
                     self._leave_out(server, str(error))
             with suppress(TimeoutError):
                 await asyncio.wait_for(server.wake.wait(), self._config.health_interval_s)
@@ -301,6 +317,8 @@ class ServerPool:
             server.reason = "no weights were published yet"
             self._notify()
             return
+        if config.sleep:  # also one that an earlier trainer left asleep
+            await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
         server.model_name = await self._sync.install(client, base_name, target, config.update_timeout_s)
         await self._probe(server, target)
         if self._target is not target:

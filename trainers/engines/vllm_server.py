@@ -163,6 +163,12 @@ class VllmEngine:
         with boundary(EngineError, "update_weights"):
             await self._pool.update(published, self._config.update_timeout_s)
 
+    async def rest(self) -> None:
+        """Let the servers give up their memory; nothing may be asked before the next :meth:`update_weights`."""
+        self._check_open()
+        with boundary(EngineError, "rest"):
+            await self._pool.rest(self._config.update_timeout_s)
+
     async def close(self) -> None:
         """Let go of the servers, which go on running, and remove the weights' files; a second call does nothing."""
         if self._is_closed:

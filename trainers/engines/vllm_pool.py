@@ -306,6 +306,8 @@ class ServerPool:
         await self._drain(server)
         await client.health(config.health_timeout_s)
         base_name, length = await client.base_model(config.health_timeout_s)
+        if config.sleep:  # also one that an earlier trainer left asleep
+            await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
         await client.held(config.health_timeout_s, self._facts)
         if length < self._max_context_tokens:
             raise WrongServerError(
@@ -317,8 +319,6 @@ class ServerPool:
             server.reason = "no weights were published yet"
             self._notify()
             return
-        if config.sleep:  # also one that an earlier trainer left asleep
-            await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
         server.model_name = await self._sync.install(client, base_name, target, config.update_timeout_s)
         await self._probe(server, target)
         if self._target is not target:

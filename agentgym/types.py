@@ -242,6 +242,9 @@ class Latency:
     env_s: float = 0.0
 
 
+TurnKind = Literal["act", "summary"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One decision of the policy and what came of it.
@@ -252,6 +255,8 @@ class Turn:
 
     index: int
     """0-based position in the episode, across segments."""
+    kind: TurnKind = "act"
+    """A ``summary`` closes a segment: the environment does not see it, and the next segment begins with it."""
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
     action: Message

@@ -126,6 +126,8 @@ class TrainingLoop:
             self.r.renderer,
             noise=config.noise,
             max_context_tokens=self.config.model.max_context_tokens,
+            max_new_tokens=self.config.sampling.max_new_tokens,
+            context=self.config.context,
             seed=self.config.seed,
             on_episode=lambda _: self.log.advance("demos"),
         )

@@ -15,6 +15,7 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config import OptimizerConfig, TrainConfig
@@ -40,6 +41,7 @@ class Run:
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
+        check_turns_left(config.context, probe)
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
@@ -69,7 +71,9 @@ class Run:
     def make_actor(self, sampling: SamplingParams | None = None) -> Any:
         """A factory of actors that sample from the run's policy."""
         chosen = sampling or self.config.sampling
-        return lambda env, seed: ModelActor(self.engine, self.renderer, chosen, seed)
+        return lambda env, seed: ModelActor(
+            self.engine, self.renderer, chosen, seed, self.config.context, env.max_turns
+        )
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""
@@ -84,6 +88,7 @@ class Run:
             model, tokenizer = load_model(config.path)
         else:
             texts, words = collect_texts(env, list(self.train_tasks[:NUM_TEXT_EPISODES]), seed=self.config.seed)
+            texts += self.config.context.phrases * NUM_TEXT_EPISODES
             tokenizer = train_tokenizer(texts, config.vocab_size, words)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))

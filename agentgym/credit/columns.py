@@ -97,8 +97,11 @@ def _segments(trajectory: Trajectory) -> list[int]:
 
 
 def _observations(trajectory: Trajectory) -> list[str]:
-    said = [trajectory.observation, *(turn.replies for turn in trajectory.turns)][: len(trajectory.turns)]
-    return ["\n".join(message.text for message in messages) for messages in said]
+    said, texts = trajectory.observation, []
+    for turn in trajectory.turns:
+        texts.append("\n".join(message.text for message in said))
+        said = said if turn.kind == "summary" else turn.replies
+    return texts
 
 
 def _truncated(trajectory: Trajectory) -> list[bool]:

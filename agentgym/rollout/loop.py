@@ -69,13 +69,17 @@ async def run_episode(
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
                 break
-            outcome = await _step(env, decision, len(turns), state_key, limits)
+            if decision.is_summary:
+                outcome = _Outcome(turn=_summary_turn(decision, len(turns), state_key))
+            else:
+                outcome = await _step(env, decision, len(turns), state_key, limits)
             turns.append((outcome.turn, decision.begins_segment))
             on_turn(outcome.turn)
             if outcome.ended is not None:
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break
-            actor.observe(outcome.turn.replies)
+            if not decision.is_summary:
+                actor.observe(outcome.turn.replies)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:
@@ -134,6 +138,20 @@ async def _step(env: Env, decision: Decision, index: int, state_key: str, limits
         latency=Latency(decision.render_s, decision.generate_s, time.perf_counter() - started),
     )
     return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
+
+
+def _summary_turn(decision: Decision, index: int, state_key: str) -> Turn:
+    """A summary is compared with summaries written in the same state, never with the actions taken there."""
+    return Turn(
+        index=index,
+        kind="summary",
+        prompt_ids=decision.prompt_ids,
+        completion=decision.completion,
+        action=decision.action,
+        state_key=f"summary in {state_key}",
+        is_void=not decision.action.text.strip(),
+        latency=Latency(decision.render_s, decision.generate_s),
+    )
 
 
 def _state_key(env: Env) -> str:

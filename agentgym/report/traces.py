@@ -129,10 +129,17 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
         "retries": trajectory.num_retries,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
         "turns": [
-            _turn(turn, credit[at] if at < len(credit) else None, decode) | {"anew": turn.index in first_of_segment}
+            _turn(turn, credit[at] if at < len(credit) else None, decode)
+            | _segment(turn, turn.index in first_of_segment, decode)
             for at, turn in enumerate(turns)
         ],
     }
+
+
+def _segment(turn: Turn, is_first: bool, decode: TokenText | None) -> dict[str, Any]:
+    """Whether the context begins anew with a turn, and with what."""
+    prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
+    return {"anew": is_first, "prompt": prompt, "kind": turn.kind}
 
 
 def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:

@@ -13,12 +13,12 @@ Whatever the policy, tokens that were sampled stay as they were sampled in the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from agentgym.env import Env
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.memory import (
     NOW,
@@ -57,6 +57,27 @@ class ContextConfig:
             raise ConfigError("context.num_turns, window_tokens and max_summaries must be at least 0")
         if self.summary_tokens < 1 or not self.instruction.strip():
             raise ConfigError("context.summary_tokens must be at least 1 and context.instruction must say something")
+
+    def changed(self, values: Mapping[str, Any]) -> ContextConfig:
+        """A copy with values replaced, by name.
+
+        Raises:
+            ConfigError: an unknown name, or a value that cannot be.
+
+        Example:
+            >>> ContextConfig().changed({"policy": "window", "num_turns": 4}).num_turns
+            4
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        if unknown := sorted(set(values) - set(asdict(self))):
+            raise unknown_name("key", f"context.{unknown[0]}", [f"context.{name}" for name in asdict(self)])
+        try:
+            return TypeAdapter(ContextConfig).validate_python(asdict(self) | dict(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(["context", *(str(at) for at in first["loc"])])
+            raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
     def window(self, max_context_tokens: int) -> int:
         """Longest segment on an engine with this limit."""

@@ -42,7 +42,7 @@ def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "pairs"):
+    for title in ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs"):
         table.add_column(title, style="bold cyan" if title == "suite" else None)
     for one in found:
         table.add_row(
@@ -54,6 +54,7 @@ def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
             str(one.num_only_a),
             str(one.num_only_b),
             f"{one.p_value:.3g}",
+            f"{one.return_difference:+.3f} ({one.return_difference_low:+.3f} to {one.return_difference_high:+.3f})",
             f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
         )
     out.console.print(table)

@@ -15,7 +15,7 @@ from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env import Env, as_observation
 from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor, ModelActor
@@ -190,7 +190,11 @@ def test_an_observation_of_any_length_is_kept_word_for_word() -> None:
     class Talkative(LongCounter):
         async def arespond(self, action: Message) -> Any:
             said = await super().arespond(action)
-            return (Message("user", "The count is 17.\n" * 12 + said[0].text),) if self.turn % 5 == 0 else said
+            return (
+                (Message("user", "The count is 17.\n" * 12 + as_observation(said)[0].text),)
+                if self.turn % 5 == 0
+                else said
+            )
 
     trajectory = Player().play(Talkative(), summarising(window_tokens=200))
     assert trajectory.status is Status.COMPLETED
@@ -231,7 +235,7 @@ def test_turns_left_are_told_with_every_observation() -> None:
     assert player.prompt_of(2) == (
         "Count to 24.\nTurns left: 30.<|act|>add: 1<|end|>The count is 1.\nTurns left: 29.<|act|>"
         "add: 1<|end|>The count is 2.\nTurns left: 28.<|act|>"
-    ).replace("<|end|>", player.tokenizer.decode([player.renderer.turn_end_ids[0]]))
+    )
 
 
 def test_turns_left_do_not_stay_in_the_memory() -> None:
@@ -240,8 +244,9 @@ def test_turns_left_do_not_stay_in_the_memory() -> None:
     assert player.prompt_of(3).count("Turns left") == 1
     assert player.prompt_of(3).endswith("The count is 3.\nTurns left: 27.<|act|>")
     player.play(LongCounter(), summarising(turns_left=True))
-    openings = [r.prompt_ids for r in player.engine.requests if "Summary" in player.tokenizer.decode(r.prompt_ids)]
-    assert player.tokenizer.decode(openings[0]).count("Turns left") == 1
+    prompts = [player.prompt_of(number) for number in range(len(player.engine.requests))]
+    opening = next(prompt for prompt in prompts if "Summary" in prompt)
+    assert opening.count("Turns left") == 1
 
 
 def test_turns_left_need_a_limit() -> None:
@@ -345,7 +350,7 @@ def test_a_demonstrated_summary_tells_the_newest_turns_that_fit() -> None:
 def test_images_stay_in_the_present() -> None:
     now = (Message("tool", (ImagePart("AAAA"),)),)
     (message,) = remembered((Message("user", "Click."),), [Exchange((), "click")], 1, now)
-    assert message.content[-1] == ImagePart("AAAA")  # type: ignore[comparison-overlap]
+    assert message.content[-1] == ImagePart("AAAA")
     assert message.text == "Click.\n\nTurns taken: 1. The last of them:\n> click\nNow:\n"
 
 

@@ -20,7 +20,7 @@ class Stairs(ToolEnv):
     def oracle(self) -> Message:
         return Message("assistant", "up", (ToolCall("up", {}),))
 
-    async def arespond(self, action: Message) -> str:  # type: ignore[override]
+    async def arespond(self, action: Message) -> str:
         self.award(0.01 * (len(action.text) % 5), "step")
         if action.text.startswith("up"):
             self.at += 1

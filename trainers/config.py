@@ -247,7 +247,6 @@ MADE_BY_TRAINER = (
 """Columns that :mod:`agentgym.trainers.columns` makes."""
 NOT_MADE = {
     "role": "episodes have one player",
-    "invocation": "episodes have one agent, which calls no other",
     "player_outcome": "episodes have one player",
     "parent": "rollouts do not branch",
     "branch_turn": "rollouts do not branch",
@@ -266,7 +265,10 @@ def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -
     Raises:
         ConfigError: naming the columns and why they are missing.
     """
-    missing = [name for name in credit.columns() if name not in (*FROM_GROUPS, *made)]
+    names = credit.columns()
+    missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
+    if "role" in names and "invocation" not in names:  # episodes record the roles of agents, not those of players
+        missing.insert(0, "role")
     if missing:
         reasons = ", ".join(f"{name} ({NOT_MADE.get(name, 'made by our own trainer alone')})" for name in missing)
         raise ConfigError(

@@ -18,6 +18,7 @@ from agentgym.rollout.actor import ModelActor
 from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
+from agentgym.sub_agents import AsksAgents
 from agentgym.trainers.config import OptimizerConfig, TrainConfig
 from agentgym.trainers.demos import collect_texts
 from agentgym.trainers.engines.build import build_engine, connect_engine
@@ -42,6 +43,7 @@ class Run:
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         check_turns_left(config.context, probe)
+        _check_sub_agents(config, probe)
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
@@ -93,6 +95,20 @@ class Run:
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def _check_sub_agents(config: TrainConfig, env: Env) -> None:
+    """Refuse estimators that would put an environment's sub-agents in one group with their main agent (rule 15).
+
+    Raises:
+        ConfigError: with the rule, and what to use.
+    """
+    if not isinstance(env, AsksAgents) or config.credit.estimator == "m_grpo":
+        return
+    raise ConfigError(
+        f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r} would take "
+        "for turns of the main agent: set credit.estimator=m_grpo (composition rule 15)"
+    )
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:

@@ -194,6 +194,7 @@
     if (!turn.valid) chip("invalid", "bad");
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
+    if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
     if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");
     if (turn.key !== null) chip(shortened(turn.key), "soft", `state: ${turn.key}`);

@@ -98,16 +98,19 @@ class Run:
 
 
 def _check_sub_agents(config: TrainConfig, env: Env) -> None:
-    """Refuse estimators that would put an environment's sub-agents in one group with their main agent (rule 15).
+    """Refuse credit that would take an environment's sub-agents for its main agent (rule 15).
 
     Raises:
         ConfigError: with the rule, and what to use.
     """
-    if not isinstance(env, AsksAgents) or config.credit.estimator == "m_grpo":
+    if not isinstance(env, AsksAgents):
+        return
+    if config.credit.estimator == "m_grpo" and "answer_logprobs" not in config.credit.columns():
         return
     raise ConfigError(
-        f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r} would take "
-        "for turns of the main agent: set credit.estimator=m_grpo (composition rule 15)"
+        f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r}, or the "
+        "shaper information_gain, would take for turns of the main agent: set credit.estimator=m_grpo without it "
+        "(composition rule 15)"
     )
 
 

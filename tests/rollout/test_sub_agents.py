@@ -40,7 +40,7 @@ class Office:
         self.engine = ScriptedEngine(self.answer, delays_s=delays_s, fail_requests=fail)
 
     def answer(self, prompt: tuple[int, ...]) -> list[int]:
-        text = self.tokenizer.decode(list(prompt))
+        text = str(self.tokenizer.decode(list(prompt)))
         if text.startswith("The drawer"):
             said = f"hand: {self.handed.pop(0) if len(self.handed) > 1 else self.handed[0]}"
         else:
@@ -61,7 +61,7 @@ def test_a_sub_agent_plays_in_a_context_of_its_own() -> None:
     assert (trajectory.status, trajectory.success) == (Status.COMPLETED, True)
     main, clerk = trajectory.segments
     assert [(s.agent, s.invocation, len(s.turns)) for s in (main, clerk)] == [("", -1, 2), ("clerk", 0, 1)]
-    texts = [office.tokenizer.decode(list(segment.token_ids)) for segment in (main, clerk)]
+    texts = [str(office.tokenizer.decode(list(segment.token_ids))) for segment in (main, clerk)]
     assert texts[1].startswith("The drawer holds 5") and "drawer holds" not in texts[0]
     assert "The clerk hands you 5." in texts[0]
     for segment in (main, clerk):

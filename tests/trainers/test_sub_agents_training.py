@@ -50,8 +50,10 @@ def test_both_agents_are_trained_each_in_its_own_rows(tmp_path: Path) -> None:
     assert any(turn.advantage for _, credit in asked for turn in credit)
 
 
-@pytest.mark.parametrize("estimator", ["gigpo", "grpo", "supo"])
-def test_other_estimators_are_refused(estimator: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Manager-v0 asks sub-agents \(clerk\).*m_grpo .composition rule 15"):
-        train(config(f"credit.estimator={estimator}"), tmp_path / "run")
+@pytest.mark.parametrize(
+    "credit", ["estimator=gigpo", "estimator=grpo", "estimator=supo", 'shapers=[{"kind": "information_gain"}]']
+)
+def test_other_credit_is_refused(credit: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Manager-v0 asks sub-agents \(clerk\).*m_grpo .*composition rule 15"):
+        train(config(f"credit.{credit}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

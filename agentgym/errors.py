@@ -162,3 +162,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     suggestion = f"; did you mean {near[0]!r}?" if near else ";"
     tail = f" ({hint})" if hint else ""
     return UnknownNameError(f"unknown {kind} {name!r}{suggestion} known: {', '.join(names) or 'none'}{tail}")
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The error to report: out of a group of concurrent failures, the first that agentgym raised on purpose.
+
+    Example:
+        >>> first_cause(ExceptionGroup("two", [ValueError("x"), UsageError("no such task")]))
+        UsageError('no such task')
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    causes = [first_cause(inner) for inner in error.exceptions]
+    return next((cause for cause in causes if isinstance(cause, AgentGymError)), causes[0])

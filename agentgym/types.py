@@ -242,6 +242,9 @@ class Latency:
     env_s: float = 0.0
 
 
+TurnKind = Literal["act", "summary"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """One decision of the policy and what came of it.
@@ -252,6 +255,8 @@ class Turn:
 
     index: int
     """0-based position in the episode, across segments."""
+    kind: TurnKind = "act"
+    """A ``summary`` closes a segment: the environment does not see it, and the next segment begins with it."""
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
     action: Message
@@ -276,10 +281,14 @@ class Segment:
     """One contiguous context window of an episode: one training row.
 
     An episode has several only if its context was cut, summarised, or re-rendered by a template that changes old
-    messages.
+    messages, or if it asked sub-agents, each of which has a context of its own.
     """
 
     turns: tuple[Turn, ...]
+    agent: str = ""
+    """The sub-agent whose context it is; empty for the main agent."""
+    invocation: int = -1
+    """Which call of a sub-agent in the episode, counted from 0; -1 for the main agent."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -336,15 +345,15 @@ class Trajectory:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Turns of all segments in order, length ``K``."""
+        """Turns of all segments in order, length ``K``; those of sub-agents come last."""
         return tuple(turn for segment in self.segments for turn in segment.turns)
 
     @property
     def reward(self) -> float | None:
-        """Undiscounted return, or None if the infrastructure failed."""
+        """Undiscounted return of the main agent, or None if the infrastructure failed."""
         if not self.status.is_evidence:
             return None
-        return sum(turn.reward for turn in self.turns)
+        return sum(turn.reward for segment in self.segments if not segment.agent for turn in segment.turns)
 
 
 CutReason = Literal["slow", "surplus", "waiting"]

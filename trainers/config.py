@@ -15,6 +15,7 @@ from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
+from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
@@ -185,6 +186,7 @@ class TrainConfig:
     groups_per_step: int = 8
     group: GroupConfig = GroupConfig()
     sampling: SamplingParams = SamplingParams()
+    context: ContextConfig = ContextConfig()
     engine: EngineConfig = EngineConfig()
     credit: CreditConfig = CreditConfig()
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
@@ -203,6 +205,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.env.num_train_tasks < 0:
             raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
+        self.context.check_room(self.model.max_context_tokens, self.sampling.max_new_tokens)
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         check_columns(self.credit)
         rules.refuse_errors(self.findings())
@@ -248,7 +251,6 @@ MADE_BY_TRAINER = (
 """Columns that :mod:`agentgym.trainers.columns` makes."""
 NOT_MADE = {
     "role": "episodes have one player",
-    "invocation": "episodes have one agent, which calls no other",
     "player_outcome": "episodes have one player",
     "parent": "rollouts do not branch",
     "branch_turn": "rollouts do not branch",
@@ -267,7 +269,10 @@ def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -
     Raises:
         ConfigError: naming the columns and why they are missing.
     """
-    missing = [name for name in credit.columns() if name not in (*FROM_GROUPS, *made)]
+    names = credit.columns()
+    missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
+    if "role" in names and "invocation" not in names:  # episodes record the roles of agents, not those of players
+        missing.insert(0, "role")
     if missing:
         reasons = ", ".join(f"{name} ({NOT_MADE.get(name, 'made by our own trainer alone')})" for name in missing)
         raise ConfigError(

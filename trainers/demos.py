@@ -13,6 +13,7 @@ from agentgym.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
@@ -35,17 +36,22 @@ def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], M
     return choose
 
 
-async def collect_demos(
+async def collect_demos(  # noqa: PLR0913  (the names at the call are the documentation)
     tasks: Sequence[tuple[int, Task]],
     pool: EnvPool,
     renderer: ChatRenderer,
     *,
     noise: float,
     max_context_tokens: int,
+    max_new_tokens: int = 64,
+    context: ContextConfig = FULL,
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[Trajectory, ...]:
     """One noisy oracle episode of each task, in tokens; what the infrastructure spoilt is left out.
+
+    Args:
+        max_context_tokens, max_new_tokens, context: those of the policy that learns from it.
 
     Raises:
         RunStoppedError: most episodes failed.
@@ -54,7 +60,7 @@ async def collect_demos(
         tasks,
         pool,
         lambda env, member_seed: DemonstrationActor(
-            demonstrator(env, noise, member_seed), renderer, max_context_tokens
+            demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
         ),
         GroupConfig(group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),

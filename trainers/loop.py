@@ -102,7 +102,7 @@ class TrainingLoop:
                 await self._begin_rl()
             await self._learn(at[1])
             after = await self._evaluate("after", config.num_steps) if config.num_steps else None
-            save_model(self.r.model, self.r.tokenizer, self.run_dir / "model")
+            save_model(self.r.model, self.r.tokenizer, self.run_dir / "model", config.context)
         await self.r.engine.close()
         await self.r.pool.close()
         return TrainResult(
@@ -126,6 +126,8 @@ class TrainingLoop:
             self.r.renderer,
             noise=config.noise,
             max_context_tokens=self.config.model.max_context_tokens,
+            max_new_tokens=self.config.sampling.max_new_tokens,
+            context=self.config.context,
             seed=self.config.seed,
             on_episode=lambda _: self.log.advance("demos"),
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config import LoraSettings
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
@@ -81,12 +84,22 @@ def plain_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, tensor
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end."""
+CONTEXT_FILE = "agentgym_context.json"
+"""In a model's folder: the context it was trained with, where that is not the whole history."""
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path, context: ContextConfig = FULL) -> None:
+    """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
+
+    Args:
+        context: what the model's prompts hold; kept beside it, so that an evaluation makes them alike.
+    """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     plain_model(model).save_pretrained(partial)
     tokenizer.save_pretrained(partial)
+    if context != FULL:
+        (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)

@@ -41,6 +41,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "anchor_share": len(shared) / max(1, len(credits)),
         "anchor_size": _mean(shared),
         "zero_advantage_share": _mean([abs(credit.advantage) < ZERO for credit in credits]),
+        "num_summaries": _mean([sum(turn.kind == "summary" for turn in t.turns) for t in valid]),
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "num_dropped_groups": float(sum(dropped.values())),

@@ -15,8 +15,10 @@ from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
+from agentgym.sub_agents import AsksAgents
 from agentgym.trainers.config import OptimizerConfig, TrainConfig
 from agentgym.trainers.demos import collect_texts
 from agentgym.trainers.engines.build import build_engine, connect_engine
@@ -41,6 +43,8 @@ class Run:
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
+        check_turns_left(config.context, probe)
+        _check_sub_agents(config, probe)
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
@@ -75,7 +79,9 @@ class Run:
     def make_actor(self, sampling: SamplingParams | None = None) -> Any:
         """A factory of actors that sample from the run's policy."""
         chosen = sampling or self.config.sampling
-        return lambda env, seed: ModelActor(self.engine, self.renderer, chosen, seed)
+        return lambda env, seed: ModelActor(
+            self.engine, self.renderer, chosen, seed, self.config.context, env.max_turns
+        )
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""
@@ -90,10 +96,28 @@ class Run:
             model, tokenizer = load_model(config.path)
         else:
             texts, words = collect_texts(env, list(self.train_tasks[:NUM_TEXT_EPISODES]), seed=self.config.seed)
+            texts += self.config.context.phrases * NUM_TEXT_EPISODES
             tokenizer = train_tokenizer(texts, config.vocab_size, words)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def _check_sub_agents(config: TrainConfig, env: Env) -> None:
+    """Refuse credit that would take an environment's sub-agents for its main agent (rule 15).
+
+    Raises:
+        ConfigError: with the rule, and what to use.
+    """
+    if not isinstance(env, AsksAgents):
+        return
+    if config.credit.estimator == "m_grpo" and "answer_logprobs" not in config.credit.columns():
+        return
+    raise ConfigError(
+        f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r}, or the "
+        "shaper information_gain, would take for turns of the main agent: set credit.estimator=m_grpo without it "
+        "(composition rule 15)"
+    )
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import typer
 
-from agentgym.errors import AgentGymError, UsageError
+from agentgym.errors import AgentGymError, UsageError, first_cause
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -54,19 +54,6 @@ def mapped_errors() -> Iterator[None]:
         first = first_cause(error)
         _say(f"error: {describe(first)}")
         raise typer.Exit(USAGE if isinstance(first, UsageError) else FAILED) from None
-
-
-def first_cause(error: BaseException) -> BaseException:
-    """The error to report: out of a group of concurrent failures, the first that agentgym raised on purpose.
-
-    Example:
-        >>> first_cause(ExceptionGroup("two", [ValueError("x"), UsageError("no such task")]))
-        UsageError('no such task')
-    """
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    causes = [first_cause(inner) for inner in error.exceptions]
-    return next((cause for cause in causes if isinstance(cause, AgentGymError)), causes[0])
 
 
 def describe(error: BaseException) -> str:

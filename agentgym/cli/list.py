@@ -1,4 +1,4 @@
-"""``agentgym list``: which environments there are, and which components of credit and loss."""
+"""``agentgym list``: which environments and suites there are, and which components of credit and loss."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from agentgym.cli.output import JsonFlag, output
 
 def list_(
     credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
+    suites: Annotated[bool, typer.Option("--suites", help="List the suites for `agentgym eval` instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments, and whether they can be used here; or the components of credit and loss."""
+    """List the environments, and whether they can be used here; or suites; or the components of credit and loss."""
     if credit:
         _list_credit(as_json)
+    elif suites:
+        _list_suites(as_json)
     else:
         _list_envs(as_json)
 
@@ -36,6 +39,30 @@ def _list_credit(as_json: bool) -> None:
         for row in rows:
             table.add_row(*row)
         out.console.print(table)
+
+
+def _list_suites(as_json: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from agentgym.evals.suites import load_suite, suite_facts, suite_names
+
+    with output(as_json) as out:
+        facts = [suite_facts(load_suite(name)) for name in suite_names()]
+        out.result(facts)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("suite", "what it is", "tasks", "licence", "content", "runs here"):
+            table.add_column(title, style="bold cyan" if title == "suite" else None)
+        for row in facts:
+            name, num_tasks = f"{row['name']}@{row['version']}", row["num_tasks"]
+            is_here = "[green]yes[/]" if row["available"] else "no"
+            content = str(row["content_hash"])[:8]
+            table.add_row(name, escape(row["summary"]), f"{num_tasks or '?'}", row["licence"], content, is_here)
+        out.console.print(table)
+        for row in facts:
+            if not row["available"]:
+                text = f"\n{row['name']}: {row['reason']}\n  to mend it: {row['mend']}"
+                out.console.print(text, soft_wrap=True, markup=False)
 
 
 def _list_envs(as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentgym.cli.check import check
+from agentgym.cli.compare import compare
 from agentgym.cli.credit import credit
 from agentgym.cli.describe import describe
 from agentgym.cli.doctor import doctor
@@ -49,6 +50,7 @@ app.command("describe")(describe)
 app.command("check")(check)
 app.command("play")(play)
 app.command("eval")(eval_)
+app.command("compare")(compare)
 app.command("train")(train)
 app.command("serve-model")(serve_model)
 app.command("view")(view)

@@ -35,6 +35,9 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
             raise unknown_name("recorded column", name, FROM_GROUPS, "supply it with TurnTable.with_columns")
     if "action" in result:
         result["action"] = codes_of(result["action"])
+    if "role" in result:
+        names = sorted(set(result["role"]) - {""})
+        result["role"] = [names.index(name) + 1 if name else 0 for name in result["role"]]
     return result
 
 
@@ -96,9 +99,20 @@ def _segments(trajectory: Trajectory) -> list[int]:
     return [index for index, segment in enumerate(trajectory.segments) for _ in segment.turns]
 
 
+def _agents(trajectory: Trajectory) -> list[str]:
+    return [segment.agent for segment in trajectory.segments for _ in segment.turns]
+
+
+def _invocations(trajectory: Trajectory) -> list[int]:
+    return [segment.invocation for segment in trajectory.segments for _ in segment.turns]
+
+
 def _observations(trajectory: Trajectory) -> list[str]:
-    said = [trajectory.observation, *(turn.replies for turn in trajectory.turns)][: len(trajectory.turns)]
-    return ["\n".join(message.text for message in messages) for messages in said]
+    said, texts = trajectory.observation, []
+    for turn in trajectory.turns:
+        texts.append("\n".join(message.text for message in said))
+        said = said if turn.kind == "summary" else turn.replies
+    return texts
 
 
 def _truncated(trajectory: Trajectory) -> list[bool]:
@@ -129,6 +143,8 @@ PER_TURN: dict[str, Callable[[Turn], Any]] = {
 }
 PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
     "segment": _segments,
+    "role": _agents,
+    "invocation": _invocations,
     "observation": _observations,
     "is_truncated": _truncated,
 }

@@ -73,3 +73,33 @@ def mean_interval(
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return Estimate(float(sample.mean()), float(low), float(high))
+
+
+def mcnemar(num_only_a: int, num_only_b: int) -> float:
+    """Two-sided p-value that A and B solve equally much, from the pairs that one of them alone solved.
+
+    The exact test: under the hypothesis each such pair is A's with probability one half.
+
+    Source: Q. McNemar, "Note on the sampling error of the difference between correlated proportions or percentages"
+    (1947), with the exact binomial distribution.
+
+    Example:
+        >>> mcnemar(1, 9), mcnemar(3, 3)
+        (0.021484375, 1.0)
+    """
+    num_pairs, fewer = num_only_a + num_only_b, min(num_only_a, num_only_b)
+    tail = sum(math.comb(num_pairs, number) for number in range(fewer + 1))
+    return min(1.0, tail / 2 ** (num_pairs - 1)) if num_pairs else 1.0
+
+
+def paired_interval(differences: Sequence[float], tasks: Sequence[str]) -> Estimate:
+    """The mean of pairs' differences with its bootstrap interval over tasks, whose pairs are drawn together.
+
+    Example:
+        >>> print(paired_interval([1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "c"]))
+        0.833 [0.5, 1]
+    """
+    by_task: dict[str, list[float]] = {}
+    for task, difference in zip(tasks, differences, strict=True):
+        by_task.setdefault(task, []).append(difference)
+    return mean_interval([sum(some) / len(some) for some in by_task.values()])

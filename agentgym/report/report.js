@@ -194,7 +194,9 @@
     if (!turn.valid) chip("invalid", "bad");
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
+    if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
+    if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");
     if (turn.key !== null) chip(shortened(turn.key), "soft", `state: ${turn.key}`);
     const [render, generate, env] = turn.seconds;
     const tokens = turn.num_tokens ? `${turn.num_tokens} tokens, ` : "";
@@ -213,6 +215,13 @@
     });
     return [pre, ...images];
   });
+
+  const promptOf = (turn) => {
+    if (turn.prompt === null) return [];
+    const prompt = make("details");
+    prompt.append(make("summary", "", "the new prompt"), make("pre", "reply", turn.prompt));
+    return [prompt];
+  };
 
   const show = (row, at, scroll = true) => {
     const { member } = row;
@@ -237,7 +246,7 @@
       if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first observation"));
       member.turns.forEach((turn, index) => {
         const box = make("div", "turn");
-        box.append(aboutOf(turn, index, row), actionOf(turn), ...repliesOf(turn));
+        box.append(aboutOf(turn, index, row), ...promptOf(turn), actionOf(turn), ...repliesOf(turn));
         box.onclick = () => mark(index, false);
         page.append(box);
       });

@@ -117,7 +117,8 @@ def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
 
 def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, Any]:
     turns = trajectory.turns
-    first_of_segment = {segment.turns[0].index for segment in trajectory.segments[1:] if segment.turns}
+    begins = [at > 0 and n == 0 for at, segment in enumerate(trajectory.segments) for n in range(len(segment.turns))]
+    agents = [segment.agent for segment in trajectory.segments for _ in segment.turns]
     return {
         "task": trajectory.task.id,
         "data": _cut(json.dumps(dict(trajectory.task.data), indent=1, default=str)),
@@ -129,10 +130,17 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
         "retries": trajectory.num_retries,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
         "turns": [
-            _turn(turn, credit[at] if at < len(credit) else None, decode) | {"anew": turn.index in first_of_segment}
+            _turn(turn, credit[at] if at < len(credit) else None, decode)
+            | _segment(turn, begins[at], agents[at], decode)
             for at, turn in enumerate(turns)
         ],
     }
+
+
+def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, Any]:
+    """Whether the context begins anew with a turn, and with what; whose it is."""
+    prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
+    return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
 
 
 def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:

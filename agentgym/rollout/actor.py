@@ -13,8 +13,9 @@ from typing import Protocol
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env import Env
 from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
+from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
-from agentgym.rollout.session import Session
 from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason, Message, Observation, ToolSpec
 
 
@@ -26,6 +27,8 @@ class Decision:
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
     begins_segment: bool = False
+    is_summary: bool = False
+    """The context was full and this is what the policy keeps of it: nothing for the environment."""
     render_s: float = 0.0
     generate_s: float = 0.0
 
@@ -42,7 +45,7 @@ class Actor(Protocol):
         ...
 
     def observe(self, replies: Observation) -> None:
-        """What the environment answered to the last action."""
+        """What the environment answered to the last action; a summary has no answer."""
         ...
 
     async def end(self) -> None:
@@ -55,52 +58,72 @@ MakeActor = Callable[[Env, int], Actor]
 
 
 class ModelActor:
-    """A policy behind an engine: renders, samples, reads; keeps the token buffer."""
+    """A policy behind an engine: renders, samples, reads; keeps the token buffer.
 
-    def __init__(self, engine: Engine, renderer: ChatRenderer, sampling: SamplingParams, seed: int) -> None:
+    Args:
+        sampling: ``max_new_tokens`` is the longest action; a summary has a limit of its own (``context``).
+        context: what of the episode each prompt holds.
+        max_turns: the environment's limit, for contexts that tell how many turns are left.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: ChatRenderer,
+        sampling: SamplingParams,
+        seed: int,
+        context: ContextConfig = FULL,
+        max_turns: int | None = None,
+    ) -> None:
         self._engine = engine
         self._renderer = renderer
         self._sampling = replace(sampling, stop_token_ids=renderer.turn_end_ids)
         self._seed = seed
+        self._config = context
+        self._room = Room(
+            window=context.window(engine.max_context_tokens), completion=sampling.max_new_tokens, max_turns=max_turns
+        )
         self._session_id = f"{seed:x}-{id(self):x}"
         self._num_decisions = 0
-        self._begins_segment = True
         self._render_s = 0.0
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         started = time.perf_counter()
-        self._session = Session(self._renderer, tools, observation)
+        self._context = open_context(self._config, self._renderer, tools, observation, self._room)
         self._render_s = time.perf_counter() - started
 
     async def decide(self) -> Decision | None:
-        room = self._engine.max_context_tokens - self._session.num_tokens
-        if room < 1:
+        context = self._context
+        if context.max_new_tokens < 1:
             return None
         sampling = replace(
             self._sampling,
             seed=derive_seed(self._seed, self._num_decisions),
-            max_new_tokens=min(self._sampling.max_new_tokens, room),
+            max_new_tokens=context.max_new_tokens,
         )
-        prompt_ids, added_ids = self._session.prompt_ids, self._session.added_ids
+        prompt_ids, added_ids = context.prompt_ids, context.added_ids
+        begins_segment, is_summary = context.begins_segment, context.is_summarising
         started = time.perf_counter()
         completion = await self._engine.generate(prompt_ids, sampling, session_id=self._session_id)
         generate_s = time.perf_counter() - started
         started = time.perf_counter()
-        action = self._session.add_completion(completion)
+        action = context.add_completion(completion)
         decision = Decision(
             action=action,
             prompt_ids=added_ids,
             completion=completion,
-            begins_segment=self._begins_segment,
+            begins_segment=begins_segment,
+            is_summary=is_summary,
             render_s=self._render_s + time.perf_counter() - started,
             generate_s=generate_s,
         )
         self._num_decisions += 1
+        self._render_s = 0.0
         return decision
 
     def observe(self, replies: Observation) -> None:
         started = time.perf_counter()
-        self._begins_segment = self._session.add_replies(replies)
+        self._context.add_replies(replies)
         self._render_s = time.perf_counter() - started
 
     async def end(self) -> None:
@@ -127,24 +150,37 @@ class ScriptedActor:
 
 
 class DemonstrationActor:
-    """A scripted policy written down in a model's tokens: what supervised fine-tuning learns from."""
+    """A scripted policy written down in a model's tokens: what supervised fine-tuning learns from.
+
+    Where the context asks for a summary, it is :func:`~agentgym.rollout.memory.scripted_summary`.
+
+    Args:
+        max_new_tokens, context, max_turns: those of the policy that learns, so that contexts change where its own do.
+    """
 
     def __init__(
-        self, choose: Callable[[Observation], Message], renderer: ChatRenderer, max_context_tokens: int
+        self,
+        choose: Callable[[Observation], Message],
+        renderer: ChatRenderer,
+        max_context_tokens: int,
+        max_new_tokens: int = 64,
+        context: ContextConfig = FULL,
+        max_turns: int | None = None,
     ) -> None:
         self._choose = choose
         self._renderer = renderer
-        self._max_context_tokens = max_context_tokens
-        self._begins_segment = True
+        self._config = context
+        self._room = Room(window=context.window(max_context_tokens), completion=max_new_tokens, max_turns=max_turns)
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         self._observation, self._tools = observation, tools
-        self._session = Session(self._renderer, tools, observation)
+        self._context = open_context(self._config, self._renderer, tools, observation, self._room)
 
     async def decide(self) -> Decision | None:
-        chosen = self._choose(self._observation)
-        token_ids = self._renderer.action_ids(chosen, self._tools)
-        if self._session.num_tokens + len(token_ids) > self._max_context_tokens:
+        context = self._context
+        is_summary = context.is_summarising
+        token_ids = self._summary_ids() if is_summary else self._action_ids(self._choose(self._observation))
+        if len(token_ids) > context.num_free_tokens:
             return None
         completion = Completion(
             token_ids=token_ids,
@@ -152,18 +188,29 @@ class DemonstrationActor:
             policy_versions=(0,) * len(token_ids),
             finish_reason=FinishReason.STOP,
         )
-        added_ids = self._session.added_ids
-        action = self._session.add_completion(completion)
+        added_ids, begins_segment = context.added_ids, context.begins_segment
         return Decision(
-            action=action,
+            action=context.add_completion(completion),
             prompt_ids=added_ids,
             completion=completion,
-            begins_segment=self._begins_segment,
+            begins_segment=begins_segment,
+            is_summary=is_summary,
         )
 
     def observe(self, replies: Observation) -> None:
         self._observation = replies
-        self._begins_segment = self._session.add_replies(replies)
+        self._context.add_replies(replies)
 
     async def end(self) -> None:
         pass
+
+    def _action_ids(self, action: Message) -> tuple[int, ...]:
+        return self._renderer.action_ids(action, self._tools)
+
+    def _summary_ids(self) -> tuple[int, ...]:
+        longest = self._context.max_new_tokens
+        text = scripted_summary(self._context.past, lambda text: len(self._said_ids(text)) <= longest)
+        return self._said_ids(text)
+
+    def _said_ids(self, text: str) -> tuple[int, ...]:
+        return self._renderer.action_ids(Message("assistant", text), ())

@@ -125,8 +125,9 @@ class GroupPlayer:
         async with self._pool.lend() as loan:
             actor = self._make_actor(loan.env, member.seed)
             trajectory = await run_episode(
-                loan.env, member.task, actor, limits, seed=member.seed, num_retries=attempt, on_turn=note
-            )
+                loan.env, member.task, actor, limits, seed=member.seed, num_retries=attempt,
+                make_actor=self._make_actor, on_turn=note,
+            )  # fmt: skip
             loan.is_spoilt = not trajectory.status.is_evidence
         return trajectory
 

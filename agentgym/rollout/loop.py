@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ from agentgym.errors import (
     ToolError,
     boundary,
 )
-from agentgym.rollout.actor import Actor, Decision
+from agentgym.rollout.actor import Actor, Decision, MakeActor
+from agentgym.rollout.delegation import Delegation
+from agentgym.sub_agents import AsksAgents
 from agentgym.types import Latency, Observation, Segment, Status, Task, Trajectory, Turn
 
 _REFUSED: Mapping[str, Any] = {"reward_parts": (), "is_valid": False}
@@ -48,11 +50,13 @@ async def run_episode(
     *,
     seed: int = 0,
     num_retries: int = 0,
+    make_actor: MakeActor | None = None,
     on_turn: Callable[[Turn], None] = lambda turn: None,
 ) -> Trajectory:
     """Play one task. Never raises for what the environment, a tool or the engine did wrong: see ``status``.
 
     Args:
+        make_actor: makes the actors of sub-agents, where the environment asks some.
         on_turn: called after each turn, for who must know about an episode before it ends.
     """
     turns: list[tuple[Turn, bool]] = []
@@ -60,6 +64,7 @@ async def run_episode(
     status: Status = Status.ABORTED
     error: str | None = None
     success: bool | None = None
+    delegation = _delegation(env, make_actor, limits, seed)
     try:
         observation = await _reset(env, task, limits)
         actor.begin(observation, env.tools)
@@ -69,13 +74,17 @@ async def run_episode(
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
                 break
-            outcome = await _step(env, decision, len(turns), state_key, limits)
+            if decision.is_summary:
+                outcome = _Outcome(turn=_summary_turn(decision, len(turns), state_key))
+            else:
+                outcome = await _step(env, decision, len(turns), state_key, limits, delegation)
             turns.append((outcome.turn, decision.begins_segment))
             on_turn(outcome.turn)
             if outcome.ended is not None:
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break
-            actor.observe(outcome.turn.replies)
+            if not decision.is_summary:
+                actor.observe(outcome.turn.replies)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:
@@ -84,7 +93,7 @@ async def run_episode(
         task=task,
         env_id=env.env_id,
         status=status,
-        segments=_segments(turns),
+        segments=(*_segments(turns), *(delegation.segments if delegation else ())),
         seed=seed,
         observation=observation,
         success=success,
@@ -108,7 +117,25 @@ async def _reset(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
     return observation
 
 
-async def _step(env: Env, decision: Decision, index: int, state_key: str, limits: EpisodeLimits) -> _Outcome:
+def _delegation(env: Env, make_actor: MakeActor | None, limits: EpisodeLimits, seed: int) -> Delegation | None:
+    """Who plays the sub-agents that the environment asks, if it does."""
+    if not isinstance(env, AsksAgents):
+        return None
+    if make_actor is None:
+        env.hand_delegate(None)
+        return None
+
+    def play(sub_env: Env, task: Task, sub_seed: int) -> Coroutine[Any, Any, Trajectory]:
+        return run_episode(sub_env, task, make_actor(sub_env, sub_seed), limits, seed=sub_seed)
+
+    delegation = Delegation(play, seed, limits.step_timeout_s)
+    env.hand_delegate(delegation)
+    return delegation
+
+
+async def _step(
+    env: Env, decision: Decision, index: int, state_key: str, limits: EpisodeLimits, delegation: Delegation | None
+) -> _Outcome:
     started = time.perf_counter()
     replies: Observation = ()
     info: Mapping[str, Any] = _REFUSED
@@ -116,7 +143,9 @@ async def _step(env: Env, decision: Decision, index: int, state_key: str, limits
     refusal: str | None = None
     try:
         with boundary(EnvError, f"{env.env_id} step {index}"):
-            async with asyncio.timeout(limits.step_timeout_s):
+            async with asyncio.timeout(limits.step_timeout_s) as clock:
+                if delegation is not None:
+                    delegation.clock = clock
                 replies, _, terminated, truncated, info = await env.astep(decision.action)
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
     except ToolError as error:  # an environment's last word on what the policy did
@@ -134,6 +163,20 @@ async def _step(env: Env, decision: Decision, index: int, state_key: str, limits
         latency=Latency(decision.render_s, decision.generate_s, time.perf_counter() - started),
     )
     return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
+
+
+def _summary_turn(decision: Decision, index: int, state_key: str) -> Turn:
+    """A summary is compared with summaries written in the same state, never with the actions taken there."""
+    return Turn(
+        index=index,
+        kind="summary",
+        prompt_ids=decision.prompt_ids,
+        completion=decision.completion,
+        action=decision.action,
+        state_key=f"summary in {state_key}",
+        is_void=not decision.action.text.strip(),
+        latency=Latency(decision.render_s, decision.generate_s),
+    )
 
 
 def _state_key(env: Env) -> str:

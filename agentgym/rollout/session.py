@@ -1,7 +1,7 @@
 """The token side of one episode: an append-only buffer per segment.
 
 Sampled ids go in as they were sampled, what the environment says goes in as the suffix it adds, and nothing that is in
-the buffer ever changes. Where a template would change it, a new segment begins.
+the buffer ever changes. Where a template would change it, or the context is cut on purpose, a new segment begins.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ class Session:
     def __init__(self, renderer: ChatRenderer, tools: Sequence[ToolSpec], observation: Observation) -> None:
         self._renderer = renderer
         self._tools = tuple(tools)
-        self._messages: list[Message] = list(observation)
-        self._tokens: list[int] = list(renderer.prompt_ids(self._messages, self._tools))
-        self._num_committed = 0
-        self.num_segments = 1
+        self._turn_ended = True
+        self.num_segments = 0
+        self.begin_segment(observation)
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -43,6 +42,18 @@ class Session:
         """The part of :attr:`prompt_ids` that came after the last completion."""
         return tuple(self._tokens[self._num_committed :])
 
+    @property
+    def begins_segment(self) -> bool:
+        """True until the segment has a completion."""
+        return self._num_committed == 0
+
+    def begin_segment(self, messages: Sequence[Message]) -> None:
+        """Go on with a conversation of these messages in place of the one so far."""
+        self._messages: list[Message] = list(messages)
+        self._tokens: list[int] = list(self._renderer.prompt_ids(self._messages, self._tools))
+        self._num_committed = 0
+        self.num_segments += 1
+
     def add_completion(self, completion: Completion) -> Message:
         """Append what was sampled, and read it."""
         self._tokens += completion.token_ids
@@ -54,13 +65,16 @@ class Session:
         )
         return message
 
+    def suffix_ids(self, replies: Observation) -> tuple[int, ...]:
+        """What :meth:`add_replies` would append, as long as the template keeps what is there."""
+        return self._renderer.suffix_ids(replies, turn_ended=self._turn_ended)
+
     def add_replies(self, replies: Observation) -> bool:
-        """Append what the environment answered; True if that began a new segment."""
-        self._messages += replies
-        if self._renderer.keeps_prefix(self._messages, self._tools):
-            self._tokens += self._renderer.suffix_ids(replies, turn_ended=self._turn_ended)
-            return False
-        self._tokens = list(self._renderer.prompt_ids(self._messages, self._tools))
-        self._num_committed = 0
-        self.num_segments += 1
-        return True
+        """Append what the environment answered; True if the template changed what was there: a new segment."""
+        messages = [*self._messages, *replies]
+        if not self._renderer.keeps_prefix(messages, self._tools):
+            self.begin_segment(messages)
+            return True
+        self._messages = messages
+        self._tokens += self.suffix_ids(replies)
+        return False

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agentgym.cli.env_args import parse_pairs
-from agentgym.cli.exits import describe, first_cause
-from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError
+from agentgym.cli.exits import describe
+from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError, first_cause
 from agentgym.rollout.record import append_json_line
 from agentgym.trainers.overrides import save_config
 

@@ -33,3 +33,14 @@ class Counter(ToolEnv):
         if self.at >= self.goal:
             self.finish(1.0 if self.at == self.goal else 0.0)
         return f"The count is {self.at}."
+
+
+class LongCounter(Counter):
+    """Count to 24: an episode of some hundreds of tokens."""
+
+    max_turns = 30
+
+    def start(self, task: Task) -> str:
+        super().start(task)
+        self.goal = 24
+        return "Count to 24."

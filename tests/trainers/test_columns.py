@@ -189,7 +189,6 @@ def test_what_is_needed_follows_from_the_components() -> None:
     ("credit", "message"),
     [
         (CreditConfig(estimator="rae"), "role .episodes have one player"),
-        (CreditConfig(estimator="m_grpo"), "invocation .episodes have one agent"),
     ],
 )
 def test_what_nobody_can_fill_is_refused_with_the_reason(credit: CreditConfig, message: str) -> None:

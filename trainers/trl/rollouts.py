@@ -94,7 +94,8 @@ class CreditedRollouts:
         return min(self._settings.group.min_valid, group_size)
 
     def _make_actor(self, env: Env, seed: int) -> Actor:
-        return ModelActor(self._engine, self._renderer, self._sampling, seed)
+        context = self._settings.context
+        return ModelActor(self._engine, self._renderer, self._sampling, seed, context, env.max_turns)
 
     async def _play(
         self, tasks: Sequence[tuple[int, Task]], group_size: int, version: int, seed: int

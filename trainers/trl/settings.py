@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.errors import ConfigError
+from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 
 _OUR_ROLLOUTS = "the rollouts are agentgym's"
@@ -54,6 +55,8 @@ class CreditSettings:
     """Longest conversation in tokens; 0 takes the model's own limit, at most 4096."""
     codec: str = "auto"
     """Tool-call format; ``auto`` takes the one the chat template asks for."""
+    context: ContextConfig = ContextConfig()
+    """What of an episode the prompt of its next turn holds."""
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
     """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
     record_dir: Path | None = None

@@ -1,0 +1,63 @@
+"""``agentgym compare``: is B better than A, on the same tasks?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, Output, output
+
+if TYPE_CHECKING:
+    from agentgym.evals.compare import Comparison
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The folder of an evaluation, of one suite or several.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same tasks.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare two evaluations of the same tasks, pair by pair, with intervals."""
+    from dataclasses import asdict
+
+    from agentgym.errors import UsageError
+    from agentgym.evals.compare import compare as compare_pairs
+    from agentgym.evals.compare import open_evaluations
+
+    with output(as_json) as out:
+        of_a, of_b = open_evaluations(a), open_evaluations(b)
+        alone = len(of_a) == len(of_b) == 1
+        pairs = [(*of_a.values(), *of_b.values())] if alone else [(of_a[x], of_b[x]) for x in of_a if x in of_b]
+        if not pairs:
+            raise UsageError(f"{a} has {', '.join(of_a)}, {b} has {', '.join(of_b)}: no suite is in both")
+        found = [compare_pairs(*pair) for pair in pairs]
+        only = sorted(set(of_a) ^ set(of_b)) if not alone else []
+        out.result({"a": str(a), "b": str(b), "suites": [asdict(one) for one in found], "in_one_alone": only})
+        _print(out, found, only)
+
+
+def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs"):
+        table.add_column(title, style="bold cyan" if title == "suite" else None)
+    for one in found:
+        table.add_row(
+            escape(one.suite_or_env),
+            f"{one.success_a:.1%}",
+            f"{one.success_b:.1%}",
+            f"{one.difference:+.1%}",
+            f"{one.difference_low:+.1%} to {one.difference_high:+.1%}",
+            str(one.num_only_a),
+            str(one.num_only_b),
+            f"{one.p_value:.3g}",
+            f"{one.return_difference:+.3f} ({one.return_difference_low:+.3f} to {one.return_difference_high:+.3f})",
+            f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
+        )
+    out.console.print(table)
+    out.console.print(f"A: {found[0].policy_a}\nB: {found[0].policy_b}", markup=False)
+    if only:
+        out.console.print(f"in one of them alone: {', '.join(only)}", markup=False)

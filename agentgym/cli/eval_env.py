@@ -1,0 +1,125 @@
+"""``agentgym eval ENV``: one policy on tasks of one environment."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.cli.output import Output
+from agentgym.cli.policies import SamplingPlan
+
+if TYPE_CHECKING:
+    from agentgym.env import Env
+    from agentgym.evals.runner import EvalSummary
+    from agentgym.registry import EnvEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalPlan:
+    """All that decides an evaluation's result; saved with it, so that it can be resumed."""
+
+    env: str
+    policy: str
+    episodes: int = 50
+    seed: int = 0
+    split: str = "test"
+    temperature: float = 1.0
+    max_new_tokens: int = 64
+    max_context_tokens: int = 0
+    codec: str = "auto"
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sampling(self) -> SamplingPlan:
+        """How a model plays."""
+        return SamplingPlan(**{part.name: getattr(self, part.name) for part in fields(SamplingPlan)})
+
+
+def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
+    """A new evaluation's plan and folder; what cannot be is refused before the folder is made.
+
+    Raises:
+        UsageError: no such environment or policy, or the folder is taken.
+    """
+    from agentgym.cli.env_args import open_env
+    from agentgym.cli.policies import check_policy
+    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.evals.episodes import write_json
+    from agentgym.registry import find
+
+    plan = EvalPlan(**given)
+    entry = find(plan.env)
+    open_env(entry, plan.kwargs).close()
+    check_policy(plan.policy)
+    folder = new_run_dir(f"eval-{entry.id.rpartition('/')[2].lower()}", run_dir)
+    write_json(folder / "config.json", {"eval": asdict(plan)})
+    return plan, folder
+
+
+async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> EvalSummary:
+    """Play what the plan says."""
+    from agentgym.cli.env_args import open_env
+    from agentgym.cli.policies import open_actors
+    from agentgym.cli.progress import EpisodeProgress
+    from agentgym.evals.runner import evaluate
+    from agentgym.registry import find
+    from agentgym.rollout.group import GroupConfig
+    from agentgym.rollout.pool import EnvPool
+
+    entry: EnvEntry = find(plan.env)
+
+    def make_env() -> Env:
+        return open_env(entry, plan.kwargs)
+
+    probe = make_env()
+    tasks = probe.tasks(plan.split)[: plan.episodes]
+    probe.close()
+    if len(tasks) < plan.episodes:
+        out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
+    make_actor, close = open_actors(plan.policy, plan.sampling, num_slots=max(1, min(num_envs, len(tasks))))
+    pool = EnvPool(make_env, num_envs)
+    try:
+        with EpisodeProgress(out.status, len(tasks)) as progress:
+            return await evaluate(
+                tasks,
+                pool,
+                make_actor,
+                out_dir=folder,
+                suite_or_env=entry.id,
+                policy=plan.policy,
+                seed=plan.seed,
+                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
+                resume=resume,
+                on_episode=progress.add,
+            )
+    finally:
+        await pool.close()
+        await close()
+
+
+def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
+    """The result, for people."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from agentgym.evals.episodes import read_rows
+    from agentgym.evals.statistics import mean_interval
+
+    returns = [row["return"] for row in read_rows(folder) if row["return"] is not None]
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("[bold]environment[/]", escape(summary.suite_or_env))
+    table.add_row("[bold]policy[/]", escape(summary.policy))
+    interval = f"95 % interval {summary.success_low:.1%} to {summary.success_high:.1%}"
+    num_evidence = summary.num_episodes - summary.num_failed
+    table.add_row("[bold]success[/]", f"[bold green]{summary.success:.1%}[/]  {interval}, {num_evidence} episodes")
+    table.add_row("[bold]return[/]", str(mean_interval(returns)).replace("[", "\\["))
+    table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}")
+    if summary.mean_tokens:
+        table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled per episode")
+    table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
+    if summary.num_failed:
+        table.add_row("[bold red]lost[/]", f"{summary.num_failed}; play them again: agentgym eval --resume {folder}")
+    out.console.print(table)
+    out.console.print(f"look at it: agentgym view {folder}", soft_wrap=True, markup=False)

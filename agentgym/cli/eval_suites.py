@@ -1,0 +1,164 @@
+"""``agentgym eval SUITE ...``: policies on suites, with one table and one JSON value for all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.cli.output import Output
+from agentgym.cli.policies import SamplingPlan
+
+if TYPE_CHECKING:
+    from agentgym.evals.suite_runner import SuiteResult
+    from agentgym.evals.suites import Suite
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitesPlan:
+    """All that decides the results; saved with them, so that they can be resumed."""
+
+    suites: tuple[Suite, ...]
+    policies: tuple[str, ...]
+    sampling: SamplingPlan
+    is_all: bool
+    """Every suite was asked for, also those that cannot run here."""
+
+
+def is_suite(target: str) -> bool:
+    """Whether a target names suites and not an environment."""
+    from agentgym.evals.suites import SUFFIXES, suite_names
+
+    return target == ALL or target in suite_names() or Path(target).suffix in SUFFIXES
+
+
+def begin(
+    targets: Sequence[str], policies: Sequence[str], episodes: int | None, sampling: SamplingPlan, run_dir: Path | None
+) -> tuple[SuitesPlan, Path]:
+    """A new evaluation's plan and folder; what cannot be is refused before the folder is made.
+
+    Args:
+        episodes: only the first so many tasks of each part, None for all.
+
+    Raises:
+        UsageError: no such suite or policy, or the folder is taken.
+    """
+    from agentgym.cli.policies import check_policy
+    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.errors import UsageError
+    from agentgym.evals.episodes import write_json
+    from agentgym.evals.suites import load_suite, suite_names, suite_to_dict
+
+    named = [name for target in targets for name in (suite_names() if target == ALL else (target,))]
+    suites = [load_suite(name) for name in dict.fromkeys(named)]
+    if episodes is not None:
+        suites = [suite.shortened(episodes) for suite in suites]
+    if len({suite.name for suite in suites}) < len(suites):
+        raise UsageError("two of the suites have the same name; give one of the files another")
+    for policy in policies:
+        check_policy(policy)
+    plan = SuitesPlan(suites=tuple(suites), policies=tuple(policies), sampling=sampling, is_all=ALL in targets)
+    folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
+    saved = asdict(plan) | {"suites": [suite_to_dict(suite) for suite in suites]}
+    write_json(folder / "config.json", {"eval_suites": saved})
+    return plan, folder
+
+
+def read_plan(saved: dict[str, Any]) -> SuitesPlan:
+    """The plan that :func:`begin` saved."""
+    from agentgym.evals.suites import suite_from_dict
+
+    return SuitesPlan(
+        suites=tuple(suite_from_dict(values) for values in saved["suites"]),
+        policies=tuple(saved["policies"]),
+        sampling=SamplingPlan(**saved["sampling"]),
+        is_all=bool(saved["is_all"]),
+    )
+
+
+async def evaluate_suites(
+    plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, out: Output
+) -> list[SuiteResult]:
+    """Play every suite with every policy, one after the other; ``results.json`` holds what is known so far."""
+    from agentgym.cli.policies import open_actors
+    from agentgym.evals.episodes import write_json
+    from agentgym.evals.suite_runner import Play, run_suite
+
+    results: list[SuiteResult] = []
+    for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
+        make_actor, close = open_actors(policy, plan.sampling, num_slots=num_envs)
+        try:
+            for suite in plan.suites:
+                out.status.print(f"{suite.label}, {policy}", markup=False)
+                play = Play(
+                    policy=policy,
+                    make_actor=make_actor,
+                    out_dir=folder / suite.name / name,
+                    num_envs=num_envs,
+                    resume=resume,
+                )
+                results.append(await run_suite(suite, play))
+                write_json(folder / "results.json", [asdict(result) for result in results])
+        finally:
+            await close()
+    return sorted(results, key=lambda result: [suite.label for suite in plan.suites].index(result.suite))
+
+
+def folder_names(policies: Sequence[str]) -> list[str]:
+    """A folder's name for each policy.
+
+    Example:
+        >>> folder_names(["oracle", "runs/a/model", "b/a/model"])
+        ['oracle', 'model', 'model-2']
+    """
+    names: list[str] = []
+    for policy in policies:
+        slug = re.sub(r"[^A-Za-z0-9._]+", "-", Path(policy).resolve().name if "/" in policy else policy).strip("-.")
+        taken = sum(name == slug or name.startswith(f"{slug}-") for name in names)
+        names.append(f"{slug}-{taken + 1}" if taken else slug)
+    return names
+
+
+def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
+    """Whether something that was asked for by name could not be done."""
+    return any(r.outcome == "stopped" or (r.outcome == "cannot_run" and not plan.is_all) for r in results)
+
+
+def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> None:
+    """One table of everything, what could not run beside what did."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("suite", "policy", "success", "95 % interval", "return", "turns", "episodes"):
+        table.add_column(title, style="bold cyan" if title == "suite" else None)
+    for result in results:
+        found = result.summary
+        if found is None:
+            why = "cannot run here" if result.outcome == "cannot_run" else "stopped"
+            table.add_row(result.suite, escape(result.policy), f"[yellow]{why}[/]")
+            continue
+        lost = f", [red]{found.num_failed} lost[/]" if found.num_failed else ""
+        table.add_row(
+            result.suite,
+            escape(result.policy),
+            f"[bold green]{found.success:.1%}[/]",
+            f"{found.success_low:.1%} to {found.success_high:.1%}",
+            f"{found.mean_return:.3f}",
+            f"{found.mean_turns:.1f}",
+            f"{found.num_episodes}{lost}",
+        )
+    out.console.print(table)
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for result in results:
+        if result.summary is None:
+            reasons.setdefault((result.suite, result.reason, result.mend), []).append(result.policy)
+    for (suite, reason, mend), policies in reasons.items():
+        out.console.print(f"\n{suite}, {', '.join(policies)}: {reason}", soft_wrap=True, markup=False)
+        if mend:
+            out.console.print(f"  to mend it: {mend}", soft_wrap=True, markup=False)
+    out.console.print(f"\nresults: {folder / 'results.json'}", soft_wrap=True, markup=False)

@@ -1,0 +1,75 @@
+"""The policies that commands take by name: ``oracle``, ``random``, or a model's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentgym.rollout.actor import MakeActor
+
+SCRIPTED = ("oracle", "random")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingPlan:
+    """How a model plays; scripted policies do not care."""
+
+    temperature: float = 1.0
+    max_new_tokens: int = 64
+    max_context_tokens: int = 0
+    codec: str = "auto"
+    context: dict[str, Any] = field(default_factory=dict)
+    """Values in place of the context the model was trained with."""
+
+
+def check_policy(policy: str) -> None:
+    """Refuse what is no policy.
+
+    Raises:
+        UnknownNameError: naming what there is.
+        MissingExtraError: models need an extra.
+    """
+    from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.errors import unknown_name
+
+    if policy in SCRIPTED:
+        return
+    if not Path(policy).is_dir():
+        raise unknown_name("policy", policy, SCRIPTED, "or a model's folder, and there is none of that name")
+    need_train_extra("evaluating a model")
+
+
+def open_actors(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeActor, Callable[[], Awaitable[None]]]:
+    """Actors that play the policy, and what frees it.
+
+    Raises:
+        UsageError: the model cannot be loaded, or its context has no room.
+    """
+    from agentgym.check.policies import random_action
+    from agentgym.evals.policies import oracle, scripted
+
+    async def nothing() -> None:
+        pass
+
+    if policy == "oracle":
+        return oracle, nothing
+    if policy == "random":
+        return scripted(random_action), nothing
+    from agentgym.engine import SamplingParams
+    from agentgym.trainers.policy import open_policy
+
+    folder = Path(policy)
+    if (folder / "model").is_dir():  # a training run: its policy is inside
+        folder = folder / "model"
+    opened = open_policy(
+        folder,
+        num_slots=num_slots,
+        max_context_tokens=plan.max_context_tokens,
+        codec=plan.codec,
+        context=plan.context,
+    )
+    sampling = SamplingParams(temperature=plan.temperature, max_new_tokens=plan.max_new_tokens)
+    return opened.actors(sampling), opened.engine.close

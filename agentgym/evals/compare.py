@@ -1,0 +1,165 @@
+"""Two evaluations of the same tasks, episode against episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym.canonical import digest
+from agentgym.errors import CorruptDataError, UsageError
+from agentgym.evals.episodes import Key, key_of, read_rows
+from agentgym.evals.statistics import mcnemar, paired_interval
+from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
+from agentgym.types import Status
+
+Rows = Mapping[tuple[str, Key], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A finished evaluation, to be compared with another."""
+
+    folder: Path
+    label: str
+    """The suite with its version, or the environment."""
+    policy: str
+    content_hash: str
+    rows: Rows
+    """Every episode by part, task and seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """B against A on the pairs that are evidence in both."""
+
+    suite_or_env: str
+    content_hash: str
+    policy_a: str
+    policy_b: str
+    num_pairs: int
+    num_left_out: int
+    """Pairs of which the infrastructure spoilt an episode, or which one of the evaluations lacks."""
+    success_a: float
+    success_b: float
+    difference: float
+    """Success of B less success of A."""
+    difference_low: float
+    """Lower end of the 95 % bootstrap interval over tasks."""
+    difference_high: float
+    num_only_a: int
+    """Pairs that A alone solved."""
+    num_only_b: int
+    p_value: float
+    """McNemar's exact test that A and B solve equally much."""
+    return_difference: float
+    return_difference_low: float
+    return_difference_high: float
+
+
+def open_evaluations(folder: Path) -> dict[str, Evaluation]:
+    """The evaluations in a folder by suite or environment: one, or those of a command that played several suites.
+
+    Raises:
+        UsageError: there is no such folder, or several policies are in it.
+        CorruptDataError: it is no finished evaluation.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"no folder {str(folder)!r}; name the folder of an evaluation")
+    if (folder / SUITE_FILE).is_file():
+        found = [_of_suite(folder)]
+    elif (folder / "results.json").is_file():
+        found = [_of_suite(path.parent) for path in sorted(folder.glob(f"*/*/{SUITE_FILE}"))]
+    else:
+        found = [_of_env(folder)]
+    by_label: dict[str, Evaluation] = {}
+    for evaluation in found:
+        if evaluation.label in by_label:
+            both = f"{by_label[evaluation.label].folder} or {evaluation.folder}"
+            raise UsageError(f"{folder} has {evaluation.label} with several policies; name one of them: {both}")
+        by_label[evaluation.label] = evaluation
+    if not by_label:
+        raise CorruptDataError(f"{folder} has no suite that was played")
+    return by_label
+
+
+def compare(a: Evaluation, b: Evaluation) -> Comparison:
+    """Compare two evaluations of the same content.
+
+    Raises:
+        UsageError: they are of different content, or have no episode in common.
+    """
+    if a.content_hash != b.content_hash:
+        raise UsageError(
+            f"{a.folder} is {a.label} with the content {a.content_hash}, {b.folder} is {b.label} with the content "
+            f"{b.content_hash}: only the same tasks, seeds, arguments and limits can be compared; evaluate both on one "
+            "suite (agentgym list --suites)"
+        )
+    keys = [key for key in a.rows if key in b.rows and _is_evidence(a.rows[key]) and _is_evidence(b.rows[key])]
+    if not keys:
+        raise UsageError(f"{a.folder} and {b.folder} have no finished episode in common")
+    won = [(bool(a.rows[key]["success"]), bool(b.rows[key]["success"])) for key in keys]
+    tasks = [f"{part}/{key[0]}/{key[1]}" for part, key in keys]
+    successes = paired_interval([float(y) - float(x) for x, y in won], tasks)
+    returns = paired_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
+    num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
+    return Comparison(
+        suite_or_env=a.label,
+        content_hash=a.content_hash,
+        policy_a=a.policy,
+        policy_b=b.policy,
+        num_pairs=len(keys),
+        num_left_out=len(set(a.rows) | set(b.rows)) - len(keys),
+        success_a=sum(x for x, _ in won) / len(won),
+        success_b=sum(y for _, y in won) / len(won),
+        difference=successes.value,
+        difference_low=successes.low,
+        difference_high=successes.high,
+        num_only_a=num_only_a,
+        num_only_b=num_only_b,
+        p_value=mcnemar(num_only_a, num_only_b),
+        return_difference=returns.value,
+        return_difference_low=returns.low,
+        return_difference_high=returns.high,
+    )
+
+
+def _of_suite(folder: Path) -> Evaluation:
+    _check_finished(folder)
+    saved = load_saved(folder)
+    parts = {part.label: read_rows(part_dir(folder, saved.suite, part.label)) for part in saved.suite.parts}
+    return Evaluation(
+        folder=folder,
+        label=saved.suite.label,
+        policy=saved.policy,
+        content_hash=saved.content_hash,
+        rows={(label, key): row for label, rows in parts.items() for key, row in _by_key(rows).items()},
+    )
+
+
+def _of_env(folder: Path) -> Evaluation:
+    _check_finished(folder)
+    try:
+        plan = json.loads((folder / "config.json").read_text(encoding="utf-8"))["eval"]
+        env, kwargs, policy = str(plan["env"]), dict(plan["kwargs"]), str(plan["policy"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError(f"{folder} is not an evaluation of `agentgym eval` ({error!r})") from error
+    rows = _by_key(read_rows(folder))
+    content_hash = digest({"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]})
+    by_part = {("", key): row for key, row in rows.items()}
+    return Evaluation(folder=folder, label=env, policy=policy, content_hash=content_hash, rows=by_part)
+
+
+def _check_finished(folder: Path) -> None:
+    if not (folder / "summary.json").is_file():
+        raise CorruptDataError(f"{folder} is no finished evaluation; go on with it: agentgym eval --resume RUN_DIR")
+
+
+def _by_key(rows: Iterable[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    return {key_of(row): row for row in rows}
+
+
+def _is_evidence(row: Mapping[str, Any]) -> bool:
+    return Status(row["status"]).is_evidence

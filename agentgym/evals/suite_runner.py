@@ -1,0 +1,179 @@
+"""Suites played: what ran, with one result for all its parts, and what could not run, with the reason.
+
+::
+
+    FOLDER/suite.json              the suite, its content hash, the policy
+    FOLDER/[PART/]episodes.jsonl   one evaluation per part (:mod:`agentgym.evals.runner`); an only part needs none
+    FOLDER/summary.json            the result over all parts
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from agentgym.errors import (
+    AgentGymError,
+    CorruptDataError,
+    EnvError,
+    MissingExtraError,
+    UsageError,
+    boundary,
+    first_cause,
+)
+from agentgym.evals.episodes import read_rows, write_json
+from agentgym.evals.runner import EvalSummary, evaluate, summarise
+from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict, suite_to_dict
+from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.pool import EnvPool
+from agentgym.types import Trajectory
+
+SUITE_FILE = "suite.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteResult:
+    """What became of a suite; without a summary there is a reason, and never a score."""
+
+    suite: str
+    """Name and version."""
+    content_hash: str
+    """Empty if the tasks could not be looked up."""
+    policy: str
+    outcome: Literal["done", "cannot_run", "stopped"]
+    """``cannot_run``: something is missing here; ``stopped``: too many episodes were lost to the infrastructure."""
+    reason: str = ""
+    mend: str = ""
+    """What to do about it."""
+    summary: EvalSummary | None = None
+    parts: tuple[EvalSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedEvaluation:
+    """What ``suite.json`` says."""
+
+    suite: Suite
+    content_hash: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """Who plays a suite, and where the episodes go."""
+
+    policy: str
+    """Its name. Environments are asked for an ``oracle`` before anything is played."""
+    make_actor: MakeActor
+    out_dir: Path
+    """The suite's folder for this policy."""
+    num_envs: int = 32
+    resume: bool = False
+    """Keep the episodes that are there."""
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None
+
+
+async def run_suite(suite: Suite, play: Play) -> SuiteResult:
+    """Evaluate a policy on a suite; never raises for what this machine lacks or the infrastructure does."""
+    policy, out_dir = play.policy, play.out_dir
+    content_hash = ""
+    try:
+        opened = open_suite(suite)
+        content_hash = opened.content_hash
+        for part in opened.parts:
+            _try_first(part, needs_oracle=policy == "oracle")
+    except AgentGymError as error:
+        return _refused(suite, content_hash, policy, error, "cannot_run")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    saved = {"suite": suite_to_dict(suite), "content_hash": content_hash, "policy": policy}
+    write_json(out_dir / SUITE_FILE, saved)
+    try:
+        parts = [await _run_part(opened, part, play) for part in opened.parts]
+    except (AgentGymError, BaseExceptionGroup) as error:
+        cause = first_cause(error)
+        if not isinstance(cause, AgentGymError):
+            raise
+        return _refused(suite, content_hash, policy, cause, "stopped")
+    rows = [row for part in opened.parts for row in read_rows(part_dir(out_dir, suite, part.part.label))]
+    summary = summarise(rows, suite_or_env=suite.label, policy=policy, run_dir=out_dir)
+    write_json(out_dir / "summary.json", asdict(summary))
+    return SuiteResult(
+        suite=suite.label,
+        content_hash=content_hash,
+        policy=policy,
+        outcome="done",
+        summary=summary,
+        parts=tuple(parts),
+    )
+
+
+def part_dir(out_dir: Path, suite: Suite, label: str) -> Path:
+    """The folder of a part's evaluation."""
+    return out_dir if len(suite.parts) == 1 else out_dir / label
+
+
+def load_saved(out_dir: Path) -> SavedEvaluation:
+    """Read ``suite.json``.
+
+    Raises:
+        CorruptDataError: it is missing or not that.
+    """
+    path = out_dir / SUITE_FILE
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        suite = suite_from_dict(values["suite"])
+        return SavedEvaluation(suite=suite, content_hash=str(values["content_hash"]), policy=str(values["policy"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError(f"{path} is not the evaluation of a suite ({error!r})") from error
+
+
+def _try_first(part: OpenPart, *, needs_oracle: bool) -> None:
+    """Begin the first task, which shows what only a running episode needs: a sandbox, a game, an oracle."""
+    env = part.make_env()
+    try:
+        with boundary(EnvError, f"{part.part.env} reset"):
+            env.reset(options={"task": part.tasks[0]})
+        if needs_oracle:
+            env.oracle()
+    finally:
+        env.close()
+
+
+async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummary:
+    suite = opened.suite
+    limits = EpisodeLimits(reset_timeout_s=suite.reset_timeout_s, step_timeout_s=suite.step_timeout_s)
+    pool = EnvPool(part.make_env, play.num_envs)
+    try:
+        return await evaluate(
+            part.tasks,
+            pool,
+            play.make_actor,
+            out_dir=part_dir(play.out_dir, suite, part.part.label),
+            suite_or_env=f"{suite.label}/{part.part.label}",
+            policy=play.policy,
+            seed=suite.seed,
+            group_config=GroupConfig(group_size=1, min_valid=1, num_envs=play.num_envs, limits=limits),
+            resume=play.resume,
+            on_episode=play.on_episode,
+        )
+    finally:
+        await pool.close()
+
+
+def _refused(
+    suite: Suite, content_hash: str, policy: str, error: AgentGymError, outcome: Literal["cannot_run", "stopped"]
+) -> SuiteResult:
+    mend = suite.mend
+    if isinstance(error, MissingExtraError) and not mend:
+        mend = f"pip install 'agentgym[{error.extra}]'"
+    elif not isinstance(error, UsageError) and not mend:
+        mend = "agentgym doctor"
+    reason = " ".join(str(error).split())
+    return SuiteResult(
+        suite=suite.label, content_hash=content_hash, policy=policy, outcome=outcome, reason=reason, mend=mend
+    )

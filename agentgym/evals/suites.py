@@ -1,0 +1,295 @@
+"""Suites: named, versioned lists of tasks that policies are compared on.
+
+A suite is a short file, TOML or JSON, of ours (``suite_files/``) or of a user's::
+
+    name = "household-valid"
+    version = 1
+    summary = "200 errands in generated rooms"
+    licence = "Apache-2.0"
+    source = "agentgym, generated from seeds"
+
+    [[parts]]
+    env = "agentgym/Household-v0"
+    split = "valid"
+    num_tasks = 200
+
+What a policy meets (environments, arguments, tasks, seeds, limits) has a content hash: results with the same hash can
+be compared, others cannot. A hash in the file is checked when the suite is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentgym.canonical import digest
+from agentgym.env import Env
+from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
+from agentgym.registry import make
+from agentgym.types import Task
+
+FOLDER = Path(__file__).parent / "suite_files"
+SUFFIXES = (".toml", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPath:
+    """Where data lie that do not come with the package: not part of what a suite *is*."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    variable: str
+    """Environment variable that holds a folder."""
+    below: str = ""
+    """File or folder in it."""
+    is_needed: bool = True
+    """False if the environment knows another place to look."""
+
+    def resolve(self, argument: str) -> str | None:
+        """The path, or None if there is none and none is needed.
+
+        Raises:
+            UsageError: there is none.
+        """
+        folder = os.environ.get(self.variable)
+        path = Path(folder, self.below) if folder else None
+        if path is not None and path.exists():
+            return str(path)
+        if not self.is_needed:
+            return None
+        found = f"is {folder}, and there is no {self.below or 'such folder'}" if folder else "is not set"
+        raise UsageError(f"{argument}: {self.variable} {found}; set it to the folder with {self.below or 'the data'}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitePart:
+    """Tasks of one environment."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    env: str
+    split: str = "test"
+    num_tasks: int = 0
+    """The split's first so many; 0 takes all."""
+    ids: tuple[str, ...] = ()
+    """These tasks instead."""
+    name: str = ""
+    """By default the environment's name."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    paths: Mapping[str, DataPath] = field(default_factory=dict)
+    """Arguments of the environment that are paths on this machine."""
+
+    @property
+    def label(self) -> str:
+        """The part's name."""
+        return self.name or self.env.rpartition("/")[2].lower()
+
+    def make_env(self) -> Env:
+        """The part's environment.
+
+        Raises:
+            UsageError: it cannot be made here; the message says what is missing.
+        """
+        found = {argument: place.resolve(argument) for argument, place in self.paths.items()}
+        return make(self.env, **self.kwargs, **{name: path for name, path in found.items() if path is not None})
+
+    def tasks(self, env: Env) -> tuple[Task, ...]:
+        """The part's tasks.
+
+        Raises:
+            UsageError: the environment lacks some of them.
+        """
+        known = env.tasks(self.split)
+        if self.ids:
+            by_id = {task.id: task for task in known}
+            if missing := [name for name in self.ids if name not in by_id]:
+                raise UsageError(f"{self.env} has no task {missing[0]!r} in split {self.split!r}")
+            return tuple(by_id[name] for name in self.ids)
+        if not len(known) or len(known) < self.num_tasks:
+            raise UsageError(
+                f"{self.env} has {len(known)} tasks in split {self.split!r}, not {self.num_tasks or 'any'}"
+            )
+        return tuple(known[: self.num_tasks or len(known)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """What a suite's file says."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    name: str
+    version: int
+    """Goes up with every change of what a policy meets."""
+    parts: tuple[SuitePart, ...]
+    summary: str = ""
+    licence: str = ""
+    """Of the tasks' texts and data."""
+    source: str = ""
+    """Where the tasks come from."""
+    mend: str = ""
+    """What to do where the suite cannot run: a command."""
+    seed: int = 0
+    """Of the policy's sampling."""
+    num_samples: int = 1
+    """Times each task is played, with other seeds of the policy's sampling."""
+    reset_timeout_s: float = 120.0
+    step_timeout_s: float = 60.0
+    content_hash: str = ""
+    """What :attr:`OpenSuite.content_hash` must be; empty where the data are not always the same."""
+
+    def __post_init__(self) -> None:
+        labels = [part.label for part in self.parts]
+        if not labels or len(set(labels)) != len(labels) or self.num_samples < 1:
+            raise UsageError(f"suite {self.name}: it needs parts with different names, and num_samples of at least 1")
+        if not set(self.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_."):
+            raise UsageError(f"suite {self.name!r}: a name has small letters, digits, '-', '_' and '.'")
+
+    @property
+    def label(self) -> str:
+        """Name and version."""
+        return f"{self.name}@{self.version}"
+
+    def shortened(self, num_tasks: int) -> Suite:
+        """The first tasks of every part: a quick look, and another content."""
+        parts = tuple(
+            replace(part, ids=part.ids[:num_tasks])
+            if part.ids
+            else replace(part, num_tasks=min(part.num_tasks or num_tasks, num_tasks))
+            for part in self.parts
+        )
+        return replace(self, name=f"{self.name}.first-{num_tasks}", parts=parts, content_hash="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPart:
+    """A part whose tasks are known."""
+
+    part: SuitePart
+    tasks: tuple[Task, ...]
+    """Each as often as it is played."""
+    make_env: Callable[[], Env]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSuite:
+    """A suite that can run here."""
+
+    suite: Suite
+    parts: tuple[OpenPart, ...]
+
+    @property
+    def content_hash(self) -> str:
+        """128-bit hex digest of all that a policy meets, names and places left out."""
+        suite = self.suite
+        return digest(
+            {
+                "parts": [
+                    {
+                        "env": opened.part.env,
+                        "kwargs": dict(opened.part.kwargs),
+                        "tasks": [[task.id, task.content_hash] for task in opened.tasks],
+                    }
+                    for opened in self.parts
+                ],
+                "seed": suite.seed,
+                "timeouts_s": [suite.reset_timeout_s, suite.step_timeout_s],
+            }
+        )
+
+
+def suite_names() -> tuple[str, ...]:
+    """The suites that come with agentgym, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.iterdir() if path.suffix in SUFFIXES))
+
+
+def load_suite(reference: str) -> Suite:
+    """A suite by name, or by the path of a file.
+
+    Raises:
+        UnknownNameError: no such suite; the message names near ones.
+        UsageError: no such file.
+        CorruptDataError: the file is not a suite.
+
+    Example:
+        >>> load_suite("household-valid").parts[0].num_tasks
+        200
+    """
+    path = Path(reference)
+    if path.suffix not in SUFFIXES:
+        if reference not in suite_names():
+            raise unknown_name("suite", reference, suite_names(), "or the path of a .toml or .json file")
+        path = FOLDER / f"{reference}.toml"
+    if not path.is_file():
+        raise UsageError(f"no suite file {reference!r}")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return suite_from_dict(tomllib.loads(text) if path.suffix == ".toml" else json.loads(text))
+    except (UsageError, OSError, ValueError) as error:
+        raise CorruptDataError(f"{path} is not a suite: {error}") from None
+
+
+def suite_from_dict(values: Mapping[str, Any]) -> Suite:
+    """A suite from what its file holds.
+
+    Raises:
+        UsageError: naming the first wrong key.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Suite).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(at) for at in first["loc"])
+        raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def suite_to_dict(suite: Suite) -> dict[str, Any]:
+    """What :func:`suite_from_dict` reads."""
+    return asdict(suite)
+
+
+def open_suite(suite: Suite) -> OpenSuite:
+    """Make the environments once and look up the tasks.
+
+    Raises:
+        UsageError: the suite cannot run here, or its tasks are not those it was made of.
+    """
+    opened = OpenSuite(suite=suite, parts=tuple(_open_part(part, suite.num_samples) for part in suite.parts))
+    if suite.content_hash and opened.content_hash != suite.content_hash:
+        raise UsageError(
+            f"{suite.label} is not what it was: its tasks have the content hash {opened.content_hash}, the suite says "
+            f"{suite.content_hash}; install the data and the version of agentgym it was made with"
+        )
+    return opened
+
+
+def _open_part(part: SuitePart, num_samples: int) -> OpenPart:
+    env = part.make_env()
+    try:
+        tasks: Sequence[Task] = part.tasks(env)
+    finally:
+        env.close()
+    return OpenPart(part=part, tasks=tuple(tasks) * num_samples, make_env=part.make_env)
+
+
+def suite_facts(suite: Suite) -> dict[str, Any]:
+    """What a suite is and whether its tasks are to be had here, as plain data."""
+    reason, content_hash, num_tasks = "", suite.content_hash, None
+    try:
+        opened = open_suite(suite)
+        content_hash, num_tasks = opened.content_hash, sum(len(part.tasks) for part in opened.parts)
+    except AgentGymError as error:
+        reason = " ".join(str(error).split())
+    names = ("name", "version", "summary", "licence", "source")
+    return {name: getattr(suite, name) for name in names} | {
+        "envs": sorted({part.env for part in suite.parts}),
+        "num_tasks": num_tasks,
+        "content_hash": content_hash,
+        "available": not reason,
+        "reason": reason,
+        "mend": suite.mend if reason else "",
+    }

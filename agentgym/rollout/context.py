@@ -1,0 +1,263 @@
+"""Context policies: what of an episode the prompt of its next turn holds.
+
+* ``full``: everything, in one segment for as long as the chat template keeps it.
+* ``window``: the task, the last turns as text, and what is seen now; every turn is a segment. GiGPO ("Group-in-Group
+  Policy Optimization for LLM Agent Training") and HGPO play this way.
+* ``summarise``: everything, until the next turn would not fit; then the policy is asked for a summary, in a turn that
+  is trained as any other, and a segment begins with the task, the summary and what has not been answered yet. After
+  SUPO ("Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management"), whose next segment begins
+  with task and summary alone: ours keeps the last observation word for word, so that one of any length is never lost.
+
+Whatever the policy, tokens that were sampled stay as they were sampled in the segment they were sampled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from agentgym.env import Env
+from agentgym.errors import ConfigError, unknown_name
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.memory import (
+    NOW,
+    SUMMARY,
+    TURNS_LEFT,
+    TURNS_TAKEN,
+    Exchange,
+    remembered,
+    summarised,
+    with_turns_left,
+)
+from agentgym.rollout.session import Session
+from agentgym.types import Completion, MalformedCall, Message, Observation, ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextConfig:
+    """What of an episode the prompt of its next turn holds; the same in training, demonstrations and evaluation."""
+
+    policy: Literal["full", "window", "summarise"] = "full"
+    num_turns: int = 2
+    """``window``: past turns that a prompt shows; fewer where they do not fit."""
+    turns_left: bool = False
+    """Say with every observation how many turns are left; the environment must have a limit."""
+    window_tokens: int = 0
+    """Longest segment; 0 takes the engine's limit (``model.max_context_tokens``)."""
+    summary_tokens: int = 128
+    """``summarise``: longest summary. Room for it is kept free in every segment."""
+    max_summaries: int = 7
+    """``summarise``: summaries per episode (SUPO's S); after them an episode ends when its window is full."""
+    instruction: str = "Your context is full. Summarise what you need to go on with the task."
+    """``summarise``: what asks for a summary."""
+
+    def __post_init__(self) -> None:
+        if self.num_turns < 0 or self.window_tokens < 0 or self.max_summaries < 0:
+            raise ConfigError("context.num_turns, window_tokens and max_summaries must be at least 0")
+        if self.summary_tokens < 1 or not self.instruction.strip():
+            raise ConfigError("context.summary_tokens must be at least 1 and context.instruction must say something")
+
+    def changed(self, values: Mapping[str, Any]) -> ContextConfig:
+        """A copy with values replaced, by name.
+
+        Raises:
+            ConfigError: an unknown name, or a value that cannot be.
+
+        Example:
+            >>> ContextConfig().changed({"policy": "window", "num_turns": 4}).num_turns
+            4
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        if unknown := sorted(set(values) - set(asdict(self))):
+            raise unknown_name("key", f"context.{unknown[0]}", [f"context.{name}" for name in asdict(self)])
+        try:
+            return TypeAdapter(ContextConfig).validate_python(asdict(self) | dict(values))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(["context", *(str(at) for at in first["loc"])])
+            raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+
+    def window(self, max_context_tokens: int) -> int:
+        """Longest segment on an engine with this limit."""
+        return min(self.window_tokens or max_context_tokens, max_context_tokens)
+
+    def check_room(self, max_context_tokens: int, max_new_tokens: int) -> None:
+        """Refuse a window in which nothing but completions would fit.
+
+        Raises:
+            ConfigError: naming the numbers.
+        """
+        window = self.window(max_context_tokens)
+        if self.policy == "summarise" and self.summary_tokens + max_new_tokens >= window:
+            raise ConfigError(
+                f"a turn of {max_new_tokens} tokens (sampling.max_new_tokens) and a summary of {self.summary_tokens} "
+                f"(context.summary_tokens) leave nothing of a window of {window}: make them smaller, or "
+                "context.window_tokens and model.max_context_tokens larger"
+            )
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What prompts hold beside the environment's words: what a tokenizer trained on those must know, too."""
+        windowed = (TURNS_TAKEN.format(number=2) + "\n", NOW + "\n") if self.policy == "window" else ()
+        summary = (SUMMARY + "\n", NOW + "\n", self.instruction) if self.policy == "summarise" else ()
+        return (*windowed, *summary, *((TURNS_LEFT.format(number=3),) if self.turns_left else ()))
+
+
+FULL = ContextConfig()
+
+
+def check_turns_left(config: ContextConfig, env: Env) -> None:
+    """Refuse to tell how many turns are left where nothing limits them.
+
+    Raises:
+        ConfigError: naming the environment.
+    """
+    if config.turns_left and env.max_turns is None:
+        raise ConfigError(
+            f"context.turns_left: {env.env_id} has no limit of turns; give it one, env.kwargs.max_turns=N"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How much an episode may say."""
+
+    window: int
+    """Longest prompt plus completion in tokens."""
+    completion: int
+    """Longest action in tokens."""
+    max_turns: int | None = None
+    """The environment's limit."""
+
+
+class Context:
+    """The whole history: the prompt of every decision of one episode."""
+
+    is_summarising = False
+    """True if the next completion is a summary and not an action."""
+
+    def __init__(
+        self, config: ContextConfig, renderer: ChatRenderer, tools: Sequence[ToolSpec], first: Observation, room: Room
+    ) -> None:
+        self._config, self._renderer, self._tools, self._room = config, renderer, tools, room
+        self._first, self._now = first, first
+        self.past: list[Exchange] = []
+        """The turns that are over, summaries left out."""
+        self._session = Session(renderer, tools, self._noted(first))
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The prompt of the next completion."""
+        return self._session.prompt_ids
+
+    @property
+    def added_ids(self) -> tuple[int, ...]:
+        """The part of :attr:`prompt_ids` that came after the last completion of the segment."""
+        return self._session.added_ids
+
+    @property
+    def begins_segment(self) -> bool:
+        """Whether the next completion is the first of its segment."""
+        return self._session.begins_segment
+
+    @property
+    def num_free_tokens(self) -> int:
+        """What is left of the window; below 1 the episode cannot go on."""
+        return self._room.window - self._session.num_tokens
+
+    @property
+    def max_new_tokens(self) -> int:
+        """The longest next completion."""
+        return min(self._room.completion, self.num_free_tokens)
+
+    def add_completion(self, completion: Completion) -> Message:
+        """Append what was sampled, and read it."""
+        message = self._session.add_completion(completion)
+        self.past.append(Exchange(self._now, self._as_text(message)))
+        return message
+
+    def add_replies(self, replies: Observation) -> None:
+        """What the environment answered."""
+        self._now = replies
+        self._show(self._noted(replies))
+
+    def _show(self, noted: Observation) -> None:
+        """Make the next prompt."""
+        self._session.add_replies(noted)
+
+    def _noted(self, observation: Observation) -> Observation:
+        limit = self._room.max_turns
+        if not self._config.turns_left or limit is None:
+            return observation
+        return with_turns_left(observation, limit - len(self.past))
+
+    def _as_text(self, action: Message) -> str:
+        """An action as later prompts tell it: its calls, or what was said after thinking."""
+        calls = [call for call in action.calls if not isinstance(call, MalformedCall)]
+        if calls and len(calls) == len(action.calls):
+            return self._renderer.codec.format(calls, self._tools)
+        return _said(action)
+
+
+class WindowContext(Context):
+    """The last turns as text; every prompt is made anew."""
+
+    def _show(self, noted: Observation) -> None:
+        num_turns = min(self._config.num_turns, len(self.past))
+        self._session.begin_segment(remembered(self._first, self.past, num_turns, noted))
+        while num_turns and self.num_free_tokens < self._room.completion:
+            num_turns -= 1
+            self._session.begin_segment(remembered(self._first, self.past, num_turns, noted))
+
+
+class SummaryContext(Context):
+    """Everything until the window is full, then a summary.
+
+    Before every action there is room for it, for the question that asks for a summary, and for the summary: so after
+    the action a summary can always be asked for, however long the environment's answer is.
+    """
+
+    def __init__(
+        self, config: ContextConfig, renderer: ChatRenderer, tools: Sequence[ToolSpec], first: Observation, room: Room
+    ) -> None:
+        super().__init__(config, renderer, tools, first, room)
+        self._question = (Message("user", config.instruction),)
+        self._reserve = len(renderer.suffix_ids(self._question, turn_ended=False)) + config.summary_tokens
+        self._num_summaries = 0
+
+    @property
+    def max_new_tokens(self) -> int:
+        longest = self._config.summary_tokens if self.is_summarising else self._room.completion
+        return min(longest, self.num_free_tokens)
+
+    def add_completion(self, completion: Completion) -> Message:
+        if not self.is_summarising:
+            return super().add_completion(completion)
+        summary = replace(self._session.add_completion(completion), calls=())
+        self.is_summarising = False
+        self._num_summaries += 1
+        self._session.begin_segment(summarised(self._first, _said(summary), self._noted(self._now)))
+        return summary
+
+    def _show(self, noted: Observation) -> None:
+        is_last = self._num_summaries == self._config.max_summaries
+        needed = len(self._session.suffix_ids(noted)) + self._room.completion + self._reserve
+        self.is_summarising = not is_last and needed > self.num_free_tokens
+        self._session.add_replies(self._question if self.is_summarising else noted)
+
+
+_CONTEXTS = {"full": Context, "window": WindowContext, "summarise": SummaryContext}
+
+
+def open_context(
+    config: ContextConfig, renderer: ChatRenderer, tools: Sequence[ToolSpec], first: Observation, room: Room
+) -> Context:
+    """The context of an episode that begins with ``first``."""
+    return _CONTEXTS[config.policy](config, renderer, tools, first, room)
+
+
+def _said(message: Message) -> str:
+    """What a message says after its thinking."""
+    return message.text.rpartition("</think>")[2].strip()

@@ -1,0 +1,106 @@
+"""What stands in a prompt for the part of an episode that is not in it: the last turns, or a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from agentgym.types import ImagePart, Message, Observation, TextPart
+
+TURNS_LEFT = "\nTurns left: {number}."
+TURNS_TAKEN = "Turns taken: {number}. The last of them:"
+NOW = "Now:"
+SUMMARY = "Summary of the turns so far:"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One turn that is over: what the policy saw and what it did."""
+
+    observation: Observation
+    action: str
+
+
+def remembered(first: Observation, past: Sequence[Exchange], num_turns: int, now: Observation) -> Observation:
+    """The prompt of a turn that sees the last ``num_turns`` turns: the task, those turns, what is seen now.
+
+    The first observation is the task and always there, so the first turn adds its action alone.
+
+    Example:
+        >>> def seen(text):
+        ...     return (Message("tool", text),)
+        >>> past = [Exchange(seen("Find the mug."), "look"), Exchange(seen("A fridge."), "open fridge")]
+        >>> print(remembered(seen("Find the mug."), past, 1, seen("It is open."))[-1])
+        Turns taken: 2. The last of them:
+        A fridge.
+        > open fridge
+        Now:
+        It is open.
+    """
+    lines = [TURNS_TAKEN.format(number=len(past))] if num_turns else []
+    for index in range(max(0, len(past) - num_turns), len(past)):
+        seen = "\n".join(message.text for message in past[index].observation)
+        lines += [f"> {past[index].action}"] if index == 0 else [seen, f"> {past[index].action}"]
+    return _continued(first, "\n".join([*lines, NOW]), now)
+
+
+def summarised(first: Observation, summary: str, now: Observation) -> Observation:
+    """The prompt that follows a summary: the task, the summary, what is seen now."""
+    return _continued(first, f"{SUMMARY}\n{summary}\n{NOW}", now)
+
+
+def with_turns_left(observation: Observation, number: int) -> Observation:
+    """The observation, its last message saying how many turns are left.
+
+    Example:
+        >>> with_turns_left((Message("user", "A room."),), 3)[0].text
+        'A room.\\nTurns left: 3.'
+    """
+    if not observation:
+        return observation
+    *before, last = observation
+    note = TURNS_LEFT.format(number=number)
+    content = last.content + note if isinstance(last.content, str) else (*last.content, TextPart(note))
+    return (*before, replace(last, content=content))
+
+
+def scripted_summary(past: Sequence[Exchange], fits: Callable[[str], bool]) -> str:
+    """What a demonstration says when it is asked for a summary: the newest turns that fit, the oldest of them first.
+
+    Example:
+        >>> past = [Exchange((Message("tool", f"Room {n}."),), f"go {n}") for n in range(9)]
+        >>> print(scripted_summary(past, lambda text: len(text) < 30))
+        Room 7.
+        > go 7
+        Room 8.
+        > go 8
+    """
+    summary = ""
+    for exchange in reversed(past):
+        seen = "\n".join(message.text for message in exchange.observation)
+        whole = "\n".join(filter(None, [seen, f"> {exchange.action}", summary]))
+        if not fits(whole):
+            break
+        summary = whole
+    newest = f"> {past[-1].action}" if past else ""
+    return summary or (newest if fits(newest) else "")
+
+
+def _continued(first: Observation, text: str, now: Observation) -> Observation:
+    """The first observation, then text and what is seen now, as one user message with the end of the first."""
+    parts: list[TextPart | ImagePart] = []
+    *before, last = first or (Message("user"),)
+    if last.role == "user":
+        parts += [*_parts(last), *([TextPart("\n\n")] if last.text else [])]
+    else:
+        before.append(last)
+    parts.append(TextPart(text))
+    for message in now:
+        parts += [TextPart("\n"), *_parts(message)]
+    has_images = any(isinstance(part, ImagePart) for part in parts)
+    joined = "".join(part.text for part in parts if isinstance(part, TextPart))
+    return (*before, Message("user", tuple(parts) if has_images else joined))
+
+
+def _parts(message: Message) -> list[TextPart | ImagePart]:
+    return [TextPart(message.content)] if isinstance(message.content, str) else list(message.content)

@@ -1,0 +1,126 @@
+"""agentgym eval SUITE, list --suites and compare: several suites and policies, one table, one JSON value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def suite_file(guess: str, tmp_path: Path) -> str:
+    """A suite of a user's own, of an environment in a file."""
+    path = tmp_path / "guesses.toml"
+    parts = "".join(
+        f'[[parts]]\nenv = "{guess}"\nname = "{n}"\nnum_tasks = {n}\nkwargs = {{highest = {n}}}\n' for n in (3, 9)
+    )
+    path.write_text(f'name = "guesses"\nversion = 1\n{parts}')
+    return str(path)
+
+
+def test_list(run: Command) -> None:
+    rows = run("list", "--suites", "--json").json
+    named = {row["name"]: row for row in rows}
+    assert {"household-valid", "webshop-500", "code-repair", "code-humaneval", "alfworld-games"} <= set(named)
+    assert named["household-valid"]["available"] and named["household-valid"]["num_tasks"] == 200
+    assert len(named["household-valid"]["content_hash"]) == 32
+    for row in rows:
+        assert row["available"] or (row["reason"] and row["mend"])
+    assert "household-valid@1" in run("list", "--suites").out
+
+
+def test_several_policies_on_a_suite_of_ones_own(run: Command, suite_file: str) -> None:
+    done = run("eval", suite_file, "--policy", "oracle", "--policy", "random", "--json")
+    assert done.code == 0
+    results = done.json["results"]
+    assert [(r["suite"], r["policy"], r["outcome"]) for r in results] == [
+        ("guesses@1", "oracle", "done"),
+        ("guesses@1", "random", "done"),
+    ]
+    assert [r["summary"]["num_episodes"] for r in results] == [12, 12]
+    assert results[0]["summary"]["success"] == 1.0
+    assert len(results[0]["parts"]) == 2
+    folder = Path(done.json["run_dir"])
+    assert folder == Path("runs/eval-guesses-001")
+    assert json.loads((folder / "results.json").read_text()) == results
+    assert run("eval", "--resume", str(folder), "--json").json == done.json
+    refused = run("eval", "--resume", str(folder), "--policy", "random").assert_one_line_error()
+    assert "keeps its own suites" in refused
+    text = run("eval", suite_file, "--policy", "oracle").out
+    assert "guesses@1" in text and "100.0%" in text
+
+
+def test_what_cannot_run_is_said_and_the_others_run(
+    run: Command, suite_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WEBSHOP_DATA", raising=False)
+    done = run("eval", suite_file, "webshop-human-500", "--policy", "oracle", "--json")
+    assert done.code == 1, "a suite that was asked for by name"
+    first, second = done.json["results"]
+    assert (first["outcome"], second["outcome"], second["summary"]) == ("done", "cannot_run", None)
+    assert "WEBSHOP_DATA is not set" in second["reason"] and "export WEBSHOP_DATA" in second["mend"]
+    text = run("eval", suite_file, "webshop-human-500", "--policy", "oracle")
+    assert "cannot run here" in text.out
+    assert "to mend it: " in text.out
+    assert " 0.0%" not in text.out
+
+
+@pytest.mark.slow
+def test_all(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One command plays everything that comes with the package and names the rest."""
+    for name in ("ALFWORLD_DATA", "WEBSHOP_DATA", "AGENTGYM_SHARED_DATA", "EXERCISM_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    done = run("eval", "all", "--policy", "oracle", "--episodes", "1", "--json")
+    assert done.code == 0
+    by_outcome = {r["suite"].partition(".")[0]: r for r in done.json["results"]}
+    assert set(by_outcome) == {row["name"] for row in run("list", "--suites", "--json").json}
+    for row in by_outcome.values():
+        assert row["outcome"] == "done" or row["mend"], row
+        assert row["summary"] is None or row["summary"]["success"] == 1.0, row
+
+
+def test_comparing(run: Command, suite_file: str, guess: str) -> None:
+    folder = run("eval", suite_file, "--policy", "oracle", "--policy", "random", "--json").json["run_dir"]
+    a, b = f"{folder}/guesses/random", f"{folder}/guesses/oracle"
+    (found,) = run("compare", a, b, "--json").json["suites"]
+    assert (found["success_b"], found["num_pairs"], found["policy_a"]) == (1.0, 12, "random")
+    assert found["difference"] > 0 and 0 <= found["p_value"] <= 1
+    assert "guesses@1" in run("compare", a, b).out
+    assert "with several policies; name one of them" in run("compare", folder, folder).assert_one_line_error()
+    short = run("eval", suite_file, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
+    assert "can be compared" in run("compare", b, short).assert_one_line_error()
+
+
+def test_comparing_environments(run: Command, guess: str) -> None:
+    def folder(*options: str) -> str:
+        return str(run("eval", guess, "--episodes", "6", *options, "--json").json["run_dir"])
+
+    random, gold, other = (
+        folder("--policy", "random"),
+        folder("--policy", "oracle"),
+        folder("--policy", "oracle", "--seed", "3"),
+    )
+    (found,) = run("compare", random, gold, "--json").json["suites"]
+    assert (found["suite_or_env"], found["num_pairs"], found["success_b"]) == (guess, 6, 1.0)
+    assert "can be compared" in run("compare", gold, other).assert_one_line_error()
+
+
+def test_bad_input(run: Command, suite_file: str, guess: str) -> None:
+    def refusal(*arguments: str) -> str:
+        return str(run("eval", *arguments).assert_one_line_error())
+
+    assert "a suite fixes seed" in refusal(suite_file, "--policy", "oracle", "--seed", "3")
+    assert "a suite fixes kwargs" in refusal(suite_file, "highest=3", "--policy", "oracle")
+    assert "is no suite" in refusal(suite_file, guess, "--policy", "oracle")
+    assert "no suite file" in refusal("nowhere.toml", "--policy", "oracle")
+    assert "one environment and one policy" in refusal(guess, "--policy", "oracle", "--policy", "random")
+    copy = Path("copy.toml")
+    copy.write_text(Path(suite_file).read_text())
+    assert "the same name" in refusal(suite_file, str(copy), "--policy", "oracle")
+    assert "did you mean 'context.num_turns'" in refusal(guess, "context.num_turn=2", "--policy", "oracle")
+    assert not Path("runs").exists()

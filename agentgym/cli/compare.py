@@ -43,7 +43,7 @@ def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs"):
-        table.add_column(title, style="bold cyan" if title == "suite" else None)
+        table.add_column(title, overflow="fold", style="bold cyan" if title == "suite" else None)
     for one in found:
         table.add_row(
             escape(one.suite_or_env),

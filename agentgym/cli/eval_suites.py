@@ -135,7 +135,7 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("suite", "policy", "success", "95 % interval", "return", "turns", "episodes"):
-        table.add_column(title, style="bold cyan" if title == "suite" else None)
+        table.add_column(title, overflow="fold", style="bold cyan" if title == "suite" else None)
     for result in results:
         found = result.summary
         if found is None:

@@ -20,6 +20,11 @@ register(
     requires=("alfworld", "textworld"),
 )
 register(
+    "agentgym/Gymnasium-v0",
+    "agentgym.envs.adapters.gymnasium:GymnasiumEnv",
+    summary="Any environment of Gymnasium with discrete or text actions, told in words",
+)
+register(
     "agentgym/Code-v0",
     "agentgym.envs.code.env:CodeEnv",
     summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",

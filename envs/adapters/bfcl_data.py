@@ -1,8 +1,8 @@
 """BFCL's multi-turn data and API classes, as its package ``bfcl-eval`` carries them.
 
 Source: "The Berkeley Function Calling Leaderboard (BFCL): From Tool Use to Agentic Evaluation of Large Language
-Models"; ShishirPatil/gorilla, Apache-2.0. Of the package only the data, the API classes and the checker's pure functions are
-used, which need none of its dependencies but mpmath.
+Models"; ShishirPatil/gorilla, Apache-2.0. Of the package only the data, the API classes and the checker's pure
+functions are used, which need none of its dependencies but mpmath.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class TextArenaEnv(EngineEnv):
             raise MissingExtraError("agentgym/TextArena-v0", "textarena")
         if seat not in (0, 1):
             raise UsageError(f"seat is 0 or 1, got {seat}")
-        if isinstance(opponent, str) and opponent != "random" or not opponent:
+        if not opponent or (isinstance(opponent, str) and opponent != "random"):
             raise UsageError(f"opponent is random or a list of moves, got {opponent!r}")
         self._data = {
             "game": game,

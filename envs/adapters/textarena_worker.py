@@ -48,8 +48,10 @@ class Table:
     def step(self, command: str) -> dict[str, Any]:
         """The agent's action, and the opponent's after it."""
         self._said = ""
+        num_errors = self._game.state.error_count
         self._is_over, _ = self._game.step(command)
-        is_valid = not self._game.state.made_invalid_move
+        is_lost = bool((self._game.state.game_info or {}).get(self._seat, {}).get("invalid_move"))
+        is_valid = not is_lost and self._game.state.error_count <= num_errors
         self._let_others_play()
         if self._is_over:
             rewards, info = self._game.close()
@@ -100,7 +102,7 @@ def random_opponent(seed: int) -> Opponent:
 
     def choose(shown: str) -> str:
         moves = _MOVE.findall(shown.rpartition("\n\n")[2]) or _MOVE.findall(shown) or ["[0]"]
-        return rng.choice(moves)
+        return str(rng.choice(moves))
 
     return choose
 

@@ -19,7 +19,7 @@ from agentgym.envs.adapters.worker_main import Operations, serve
 
 _STATUS_LINE = re.compile(r"\n>\s+-= [^\n]*$")
 _OF_THE_INTERPRETER = frozenset(
-    "quit q save restore restart undo script transcript unscript verify version again g".split()
+    {"quit", "q", "save", "restore", "restart", "undo", "script", "transcript", "unscript", "verify", "again", "g"}
 )
 """Words that are not of the game: they would save, bring back or end it."""
 _REFUSALS = ("You can't", "That's not", "I didn't", "You must", "That doesn't", "This verb", "There is no", "What do")
@@ -51,7 +51,8 @@ class Game:
     def step(self, command: str) -> dict[str, Any]:
         """Give the interpreter one command."""
         before = self._key()
-        if not command.split() or command.split()[0].lower() in _OF_THE_INTERPRETER:
+        words = command.lower().split()
+        if not words or words[0] in _OF_THE_INTERPRETER:
             return self._seen("That's not a verb I recognise.", is_valid=False)
         self._state, _, _ = self._env.step(" ".join(command.split()))
         said = self._said()

@@ -25,7 +25,7 @@ def serve(begin: Callable[[], Operations]) -> None:
     answers = os.fdopen(os.dup(1), "w")
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
-    operations = {"ready": dict, **begin()}
+    operations: Operations = {"ready": dict, **begin()}
     for line in sys.stdin:
         answers.write(json.dumps(_answer(operations, json.loads(line))) + "\n")
         answers.flush()

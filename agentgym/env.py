@@ -79,6 +79,7 @@ class Env(gymnasium.Env[Observation, Action]):
         self._seed = 0
         self._turn = 0
         self._is_over = True
+        self._is_cut_off = False
         self._is_closed = False
         self._is_turn_valid = True
         self._outcome = 0.0
@@ -138,6 +139,14 @@ class Env(gymnasium.Env[Observation, Action]):
         if outcome is not None:
             self.award(outcome)
         self._is_over = True
+
+    def truncate(self) -> None:
+        """Cut the episode off after this turn, as a limit within the world does; it has then not ended by itself."""
+        self._is_over = self._is_cut_off = True
+
+    def is_success(self) -> bool:
+        """True if the episode that has just ended is a success: its outcome parts sum to ``success_outcome``."""
+        return self._outcome >= self.success_outcome - 1e-9
 
     def refuse(self) -> None:
         """Mark this turn's action as impossible in the current state (``Turn.is_valid`` becomes False)."""
@@ -323,7 +332,7 @@ class Env(gymnasium.Env[Observation, Action]):
         self._seed = task.seed if seed is None else seed
         super().reset(seed=self._seed)
         self._task, self._turn, self._is_over, self._outcome = task, 0, False, 0.0
-        self._is_turn_valid = True
+        self._is_turn_valid, self._is_cut_off = True, False
         self._parts, self._actions = [], []
         return task
 
@@ -380,12 +389,13 @@ class Env(gymnasium.Env[Observation, Action]):
     def _leave(self, said: str | Observation) -> StepReturn:
         self._last_observation = as_observation(said)
         parts = tuple(self._parts)
-        terminated = self._is_over
-        truncated = not terminated and self.max_turns is not None and self._turn >= self.max_turns
+        terminated = self._is_over and not self._is_cut_off
+        is_out_of_turns = self.max_turns is not None and self._turn >= self.max_turns
+        truncated = self._is_cut_off or (not terminated and is_out_of_turns)
         info: dict[str, Any] = {"reward_parts": parts, "is_valid": self._is_turn_valid}
         if terminated or truncated:
             self._is_over = True
-            info["success"] = self._outcome >= self.success_outcome - 1e-9
+            info["success"] = self.is_success()
         return self._last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
 
     async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:

@@ -32,10 +32,14 @@ class UnknownNameError(UsageError):
 
 
 class MissingExtraError(UsageError):
-    """An optional dependency is not installed; the message is the command that installs it."""
+    """An optional dependency is not installed; the message is the command that installs it.
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra '{extra}': pip install 'agentgym[{extra}]'")
+    ``command`` is another command than that of the extra, where there is a better one.
+    """
+
+    def __init__(self, what: str, extra: str, command: str = "") -> None:
+        command = command or f"pip install 'agentgym[{extra}]'"
+        super().__init__(f"{what} needs the extra '{extra}': {command}")
         self.extra = extra
 
 

@@ -35,6 +35,8 @@ class EnvEntry:
     """Extra that must be installed, None if the core suffices."""
     requires: tuple[str, ...] = ()
     """Modules the environment imports."""
+    install: str = ""
+    """The command that installs the extra, where it is another than pip's for extras."""
 
     @property
     def version(self) -> str:
@@ -59,6 +61,7 @@ def register(
     max_turns: int | None = None,
     extra: str | None = None,
     requires: Sequence[str] = (),
+    install: str = "",
     **kwargs: Any,
 ) -> None:
     """Give an environment a name: ``[namespace/]Name-vN``.
@@ -70,6 +73,7 @@ def register(
         max_turns: turns after which an episode is truncated.
         extra: the extra of this package the environment needs, None if none.
         requires: modules that must be importable, looked up without importing them.
+        install: the command that installs what is needed, if it is another than pip's for the extra.
         kwargs: default arguments of the class.
     """
     if not summary and not isinstance(entry_point, str):
@@ -80,7 +84,7 @@ def register(
         gymnasium.register(id=id, entry_point=entry_point, kwargs=kwargs, disable_env_checker=True, order_enforce=False)
     except gymnasium.error.Error as error:
         raise UsageError(f"cannot register {id!r}: {error}; an id is [namespace/]Name-vN") from error
-    _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires))
+    _entries[id] = EnvEntry(id=id, summary=summary, extra=extra, requires=tuple(requires), install=install)
     _newly_registered.append(id)
 
 
@@ -105,7 +109,7 @@ def make(reference: str, **kwargs: Any) -> Env:
     """
     entry = find(reference)
     if not entry.is_available:
-        raise MissingExtraError(entry.id, entry.extra or "all-cpu")
+        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
     try:
         made = gymnasium.make(entry.id, **kwargs).unwrapped
     except TypeError as error:

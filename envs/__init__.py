@@ -20,6 +20,54 @@ register(
     requires=("alfworld", "textworld"),
 )
 register(
+    "agentgym/Gymnasium-v0",
+    "agentgym.envs.adapters.gymnasium:GymnasiumEnv",
+    summary="Any environment of Gymnasium with discrete or text actions, told in words",
+)
+register(
+    "agentgym/BFCL-v0",
+    "agentgym.envs.adapters.bfcl:BFCLEnv",
+    summary="BFCL's multi-turn tasks: a user's requests, stateful APIs as tools, graded by state and results",
+    extra="bfcl",
+    requires=("bfcl_eval", "mpmath"),
+    install="pip install --no-deps bfcl-eval==2026.3.23 && pip install mpmath",
+)
+register(
+    "agentgym/MiniGrid-v0",
+    "agentgym.envs.adapters.minigrid:MiniGridEnv",
+    summary="MiniGrid's and BabyAI's grid worlds in words; BabyAI's bot is the oracle",
+    extra="minigrid",
+    requires=("minigrid",),
+)
+register(
+    "agentgym/ReasoningGym-v0",
+    "agentgym.envs.adapters.reasoning_gym:ReasoningGymEnv",
+    summary="reasoning-gym's generated problems, about a hundred kinds, graded by its own verifiers",
+    extra="reasoning-gym",
+    requires=("reasoning_gym",),
+)
+register(
+    "agentgym/TextWorld-v0",
+    "agentgym.envs.adapters.textworld:TextWorldEnv",
+    summary="Text games that TextWorld generates from a seed, played by its own engine",
+    extra="textworld",
+    requires=("textworld",),
+)
+register(
+    "agentgym/ScienceWorld-v0",
+    "agentgym.envs.adapters.scienceworld:ScienceWorldEnv",
+    summary="ScienceWorld's experiments, by its own engine; needs a Java runtime",
+    extra="scienceworld",
+    requires=("scienceworld",),
+)
+register(
+    "agentgym/TextArena-v0",
+    "agentgym.envs.adapters.textarena:TextArenaEnv",
+    summary="TextArena's games of one player, or of two against a random or scripted one",
+    extra="textarena",
+    requires=("textarena",),
+)
+register(
     "agentgym/Code-v0",
     "agentgym.envs.code.env:CodeEnv",
     summary="Write a function in a sandbox and submit it to hidden tests: generated from a seed, or HumanEval",

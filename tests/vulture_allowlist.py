@@ -5,6 +5,10 @@ _.contains  # gymnasium.Space: `x in space`
 _.list_commands  # typer's group: order of the commands in --help
 _._root  # typer's callback: options before the command
 
+_.force_recompile  # textworld.GameOptions: how a game is made
+_.nb_rooms
+_.nb_objects
+_.quest_length
 _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 
 # --- run by name
@@ -15,6 +19,10 @@ _.HouseholdEnv  # the registry imports it by "module:Class"
 _.r_att
 _.r_option
 _.ALFWorldEnv  # likewise
+_.BFCLEnv
+_.ReasoningGymEnv
+_.TextArenaEnv
+_.TextWorldEnv
 _.CodeEnv
 _.PythonMathEnv
 _.CodeRepairEnv

@@ -90,6 +90,6 @@ def creator_of(entry: EnvEntry) -> Any:
     from gymnasium.envs.registration import load_env_creator
 
     if not entry.is_available:
-        raise MissingExtraError(entry.id, entry.extra or "all-cpu")
+        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
     entry_point = gymnasium.spec(entry.id).entry_point
     return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point

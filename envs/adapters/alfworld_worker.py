@@ -10,20 +10,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import json
-import os
-import sys
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
+
+from agentgym.envs.adapters.worker_main import Operations, serve
 
 BANNER = "-= Welcome to TextWorld, ALFRED! =-\n\n"
 NOT_STATE = frozenset({"checked", "examined", "wasinreceptacle"})
 """Predicates that tell what has been done, not how things are."""
 
 _NUM_TRANSLATIONS = 16  # two a game
-_ORPHAN_CHECK_S = 1.0
 
 
 class Game:
@@ -100,38 +95,10 @@ class Game:
         return f"{fact.name}({', '.join(names)})"
 
 
-def answer(game: Game, request: dict[str, Any]) -> dict[str, Any]:
-    """What one request gives; an error of the engine is an answer too."""
-    operations: dict[str, Callable[..., dict[str, Any]]] = {"start": game.start, "step": game.step, "plan": game.plan}
-    try:
-        return operations[request.pop("op")](**request)
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def end_with(parent: int) -> None:
-    """End this process soon after its parent has ended, even in the middle of a step."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_ORPHAN_CHECK_S)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def main() -> None:
-    """Answer requests until the input ends."""
-    end_with(int(sys.argv[1]))
-    # What the engine prints must not get among the answers.
-    answers = os.fdopen(os.dup(1), "w")
-    silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)
+def _begin() -> Operations:
     game = Game()
-    for line in sys.stdin:
-        answers.write(json.dumps(answer(game, json.loads(line))) + "\n")
-        answers.flush()
+    return {"start": game.start, "step": game.step, "plan": game.plan}
 
 
 if __name__ == "__main__":
-    main()
+    serve(_begin)

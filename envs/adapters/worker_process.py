@@ -9,6 +9,7 @@ import selectors
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from typing import Any
@@ -37,7 +38,8 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**os.environ, "PYTHONPATH": path},
+            # some engines draw from sets, whose order is to be the same in every process
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
             start_new_session=True,
         )
         self._buffer = b""
@@ -107,6 +109,30 @@ class WorkerProcess:
             said = self._stderr.read().decode(errors="replace").strip()
         self.close()
         return EnvError(f"worker {self.pid} died with exit code {code}{': ' + said if said else ''}")
+
+
+class SharedWorker:
+    """A child process for several users, whose answers depend on the request alone.
+
+    It starts with the first request, and again with the next one after it has died; starting may take up to
+    ``load_timeout_s`` seconds, which are not counted as a request's.
+    """
+
+    def __init__(self, module: str, load_timeout_s: float) -> None:
+        self._module = module
+        self._load_timeout_s = load_timeout_s
+        self._lock = threading.Lock()
+        self._worker: WorkerProcess | None = None
+
+    def call(self, timeout_s: float, **request: Any) -> dict[str, Any]:
+        """:meth:`WorkerProcess.call`, one request after the other; waiting for others is not counted as time."""
+        with self._lock:
+            if self._worker is None or not self._worker.is_alive:
+                if self._worker is not None:
+                    self._worker.close()
+                self._worker = WorkerProcess(self._module)
+                self._worker.call(self._load_timeout_s, op="ready")
+            return self._worker.call(timeout_s, **request)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -17,7 +17,7 @@ from agentgym.errors import EnvError, EnvTimeoutError
 
 WORKER = """
 import json, sys, time
-from agentgym.envs.adapters.alfworld_worker import end_with
+from agentgym.envs.adapters.worker_main import end_with
 end_with(int(sys.argv[1]))
 for line in sys.stdin:
     request = json.loads(line)

@@ -1,0 +1,272 @@
+"""``agentgym/BFCL-v0``: the multi-turn tasks of the Berkeley Function Calling Leaderboard, version 4."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from agentgym.call_syntax import format_call, parse_calls
+from agentgym.canonical import canonical, digest
+from agentgym.env import Env
+from agentgym.envs.adapters.bfcl_data import CATEGORIES, INSTALL, Problem, begin, call_of, functions_of, problems
+from agentgym.errors import MissingExtraError, ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.tool import error_result, result_of, unknown_tool
+from agentgym.types import Call, MalformedCall, Message, Observation, Task, ToolCall, ToolSpec
+
+Category = Literal["base", "miss_func", "miss_param", "long_context"]
+
+_CLASSES = ("GorillaFileSystem", "MathAPI", "MessageAPI", "TwitterAPI", "TicketAPI", "TradingBot", "TravelAPI",
+            "VehicleControlAPI")  # fmt: skip
+_MORE_FUNCTIONS = "There are more functions now; these can be called as well:"
+_DONE = "Done."
+_LARGEST = 10**15
+_LARGEST_BY_NAME: Mapping[str, int] = {"precision": 1000, "exponent": 1000}
+
+
+class BFCLEnv(Env):
+    """A user asks for something turn by turn; the agent calls functions of stateful APIs.
+
+    A message without a call ends its turn.
+
+    Graded as BFCL does it (``multi_turn_checker``): after each of the user's turns the public attributes of every API
+    must equal those that the gold calls lead to, and the results so far must contain those of the turn's gold calls.
+    The outcome is 1.0 when all turns pass; the episode ends with 0.0 at the first that does not. A user's turn with
+    nothing to do (a function or a value is missing) is not graded, and a function that is not offered can be called by
+    who knows its name, as in BFCL (one gold answer does).
+
+    Args:
+        category: ``base``, ``miss_func`` (functions come later), ``miss_param`` (a value comes later), or
+            ``long_context`` (much more data).
+        num_train: so many of the 200 tasks, the first, are for training; the others are the split test. The leaderboard
+            counts all: ``num_train=0``.
+        max_steps: messages with calls that one of the user's turns may take; BFCL's limit is 20.
+        max_turns: of the episode, by default no limit but the one above.
+
+    Raises:
+        MissingExtraError: bfcl-eval is not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        category: Category = "base",
+        num_train: int = 100,
+        max_steps: int = 20,
+        max_turns: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if any(importlib.util.find_spec(name) is None for name in ("bfcl_eval", "mpmath")):
+            raise MissingExtraError("agentgym/BFCL-v0", "bfcl", INSTALL)
+        if category not in CATEGORIES:
+            raise unknown_name("category of BFCL", category, CATEGORIES)
+        self._problems = problems(category)
+        if not 0 <= num_train <= len(self._problems):
+            raise UsageError(f"num_train must be from 0 to {len(self._problems)}, got {num_train}")
+        self._category, self._num_train, self._max_steps = category, num_train, max_steps
+        self._checker: Any = importlib.import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
+        self._problem: Problem | None = None
+        self._world = _World({}, {})
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        name = task.data.get("problem")
+        if name not in self._problems:
+            raise UsageError(f"no task {name!r} in BFCL's category {self._category}; take tasks from tasks(split)")
+        self._problem = self._problems[name]
+        self._world = _World(begin(self._problem), begin(self._problem))
+        return self._problem.requests[0]
+
+    def respond(self, action: Message) -> str | Observation:
+        if not action.calls:
+            return self._end_users_turn()
+        self._world.num_steps += 1
+        said = tuple([self._answer(call) for call in action.calls])
+        if self._world.num_steps > self._max_steps:
+            self.finish(0.0)
+        return said
+
+    def _answer(self, call: Call) -> Message:
+        try:
+            if isinstance(call, MalformedCall):
+                raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
+            if not any(call.name in functions_of(owner) for owner in self._current().classes):
+                raise unknown_tool(call.name, list(self._offered()))
+            _check_size(call)
+            result = result_of(call, _run(self._world.instances, call, self._world.said))
+        except ToolError as error:
+            self.refuse()
+            result = error_result(error, *((call.name, call.id) if isinstance(call, ToolCall) else ()))
+        self._world.has_called = True
+        return Message("tool", result.content, (), result)
+
+    def _end_users_turn(self) -> str:
+        problem, world = self._current(), self._world
+        if not self._turn_is_right(problem, world):
+            self.finish(0.0)
+            return "That is not what was asked for."
+        world.users_turn += 1
+        world.num_steps, world.has_called = 0, False
+        if world.users_turn == len(problem.requests):
+            self.finish(1.0)
+            return "Thank you, that is all."
+        request = problem.requests[world.users_turn]
+        added = problem.added.get(world.users_turn, ())
+        if not added:
+            return request
+        told = json.dumps([self._offered()[name].as_function()["function"] for name in added])
+        return f"{_MORE_FUNCTIONS}\n{told}\n{request}".rstrip()
+
+    def _turn_is_right(self, problem: Problem, world: _World) -> bool:
+        """What BFCL's ``multi_turn_checker`` asks of a turn."""
+        gold: list[str] = []
+        for text in problem.answers[world.users_turn]:
+            _run(world.gold, call_of(text, world.gold), gold)
+        if not gold:
+            return True
+        is_same = self._checker.state_checker(world.instances, world.gold)["valid"]
+        is_said = self._checker.response_checker(world.said, gold, world.users_turn)["valid"]
+        return bool(world.has_called and is_same and is_said)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The functions that the current task offers from the start; before the first, all there are."""
+        return tuple(self._offered(at_start=True).values())
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        if split not in ("train", "test"):
+            raise unknown_name("split of BFCL", split, ("train", "test"))
+        names = list(self._problems)
+        chosen = names[: self._num_train] if split == "train" else names[self._num_train :]
+        return [Task(id=name, split=split, seed=0, data={"problem": name}) for name in chosen]
+
+    def state_key(self) -> str:
+        """The user's turn, the state of every API, and what has been said of what the gold calls would say."""
+        problem, world = self._current(), self._world
+        things = [[name, _plain(world.instances[name], {})] for name in sorted(world.instances)]
+        said = sorted((Counter(world.said) & self._gold_said(problem)).elements())
+        return canonical([problem.id, world.users_turn, world.has_called, digest(things), digest(said)])
+
+    def oracle(self) -> Message:
+        """The gold calls of the user's turn, then a message that ends it."""
+        world = self._world
+        answers = self._current().answers[world.users_turn]
+        if world.has_called or not answers:
+            return Message("assistant", _DONE)
+        calls = [call_of(text, world.instances) for text in answers]
+        numbered = tuple(ToolCall(call.name, call.arguments, str(index)) for index, call in enumerate(calls))
+        tools = tuple(self._offered().values())
+        return Message("assistant", "\n".join(format_call(call, tools) for call in numbered), numbered)
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed: lines of calls if the first word is a function's name, else words that end the turn."""
+        name = text.strip().partition(":")[0].strip()
+        tools = self._offered()
+        return Message("assistant", text, parse_calls(text, tuple(tools.values())) if name in tools else ())
+
+    def dump_state(self) -> _World:
+        return copy.deepcopy(self._world)
+
+    def load_state(self, state: _World) -> None:
+        self._problem = self._problems[self.task.data["problem"]]
+        self._world = copy.deepcopy(state)
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _current(self) -> Problem:
+        if self._problem is None:
+            raise ResetNeededError(f"{self.env_id}: no task before reset()")
+        return self._problem
+
+    def _offered(self, at_start: bool = False) -> Mapping[str, ToolSpec]:
+        problem = self._problem
+        classes = _CLASSES if problem is None else problem.classes
+        offered = {name: spec for owner in classes for name, spec in functions_of(owner).items()}
+        if problem is None:
+            return offered
+        turn = 0 if at_start else self._world.users_turn
+        late = {name for since, names in problem.added.items() if since > turn for name in names}
+        return {name: spec for name, spec in offered.items() if name not in problem.excluded | late}
+
+    def _gold_said(self, problem: Problem) -> Counter[str]:
+        if self._world.gold_said is None:
+            world: dict[str, Any] = begin(problem)
+            said: list[str] = []
+            for text in (text for turn in problem.answers for text in turn):
+                _run(world, call_of(text, world), said)
+            self._world.gold_said = Counter(said)
+        return self._world.gold_said
+
+
+class _World:
+    """The APIs as the agent has left them, and as the gold calls would have."""
+
+    def __init__(self, instances: dict[str, Any], gold: dict[str, Any]) -> None:
+        self.instances = instances
+        self.gold = gold
+        self.said: list[str] = []
+        """Every result so far."""
+        self.users_turn = 0
+        self.num_steps = 0
+        self.has_called = False
+        """In this turn of the user's."""
+        self.gold_said: Counter[str] | None = None
+
+
+def _run(instances: Mapping[str, Any], call: ToolCall, said: list[str]) -> str:
+    """Call a function and note what it says, in the words in which BFCL compares results."""
+    method = next(getattr(instance, call.name) for instance in instances.values() if hasattr(instance, call.name))
+    try:
+        inspect.signature(method).bind(**call.arguments)
+        result = method(**copy.deepcopy(dict(call.arguments)))
+        text = result if isinstance(result, str) else _as_text(result)
+    except Exception as error:  # an API takes anything and often fails on it, which BFCL tells the model
+        said.append(f"Error during execution: {error}")
+        raise ToolError(f"{type(error).__name__}: {error}") from None
+    said.append(text)
+    return text
+
+
+def _as_text(result: Any) -> str:
+    if isinstance(result, dict):
+        try:
+            return json.dumps(result)
+        except TypeError:
+            pass
+    return str(result)
+
+
+def _check_size(call: ToolCall) -> None:
+    """Numbers that no task needs and that would keep the mathematics busy for ever."""
+    for name, value in call.arguments.items():
+        most = _LARGEST_BY_NAME.get(name, _LARGEST)
+        if isinstance(value, int | float) and abs(value) > most:
+            raise ToolError(f"{name} is beyond {most}", "invalid_arguments")
+
+
+def _plain(value: Any, seen: dict[int, int]) -> Any:
+    """An API's state as plain values; of an object met twice, the number of its first meeting."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item, seen) for key, item in sorted(value.items(), key=lambda pair: str(pair[0]))}
+    if isinstance(value, list | tuple):
+        return [_plain(item, seen) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(str(item) for item in value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if not hasattr(value, "__dict__"):
+        return repr(value)
+    if id(value) in seen:
+        return ["met", seen[id(value)]]
+    seen[id(value)] = len(seen)
+    state = {name: item for name, item in vars(value).items() if name not in ("_random", "_api_description")}
+    return [type(value).__name__, _plain(state, seen)]

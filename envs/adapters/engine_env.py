@@ -1,0 +1,106 @@
+"""An environment whose world is an engine in a process of its own, which takes lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from agentgym.envs.adapters.line_env import Interface, LineEnv
+from agentgym.envs.adapters.worker_process import WorkerProcess
+from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.types import Message, Task
+
+_TOLERANCE = 1e-9
+
+
+class EngineEnv(LineEnv):
+    """Plays an engine that keeps a score; subclasses name its module and what begins an episode.
+
+    The module answers ``start`` (with what :meth:`request_of` gives), ``step`` (a command) and ``admissible`` by::
+
+        {"said": text, "score": 0 to 1, "is_over": bool, "is_valid": bool, "key": text, "plan": commands or None}
+
+    and ``{"commands": [...]}``. What a command adds to the score is its reward, so that the whole score is a return
+    and an outcome of 1.
+
+    Args:
+        max_turns: turns after which an episode is truncated.
+        interface: ``tools`` for the tool ``act``, ``text`` for a command on the last line.
+        step_timeout_s: seconds the engine may take for a command.
+        load_timeout_s: seconds it may take to start and to load or make a game.
+    """
+
+    is_blocking: ClassVar[bool] = True
+    worker_module: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        max_turns: int,
+        interface: Interface = "tools",
+        step_timeout_s: float = 60.0,
+        load_timeout_s: float = 300.0,
+        render_mode: str | None = None,
+    ) -> None:
+        self._step_timeout_s, self._load_timeout_s = step_timeout_s, load_timeout_s
+        self._worker: WorkerProcess | None = None
+        self._seen: dict[str, Any] = {}
+        super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
+
+    def request_of(self, task: Task) -> Mapping[str, Any]:
+        """What the engine is asked to start."""
+        raise NotImplementedError(f"{type(self).__name__} must implement request_of(task)")
+
+    def start(self, task: Task) -> str:
+        request = dict(self.request_of(task))
+        answer = self._engine().call(self._load_timeout_s, op="start", **request)
+        if "refused" in answer:
+            raise UsageError(f"{self.env_id}: {answer['refused']}")
+        self._seen = answer
+        return str(answer["said"])
+
+    def do(self, line: str) -> str:
+        score = float(self._now()["score"])
+        self._seen = self._engine().call(self._step_timeout_s, op="step", command=line)
+        if abs(self._seen["score"] - score) > _TOLERANCE:
+            self.award(self._seen["score"] - score, "score")
+        if self._seen["is_over"]:
+            self.finish()
+        if not self._seen["is_valid"]:
+            raise ToolError(str(self._seen["said"]), "impossible_action")
+        return str(self._seen["said"])
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def state_key(self) -> str:
+        """What the engine tells of its state; see its worker module."""
+        return str(self._now()["key"])
+
+    def oracle(self) -> Message:
+        """The next command of the engine's own plan.
+
+        Raises:
+            UsageError: it has none from here.
+        """
+        if not self._now()["plan"]:
+            raise UsageError(f"{self.env_id}: the engine has no plan from this state; choose another policy")
+        return self.message_of(self._now()["plan"][0])
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """The commands that the engine says are possible; it is asked each time."""
+        if not self._seen or self._is_over:
+            return ()
+        return tuple(self._engine().call(self._step_timeout_s, op="admissible")["commands"])
+
+    def _now(self) -> dict[str, Any]:
+        if not self._seen:
+            raise ResetNeededError(f"{self.env_id}: no game before reset()")
+        return self._seen
+
+    def _engine(self) -> WorkerProcess:
+        if self._worker is None or not self._worker.is_alive:
+            self.stop()
+            self._worker = WorkerProcess(self.worker_module)
+        return self._worker

@@ -1,0 +1,133 @@
+"""Environments of Gymnasium in words: what their actions are called, what is told at the start and at each step.
+
+Source of the facts: the docstrings of ``gymnasium.envs.toy_text`` and ``classic_control``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_HIGHLIGHTED = re.compile(r"\x1b\[[\d;]*m(.)\x1b\[0m")  # toy-text marks where the agent is by colour
+_LAST_ACTION = re.compile(r"^  \(\w+\)\n", re.MULTILINE)
+
+Describe = Callable[[Any, Any], str]
+"""Tells an observation: of the observation and the unwrapped environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GameText:
+    """How one environment of Gymnasium is told in words.
+
+    Example:
+        >>> GAME_TEXTS["Blackjack-v1"].actions
+        ('stick', 'hit')
+    """
+
+    actions: Sequence[str]
+    """By number, from the action space's first."""
+    rules: str
+    describe: Describe
+    goal_reward: float | None = None
+    """An episode that ends with at least this reward in its last step is a success; None for what Gymnasium's
+    registry says of the return."""
+    hidden: Callable[[Any], Any] = lambda world: None
+    """What the unwrapped environment's state has beyond the observation."""
+    max_turns: int | None = None
+    """Where Gymnasium has no limit."""
+
+
+def describe_value(observation: Any, world: Any) -> str:
+    """Any observation as text: numbers with four digits, arrays and tuples as lists.
+
+    Example:
+        >>> describe_value((np.float32(0.5), np.int64(3)), None)
+        '[0.5, 3]'
+    """
+    return str(_plain(observation))
+
+
+def describe_drawing(observation: Any, world: Any) -> str:
+    """What the environment draws in ``ansi`` mode, with the coloured character in brackets and nothing of the past."""
+    drawn = _LAST_ACTION.sub("", str(world.render()))
+    return _HIGHLIGHTED.sub(r"[\1]", drawn).strip("\n")
+
+
+def _describe_taxi(observation: Any, world: Any) -> str:
+    row, column, passenger, destination = world.decode(int(observation))
+    places = ("R (row 0, column 0)", "G (row 0, column 4)", "Y (row 4, column 0)", "B (row 4, column 3)", "the taxi")
+    streets = "\n".join(b"".join(line).decode() for line in world.desc)
+    return (
+        f"The taxi is at row {row}, column {column}. The passenger is {'in' if passenger == 4 else 'at'} "
+        f"{places[passenger]}. The destination is {places[destination]}.\n{streets}"
+    )
+
+
+def _describe_cliff(observation: Any, world: Any) -> str:
+    row, column = divmod(int(observation), 12)
+    return f"You are at row {row}, column {column}.\n{describe_drawing(observation, world)}"
+
+
+def _describe_blackjack(observation: Any, world: Any) -> str:
+    total, dealer, ace = (int(value) for value in observation)
+    return f"Your sum is {total}{', with a usable ace' if ace else ''}. The dealer shows {dealer}."
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+_LAKE = GameText(
+    actions=("left", "down", "right", "up"),
+    rules="Cross the frozen lake from S to the goal G without falling into a hole H; F is ice. [ ] is where you are.",
+    describe=describe_drawing,
+    goal_reward=1.0,
+)
+_CLIFF = GameText(
+    actions=("up", "right", "down", "left"),
+    rules="Walk from the lower left corner to T, the lower right one (row 3, column 11). Stepping on the cliff C costs "
+    "100 and takes you back to the start; every step costs 1. x is where you are.",
+    describe=_describe_cliff,
+    goal_reward=-1.0,
+    max_turns=200,
+)
+
+GAME_TEXTS: Mapping[str, GameText] = {
+    "FrozenLake-v1": _LAKE,
+    "FrozenLake8x8-v1": _LAKE,
+    "CliffWalking-v1": _CLIFF,
+    "CliffWalkingSlippery-v1": _CLIFF,
+    "Taxi-v4": GameText(
+        actions=("south", "north", "east", "west", "pick up", "drop off"),
+        rules="Drive to the passenger, pick them up, drive to the destination and drop them off. | and the frame are "
+        "walls, : can be crossed. Every step costs 1, to pick up or drop off at a wrong place 10; delivery pays 20.",
+        describe=_describe_taxi,
+        goal_reward=20.0,
+    ),
+    "Blackjack-v1": GameText(
+        actions=("stick", "hit"),
+        rules="Come closer to 21 than the dealer without going over it: hit for another card, or stick.",
+        describe=_describe_blackjack,
+        goal_reward=1.0,
+        hidden=lambda world: sorted(world.dealer),
+    ),
+    "CartPole-v1": GameText(
+        actions=("left", "right"),
+        rules="Keep the pole on the cart from falling by pushing the cart. An observation is the cart's position and "
+        "velocity, the pole's angle in radians and its angular velocity.",
+        describe=describe_value,
+    ),
+}
+"""By id; what is not here is told by its observations and numbered actions."""

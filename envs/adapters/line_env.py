@@ -1,0 +1,122 @@
+"""An environment whose actions are lines of text: what most engines of other people take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from agentgym.call_syntax import format_call, parse_calls
+from agentgym.errors import ToolError, UsageError
+from agentgym.tool import cut_output, tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, Observation, ToolCall, ToolSpec
+
+Interface = Literal["tools", "text"]
+INTERFACES = ("tools", "text")
+
+_NO_ACTION = "Write an action on the last line."
+
+
+class LineEnv(ToolEnv):
+    """Reads the policy's line and answers it; subclasses say what a line does.
+
+    With ``interface="tools"`` there is one tool, ``act``; with ``interface="text"`` the last line of the message that
+    is not empty is the action.
+    """
+
+    def __init__(
+        self, *, interface: Interface = "tools", max_turns: int | None = None, render_mode: str | None = None
+    ) -> None:
+        if interface not in INTERFACES:
+            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
+        self.interface: Interface = interface
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what subclasses implement
+
+    def do(self, line: str) -> str:
+        """Take an action and say what happens.
+
+        Raises:
+            ToolError: the action is impossible; the message is for the policy.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement do(line)")
+
+    def action_names(self) -> Sequence[str]:
+        """Every action there is, if they are few and always the same; else none."""
+        return ()
+
+    def read_line(self, text: str) -> str:
+        """The action in a message of the text interface, empty if there is none."""
+        return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+
+    # ----------------------------------------------------------------------------------------------------- ToolEnv's
+
+    @tool
+    def act(self, action: str) -> str:
+        """Take one action and see what happens.
+
+        Args:
+            action: What to do.
+        """
+        return self.do(action)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        if self.interface == "text":
+            return ()
+        names = list(self.action_names())
+        return tuple(_with_names(spec, names) if names and spec.name == "act" else spec for spec in self._specs)
+
+    @property
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        return super().tools
+
+    def respond(self, action: Message) -> str | Observation:
+        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
+
+    async def arespond(self, action: Message) -> str | Observation:
+        if self.interface == "tools":
+            return await super().arespond(action)
+        if self.is_blocking:
+            return await self._in_thread(self._respond_to_text, action)
+        return self._respond_to_text(action)
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed, in both interfaces: an action (``go north``) or a call (``act: go north``).
+
+        In the tools interface every line is a call.
+        """
+        calls = parse_calls(text, self._specs)
+        are_calls = bool(calls) and all(isinstance(call, ToolCall) and call.name in self._tools for call in calls)
+        if self.interface == "text":
+            one = calls[0] if len(calls) == 1 else None
+            is_act = isinstance(one, ToolCall) and one.name == "act" and isinstance(one.arguments.get("action"), str)
+            return Message("assistant", one.arguments["action"] if is_act and isinstance(one, ToolCall) else text)
+        if are_calls or not text.strip():
+            return Message("assistant", text, calls)
+        return self.message_of(*(line.strip() for line in text.split("\n") if line.strip()))
+
+    def message_of(self, *lines: str) -> Message:
+        """Actions as the assistant message that gives them in this interface."""
+        if self.interface == "text":
+            return Message("assistant", "\n".join(lines))
+        calls = tuple([ToolCall("act", {"action": line}, str(index)) for index, line in enumerate(lines)])
+        return Message("assistant", "\n".join([format_call(call, self._specs) for call in calls]), calls)
+
+    def _respond_to_text(self, action: Message) -> str:
+        try:
+            line = self.read_line(action.text)
+            if not line:
+                raise ToolError(_NO_ACTION)
+            return cut_output(self.do(line))
+        except ToolError as error:
+            self.refuse()
+            return cut_output(str(error))
+
+
+def _with_names(spec: ToolSpec, names: list[str]) -> ToolSpec:
+    parameters: dict[str, Any] = {**spec.parameters, "properties": {**spec.parameters["properties"]}}
+    parameters["properties"]["action"] = {**parameters["properties"]["action"], "enum": names}
+    return replace(spec, parameters=parameters)

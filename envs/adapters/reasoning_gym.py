@@ -1,0 +1,202 @@
+"""``agentgym/ReasoningGym-v0``: the generated problems of reasoning-gym, graded by its own verifiers.
+
+Source: "REASONING GYM: Reasoning Environments for Reinforcement Learning with Verifiable Rewards"; the package is
+open-thought/reasoning-gym, Apache-2.0.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from agentgym.canonical import canonical, digest
+from agentgym.envs.adapters.line_env import INTERFACES, Interface
+from agentgym.envs.adapters.worker_process import SharedWorker
+from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.tasks import SeededTasks
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
+
+WITHOUT_ANSWERS = ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
+"""Data sets that verify answers but give none of their own, so that there is no oracle."""
+
+_COMPOSITE = "composite"  # mixes others, which `datasets` does here
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_LOAD_TIMEOUT_S = 120.0
+_HOW = {
+    "tools": "Give your answer with the tool submit_answer.",
+    "text": "Write your answer between <answer> and </answer>.",
+}
+
+
+class ReasoningGymEnv(ToolEnv):
+    """Answer a generated problem; the data set's own verifier says how good the answer is.
+
+    The outcome is the verifier's score of the last answer, 0 to 1; some data sets give partial scores. The engine runs
+    in a process that the environments of this one share. Some verifiers would ``eval`` answers; there they read
+    literals and arithmetic alone.
+
+    Args:
+        datasets: a name or several, tasks being of one after the other; by default all that know their own answers.
+        config: settings of the data set, such as its sizes; only with one data set.
+        num_attempts: answers that may be given; a wrong one before the last is answered with its score.
+        interface: ``tools`` for the tool ``submit_answer``, ``text`` for an answer in ``<answer>`` tags, or the whole
+            message where there are none.
+        answer_timeout_s: seconds that verifying an answer may take (most take milliseconds).
+
+    Raises:
+        MissingExtraError: reasoning-gym is not installed.
+        UsageError: there is no such data set, or it does not take such settings.
+    """
+
+    is_blocking: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        datasets: str | Sequence[str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        num_attempts: int = 1,
+        interface: Interface = "tools",
+        answer_timeout_s: float = 20.0,
+        max_turns: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if importlib.util.find_spec("reasoning_gym") is None:
+            raise MissingExtraError("agentgym/ReasoningGym-v0", "reasoning-gym")
+        if interface not in INTERFACES:
+            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
+        if num_attempts < 1:
+            raise UsageError(f"num_attempts must be at least 1, got {num_attempts}")
+        self.interface: Interface = interface
+        self._num_attempts = num_attempts
+        self._answer_timeout_s = answer_timeout_s
+        self._datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets or ())
+        self._config = dict(config or {})
+        if self._config and len(self._datasets) != 1:
+            raise UsageError(f"config is of one data set; name it in datasets, which are {len(self._datasets)} here")
+        self._problem: dict[str, Any] = {}
+        self._num_left = 0
+        super().__init__(max_turns=max_turns or 2 * num_attempts, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        data = {"datasets": list(self._datasets), "config": self._config, **task.data}
+        names = data["datasets"] or _default_datasets()
+        name = str(names[task.seed % len(names)])
+        problem = _ENGINE.call(
+            _LOAD_TIMEOUT_S, op="problem", dataset=name, config=data["config"], seed=task.seed // len(names)
+        )
+        if "known" in problem:
+            raise unknown_name("data set of reasoning-gym", name, problem["known"])
+        if "refused" in problem:
+            raise UsageError(f"data set {name!r} of reasoning-gym: {problem['refused']}")
+        self._problem, self._num_left = {**problem, "dataset": name}, self._num_attempts
+        many = f" You may answer {self._num_attempts} times." if self._num_attempts > 1 else ""
+        return f"{problem['question']}\n\n{_HOW[self.interface]}{many}"
+
+    @tool
+    def submit_answer(self, answer: str) -> str:
+        """Submit your answer to the problem.
+
+        Args:
+            answer: The answer alone, in the form that the problem asks for.
+        """
+        score = self._score(answer)
+        self._num_left -= 1
+        if score >= self.success_outcome or self._num_left == 0:
+            self.finish(score)
+            return "Correct." if score >= self.success_outcome else f"Not correct; its score is {score:.2f}."
+        left = "1 answer is" if self._num_left == 1 else f"{self._num_left} answers are"
+        return f"Not correct; its score is {score:.2f}. {left} left."
+
+    # ------------------------------------------------------------------------------------------ the text interface
+
+    def respond(self, action: Message) -> str | Observation:
+        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
+
+    async def arespond(self, action: Message) -> str | Observation:
+        if self.interface == "text":
+            return await self._in_thread(self._respond_to_text, action)
+        return await super().arespond(action)
+
+    def _respond_to_text(self, action: Message) -> str:
+        answer = (_TAGGED.findall(action.text) or [action.text])[-1].strip("\n")
+        if not answer.strip():
+            self.refuse()
+            return _HOW["text"]
+        return self.submit_answer(answer)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return super().tools if self.interface == "tools" else ()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Problems by seed; small data sets may pose the same problem for two seeds, in two splits too."""
+        data = {"datasets": list(self._datasets), "config": self._config}
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, data)
+
+    def state_key(self) -> str:
+        """The problem and how many answers are left."""
+        if not self._problem:
+            raise ResetNeededError(f"{self.env_id}: no problem before reset()")
+        return canonical([self._problem["dataset"], digest(self._problem["question"]), self._num_left])
+
+    def oracle(self) -> Message:
+        """The data set's own answer.
+
+        Raises:
+            UsageError: it gives none.
+        """
+        answer = self._problem.get("answer")
+        if answer is None:
+            raise UsageError(f"{self.env_id}: {self._problem.get('dataset')} has no answer of its own, so no oracle")
+        return self.message_of(str(answer))
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Answers that are programs, for verifiers that evaluate answers; none where any answer earns something."""
+        if self._verify("certainly not this") > 0:
+            return {}
+        scorer = "__import__('sys')._getframe(1).f_locals"
+        read = f"{scorer}['entry']['answer'].split()"
+        patch = f"setattr(type({scorer}['self']), 'score_answer', lambda *of: 1.0)"
+        return {
+            "read the answer": [self.message_of(read)],
+            "replace the verifier": [self.message_of(patch), self.message_of("1")],
+        }
+
+    def message_of(self, answer: str) -> Message:
+        """An answer as the assistant message that gives it in this interface."""
+        if self.interface == "text":
+            return Message("assistant", f"<answer>{answer}</answer>")
+        return Message("assistant", "", (ToolCall("submit_answer", {"answer": answer}, "0"),))
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _score(self, answer: str) -> float:
+        """The score; 0 for an answer that hangs or kills the verifier, if the problem's own answer does not."""
+        try:
+            return float(self._verify(answer))
+        except (EnvError, EnvTimeoutError):
+            self._verify(self._problem["answer"])  # raises too if it is the engine's doing
+            self.refuse()
+            return 0.0
+
+    def _verify(self, answer: str | None) -> float:
+        problem = {key: self._problem[key] for key in ("dataset", "config", "seed")}
+        return float(_ENGINE.call(self._answer_timeout_s, op="score", answer=answer, **problem)["score"])
+
+
+def _default_datasets() -> tuple[str, ...]:
+    names = _ENGINE.call(_LOAD_TIMEOUT_S, op="names")["names"]
+    return tuple(name for name in names if name not in (*WITHOUT_ANSWERS, _COMPOSITE))
+
+
+_ENGINE = SharedWorker("agentgym.envs.adapters.reasoning_gym_worker", load_timeout_s=120.0)
+"""One for all environments of this process: what it answers depends on the request alone."""

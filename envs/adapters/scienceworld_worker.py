@@ -1,0 +1,98 @@
+"""The process that runs ScienceWorld's engine for one environment; see :mod:`agentgym.envs.adapters.scienceworld`.
+
+The engine is a Java program that ends with this process. A state's key is what can be seen in the room and in the
+inventory, and the progress towards the goal; the engine tells no more without a step, so what other rooms hold is
+not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from typing import Any
+
+from agentgym.envs.adapters.worker_main import Operations, serve
+
+_MEMORY = "-Xmx512m"
+_NO_STEP_LIMIT = 1_000_000  # the turns are counted by the environment
+_REFUSALS = ("No known action matches", "Ambiguous request", "Unknown action")
+
+
+class Laboratory:
+    """The engine with at most one experiment loaded."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("JAVA_TOOL_OPTIONS", _MEMORY)
+        module: Any = importlib.import_module("scienceworld")
+        self._env = module.ScienceWorldEnv("", envStepLimit=_NO_STEP_LIMIT)
+        self._score = 0.0
+        self._is_over = False
+        self._gold: list[str] | None = None
+        self._key = ""
+
+    def variations(self) -> dict[str, Any]:
+        """The numbers of the variations of each experiment, by the engine's splits."""
+        found = {}
+        for name in self._env.get_task_names():
+            # by the engine's rule, since it tells the splits only of an experiment that was loaded, which takes long
+            num_variations = self._env.get_max_variations(name)
+            quarter = num_variations // 4
+            ends = {"train": (0, 2 * quarter), "dev": (2 * quarter, 3 * quarter), "test": (3 * quarter, num_variations)}
+            found[name] = {split: list(range(*span)) for split, span in ends.items()}
+        return found
+
+    def start(self, experiment: str, variation: int, simplifications: str) -> dict[str, Any]:
+        """Begin an experiment."""
+        if experiment not in self._env.get_task_names():
+            return {"refused": f"there is no experiment {experiment!r}"}
+        self._env.load(experiment, variation, simplifications, generateGoldPath=True)
+        said, info = self._env.reset()
+        self._score, self._is_over = 0.0, False
+        self._gold = list(self._env.get_gold_action_sequence())
+        self._key = self._now(info["taskDesc"])
+        return self._seen(f"{info['taskDesc'].strip()}\n\n{said}", is_valid=True)
+
+    def step(self, command: str) -> dict[str, Any]:
+        """Give the engine one command."""
+        before, command = self._key, " ".join(command.split())
+        said, _, is_over, info = self._env.step(command)
+        self._score, self._is_over = float(info["score"]), bool(is_over)
+        self._key = self._now(info["taskDesc"])
+        if self._gold and self._gold[0] == command:
+            del self._gold[0]
+        elif self._key != before:
+            self._gold = None
+        return self._seen(said, is_valid=not said.startswith(_REFUSALS))
+
+    def admissible(self) -> dict[str, Any]:
+        """Every command that the engine would take now."""
+        return {"commands": sorted(set(self._env.get_valid_action_object_combinations()))}
+
+    def _seen(self, said: str, is_valid: bool) -> dict[str, Any]:
+        return {
+            "said": said,
+            "score": self._score / 100,
+            "is_over": self._is_over,
+            "is_valid": is_valid,
+            "key": self._key,
+            "plan": self._gold,
+        }
+
+    def _now(self, description: str) -> str:
+        texts = (description, self._env.look(), self._env.inventory(), self._env.get_goal_progress())
+        return hashlib.blake2b("\n\n".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _begin() -> Operations:
+    laboratory = Laboratory()
+    return {
+        "variations": laboratory.variations,
+        "start": laboratory.start,
+        "step": laboratory.step,
+        "admissible": laboratory.admissible,
+    }
+
+
+if __name__ == "__main__":
+    serve(_begin)

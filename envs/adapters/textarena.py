@@ -1,0 +1,68 @@
+"""``agentgym/TextArena-v0``: TextArena's games of one and of two players, the other being played in the environment.
+
+Source: "TextArena"; LeonGuertler/TextArena, MIT licence.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from agentgym.envs.adapters.engine_env import EngineEnv
+from agentgym.errors import MissingExtraError, UsageError
+from agentgym.tasks import SeededTasks
+from agentgym.types import Task
+
+
+class TextArenaEnv(EngineEnv):
+    """A game of TextArena; the outcome is the engine's reward of the agent's seat, -1 to 1, given at the end.
+
+    Games that need word lists from the network, an account or more than two players are refused by the engine's own
+    error. A state's key is the engine's ``game_state``, which in some games holds a history.
+
+    Args:
+        game: an id of TextArena; those that end in ``-raw`` show what the game says and no more.
+        opponent: of a game of two players: ``random`` for a random one of the moves in brackets that it is shown, or
+            a list of moves that it makes in turn, beginning anew at the end.
+        seat: which player the agent is, 0 (who begins, as a rule) or 1.
+        max_turns, interface, step_timeout_s, load_timeout_s: see :class:`EngineEnv`. With ``text`` the whole message
+            is the action, as TextArena has it.
+
+    Raises:
+        MissingExtraError: TextArena is not installed.
+    """
+
+    worker_module: ClassVar[str] = "agentgym.envs.adapters.textarena_worker"
+
+    def __init__(
+        self,
+        *,
+        game: str = "TicTacToe-v0-raw",
+        opponent: str | Sequence[str] = "random",
+        seat: int = 0,
+        max_turns: int = 50,
+        **kwargs: Any,
+    ) -> None:
+        if importlib.util.find_spec("textarena") is None:
+            raise MissingExtraError("agentgym/TextArena-v0", "textarena")
+        if seat not in (0, 1):
+            raise UsageError(f"seat is 0 or 1, got {seat}")
+        if not opponent or (isinstance(opponent, str) and opponent != "random"):
+            raise UsageError(f"opponent is random or a list of moves, got {opponent!r}")
+        self._data = {
+            "game": game,
+            "opponent": opponent if isinstance(opponent, str) else list(opponent),
+            "seat": seat,
+        }
+        super().__init__(max_turns=max_turns, **kwargs)
+
+    def read_line(self, text: str) -> str:
+        return text.strip()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Games by seed; those without chance differ by what a random opponent does."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._data)
+
+    def request_of(self, task: Task) -> Mapping[str, Any]:
+        return {**self._data, **task.data, "seed": task.seed}

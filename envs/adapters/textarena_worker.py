@@ -1,0 +1,130 @@
+"""The process that runs TextArena's games for one environment; see :mod:`agentgym.envs.adapters.textarena`.
+
+TextArena seeds and draws from Python's global generator, and prints; here it has both for itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from agentgym.envs.adapters.worker_main import Operations, serve
+
+Opponent = Callable[[str], str]
+"""Chooses the other player's action from what that player is shown."""
+
+_MOVE = re.compile(r"\[[^\[\]\n]{1,30}\]")
+
+
+class Table:
+    """At most one game, and who plays against the agent."""
+
+    def __init__(self) -> None:
+        self._arena: Any = importlib.import_module("textarena")
+        self._game: Any = None
+        self._opponent: Opponent = lambda shown: ""
+        self._seat = 0
+        self._said = ""
+        self._score = 0.0
+        self._is_over = False
+
+    def start(self, game: str, opponent: str | Sequence[str], seat: int, seed: int) -> dict[str, Any]:
+        """Begin a game; the opponent moves first if the seat is not the first."""
+        try:
+            self._begin(game, seed)
+        except Exception as error:
+            return {"refused": f"TextArena cannot play {game!r} here: {type(error).__name__}: {error}"}
+        self._opponent = random_opponent(seed) if opponent == "random" else scripted_opponent(opponent)
+        self._seat = seat if self._num_players > 1 else 0
+        self._said, self._score, self._is_over = "", 0.0, False
+        self._let_others_play()
+        return self._seen(is_valid=True)
+
+    def step(self, command: str) -> dict[str, Any]:
+        """The agent's action, and the opponent's after it."""
+        self._said = ""
+        num_errors = self._game.state.error_count
+        self._is_over, _ = self._game.step(command)
+        is_lost = bool((self._game.state.game_info or {}).get(self._seat, {}).get("invalid_move"))
+        is_valid = not is_lost and self._game.state.error_count <= num_errors
+        self._let_others_play()
+        if self._is_over:
+            rewards, info = self._game.close()
+            self._score = float((rewards or {}).get(self._seat, 0.0))
+            self._said += "\n" + str(info.get(self._seat, {}).get("reason") or "The game is over.")
+        return self._seen(is_valid)
+
+    def admissible(self) -> dict[str, Any]:
+        """The moves in brackets that were shown last."""
+        return {"commands": sorted(set(_MOVE.findall(self._said.rpartition("\n\n")[2])))}
+
+    def _begin(self, game: str, seed: int) -> None:
+        made = self._arena.make(game)
+        for self._num_players in (1, 2):
+            try:
+                made.reset(num_players=self._num_players, seed=seed % 2**31)
+                break
+            except Exception:
+                if self._num_players == 2:
+                    raise
+        self._game = made
+
+    def _let_others_play(self) -> None:
+        while not self._is_over:
+            player, shown = self._game.get_observation()
+            text = "\n".join(_line(sender, words) for sender, words, *_ in _entries(shown))
+            if player == self._seat:
+                self._said += text
+                return
+            self._is_over, _ = self._game.step(self._opponent(text))
+
+    def _seen(self, is_valid: bool) -> dict[str, Any]:
+        state = self._game.state
+        key = json.dumps([state.game_state, state.current_player_id, self._is_over], sort_keys=True, default=str)
+        return {
+            "said": self._said.strip() or "Go on.",
+            "score": self._score,
+            "is_over": self._is_over,
+            "is_valid": is_valid,
+            "key": key,
+            "plan": None,
+        }
+
+
+def random_opponent(seed: int) -> Opponent:
+    """One of the moves in brackets in the last part of what it is shown, at random."""
+    rng = random.Random(seed)
+
+    def choose(shown: str) -> str:
+        moves = _MOVE.findall(shown.rpartition("\n\n")[2]) or _MOVE.findall(shown) or ["[0]"]
+        return str(rng.choice(moves))
+
+    return choose
+
+
+def scripted_opponent(moves: Sequence[str]) -> Opponent:
+    """The moves in turn, beginning anew at the end."""
+    following: Iterator[str] = itertools.cycle(moves)
+    return lambda shown: next(following)
+
+
+def _entries(shown: Any) -> Sequence[Any]:
+    return [(-1, shown)] if isinstance(shown, str) else list(shown)
+
+
+def _line(sender: int, words: str) -> str:
+    return words if sender == -1 else f"Player {sender}: {words}"
+
+
+def _begin() -> Operations:
+    table = Table()
+    return {"start": table.start, "step": table.step, "admissible": table.admissible}
+
+
+if __name__ == "__main__":
+    serve(_begin)

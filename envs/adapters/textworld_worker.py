@@ -1,0 +1,121 @@
+"""The process that makes and runs TextWorld's games for one environment; see :mod:`agentgym.envs.adapters.textworld`.
+
+The interpreter of the games is a C library with one game for a whole process. A state's key is the game's facts: where
+everything is and how, without moves, score or history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from agentgym.envs.adapters.worker_main import Operations, serve
+
+_STATUS_LINE = re.compile(r"\n>\s+-= [^\n]*$")
+_OF_THE_INTERPRETER = frozenset(
+    {"quit", "q", "save", "restore", "restart", "undo", "script", "transcript", "unscript", "verify", "again", "g"}
+)
+"""Words that are not of the game: they would save, bring back or end it."""
+_REFUSALS = ("You can't", "That's not", "I didn't", "You must", "That doesn't", "This verb", "There is no", "What do")
+
+
+class Game:
+    """The interpreter with at most one game loaded."""
+
+    def __init__(self) -> None:
+        self._textworld: Any = importlib.import_module("textworld")
+        self._env: Any = None
+        self._state: Any = None
+        self._path: Path | None = None
+
+    def start(self, game: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Begin the game of a seed, making it if it was never made."""
+        path = self._made(game, settings, seed)
+        if path != self._path:
+            if self._env is not None:
+                self._env.close()
+            infos = self._textworld.EnvInfos(
+                admissible_commands=True, policy_commands=True, won=True, lost=True, facts=True, max_score=True,
+                objective=True, score=True,
+            )  # fmt: skip
+            self._env, self._path = self._textworld.start(str(path), request_infos=infos), path
+        self._state = self._env.reset()
+        return self._seen(self._said(), is_valid=True)
+
+    def step(self, command: str) -> dict[str, Any]:
+        """Give the interpreter one command."""
+        before = self._key()
+        words = command.lower().split()
+        if not words or words[0] in _OF_THE_INTERPRETER:
+            return self._seen("That's not a verb I recognise.", is_valid=False)
+        self._state, _, _ = self._env.step(" ".join(command.split()))
+        said = self._said()
+        return self._seen(said, is_valid=self._key() != before or not said.startswith(_REFUSALS))
+
+    def admissible(self) -> dict[str, Any]:
+        """What the game says can be done now."""
+        return {"commands": sorted(self._state.admissible_commands)}
+
+    def _seen(self, said: str, is_valid: bool) -> dict[str, Any]:
+        state = self._state
+        return {
+            "said": said,
+            "score": (state.score or 0) / state.max_score if state.max_score else float(state.won),
+            "is_over": bool(state.won or state.lost),
+            "is_valid": is_valid,
+            "key": self._key(),
+            "plan": list(state.policy_commands or ()),
+        }
+
+    def _said(self) -> str:
+        """The game's words, without its title and the line of the screen that shows room and score."""
+        said = str(self._state.feedback).rpartition("$$$$$$$")[2]
+        return re.sub(r"\n{3,}", "\n\n", _STATUS_LINE.sub("", said.rstrip())).removesuffix(">").strip()
+
+    def _key(self) -> str:
+        facts = "\n".join(sorted(str(fact) for fact in self._state.facts))
+        score = self._state.score
+        return f"{self._state.objective} | {hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()} | {score}"
+
+    def _made(self, game: str, settings: dict[str, Any], seed: int) -> Path:
+        name = hashlib.blake2b(json.dumps([game, settings, seed], sort_keys=True).encode(), digest_size=12).hexdigest()
+        folder = Path(tempfile.gettempdir()) / f"agentgym-textworld-{os.getuid()}-{self._textworld.__version__}"
+        kept = folder / name / "game.z8"
+        if not kept.is_file():
+            folder.mkdir(exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=folder) as making:
+                self._make(game, settings, seed, Path(making) / "game.z8")
+                if not kept.parent.exists():  # another process may have been quicker
+                    try:
+                        os.rename(making, kept.parent)
+                        os.mkdir(making)  # for TemporaryDirectory to remove
+                    except OSError:
+                        pass
+        return kept
+
+    def _make(self, game: str, settings: dict[str, Any], seed: int, path: Path) -> None:
+        options = self._textworld.GameOptions()
+        options.seeds, options.path, options.force_recompile = seed % 2**31, str(path), True
+        if game == "custom":
+            options.nb_rooms, options.nb_objects = settings["rooms"], settings["objects"]
+            options.quest_length = settings["quest_length"]
+            made = self._textworld.generator.make_game(options)
+        else:
+            challenges: Any = importlib.import_module("textworld.challenges")
+            made = challenges.CHALLENGES[game][1](settings, options)
+        self._textworld.generator.compile_game(made, options)
+
+
+def _begin() -> Operations:
+    game = Game()
+    return {"start": game.start, "step": game.step, "admissible": game.admissible}
+
+
+if __name__ == "__main__":
+    serve(_begin)

@@ -39,3 +39,13 @@ register(
     "agentgym.envs.code.math_env:PythonMathEnv",
     summary="Solve a problem with a Python interpreter and submit one whole number: generated from a seed",
 )
+register(
+    "agentgym/KuhnPoker-v0",
+    "agentgym.envs.games.kuhn:KuhnPokerEnv",
+    summary="Kuhn poker against an equilibrium, a random player, or by self-play: chips are the reward",
+)
+register(
+    "agentgym/TicTacToe-v0",
+    "agentgym.envs.games.tictactoe:TicTacToeEnv",
+    summary="Tic-tac-toe against a perfect or a random player, or by self-play",
+)

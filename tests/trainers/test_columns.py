@@ -188,7 +188,6 @@ def test_what_is_needed_follows_from_the_components() -> None:
 @pytest.mark.parametrize(
     ("credit", "message"),
     [
-        (CreditConfig(estimator="rae"), "role .episodes have one player"),
         (CreditConfig(estimator="m_grpo"), "invocation .episodes have one agent"),
     ],
 )

@@ -21,7 +21,7 @@ from agentgym.trainers.recipes import load_recipe
 ENV_FILE = Path(__file__).parent / "clue_env.py"
 NUM_STEPS = 5
 NEEDS = {"igpo": ['credit.shapers=[{"kind": "information_gain"}]']}
-NO_COLUMNS = {"rae": "episodes have one player", "m_grpo": "episodes have one player"}
+NO_COLUMNS = {"m_grpo": "episodes have one agent"}
 """Estimators whose input the trainer cannot make."""
 PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae")
 """Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""

@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--every", type=int, default=10, help="steps between measurements")
-    parser.add_argument("--average-from", type=int, default=0, help="first step that the average takes in")
+    parser.add_argument("--average-from", type=int, default=150, help="first step that the average takes in")
     parser.add_argument("--runs", type=Path, default=Path("runs/kuhn"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
     parser.add_argument("overrides", nargs="*", help="key=value of the recipe")

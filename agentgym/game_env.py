@@ -21,7 +21,7 @@ from agentgym.env import Env
 from agentgym.errors import ResetNeededError, UsageError, unknown_name
 from agentgym.types import Message, Observation, RewardPart, Task
 
-SELF = "self"
+SELF, RANDOM = "self", "random"
 
 
 class GameState(Protocol):
@@ -85,13 +85,13 @@ class GameEnv(Env):
     def __init__(
         self,
         *,
-        opponent: str = SELF,
+        opponent: str = RANDOM,
         seat: int | None = None,
         explain: bool = True,
         max_errors: int = 1,
         render_mode: str | None = None,
     ) -> None:
-        known = {"random": random_opponent, **self.opponents}
+        known = {RANDOM: random_opponent, **self.opponents}
         if opponent not in (SELF, *known):
             raise unknown_name("opponent", opponent, (SELF, *known))
         if seat is not None and not 0 <= seat < len(self.players):

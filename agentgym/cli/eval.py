@@ -35,6 +35,8 @@ class EvalPlan:
     max_new_tokens: int = 64
     max_context_tokens: int = 0
     codec: str = "auto"
+    opponent: str = ""
+    """Who plays against the policy in a game that waits for the moves of all its players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
@@ -54,6 +56,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
         int | None, typer.Option(min=1, help="Per episode. [default: the model's own limit]")
     ] = None,
     codec: Annotated[str | None, typer.Option(help="Tool-call format. [default: the chat template's]")] = None,
+    opponent: Annotated[
+        str | None, typer.Option(help="In a game with opponent=self: oracle, random, or a model's folder.")
+    ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where it goes; by default runs/eval-<env>-<NNN>.")] = None,
@@ -67,6 +72,7 @@ def eval_(  # noqa: PLR0913  (a command's options)
     given = {
         "env": env, "policy": policy, "episodes": episodes, "seed": seed, "split": split, "temperature": temperature,
         "max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens, "codec": codec,
+        "opponent": opponent,
     }  # fmt: skip
     with output(as_json) as out:
         plan, entry, folder = _plan({k: v for k, v in given.items() if v is not None}, kwargs or [], resume, run_dir)
@@ -101,6 +107,8 @@ def _plan(
     entry = find(plan.env)
     open_env(entry, plan.kwargs).close()  # refused before a folder is made
     _check_policy(plan.policy)
+    if plan.opponent:
+        _check_policy(plan.opponent)
     folder = new_run_dir(f"eval-{entry.id.rpartition('/')[2].lower()}", run_dir)
     write_json(folder / "config.json", {"eval": asdict(plan)})
     return plan, entry, folder
@@ -145,7 +153,9 @@ async def _evaluate(
     probe.close()
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
-    make_actor, close = _open_policy(plan, num_slots=max(1, min(num_envs, len(tasks))))
+    num_slots = max(1, min(num_envs, len(tasks)))
+    make_actor, close = _open_policy(plan, plan.policy, num_slots)
+    make_opponent, close_opponent = _open_policy(plan, plan.opponent, num_slots) if plan.opponent else (None, None)
     pool = EnvPool(make_env, num_envs)
     try:
         with EpisodeProgress(out.status, len(tasks)) as progress:
@@ -160,28 +170,31 @@ async def _evaluate(
                 group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
                 resume=resume,
                 on_episode=progress.add,
+                opponent=make_opponent,
             )
     finally:
         await pool.close()
         await close()
+        if close_opponent is not None:
+            await close_opponent()
 
 
-def _open_policy(plan: EvalPlan, num_slots: int) -> tuple[MakeActor, Callable[[], Any]]:
+def _open_policy(plan: EvalPlan, name: str, num_slots: int) -> tuple[MakeActor, Callable[[], Any]]:
     from agentgym.check.policies import random_action
     from agentgym.evals.policies import oracle, scripted
 
     async def nothing() -> None:
         pass
 
-    if plan.policy == "oracle":
+    if name == "oracle":
         return oracle, nothing
-    if plan.policy == "random":
+    if name == "random":
         return scripted(random_action), nothing
     from agentgym.engine import SamplingParams
     from agentgym.rollout.actor import ModelActor
     from agentgym.trainers.policy import open_policy
 
-    folder = Path(plan.policy)
+    folder = Path(name)
     if (folder / "model").is_dir():  # a training run: its policy is inside
         folder = folder / "model"
     policy = open_policy(folder, num_slots=num_slots, max_context_tokens=plan.max_context_tokens, codec=plan.codec)

@@ -65,7 +65,7 @@ def arithmetic(rng: np.random.Generator) -> Question:
 
     Example:
         >>> arithmetic(np.random.default_rng(0))
-        ('What is 18 * 7 - 12?', ('114',))
+        ('What is 18 * 14 + 11?', ('263',))
     """
     a, b, c = (int(rng.integers(2, 21)) for _ in range(3))
     sign = "+" if rng.random() < 0.5 else "-"
@@ -126,8 +126,8 @@ class TryAgainEnv(Env):
     Example:
         >>> env = TryAgainEnv()
         >>> env.reset(seed=0)[0][0].text
-        'What is 18 * 7 - 12? Give the answer on the last line.'
-        >>> env.step("113")[0][0].text, env.step("Answer: 114")[1]
+        'What is 18 * 14 + 11? Give the answer on the last line.'
+        >>> env.step("262")[0][0].text, env.step("Answer: 263")[1]
         ('Try again.', 0.5)
     """
 

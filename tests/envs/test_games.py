@@ -171,7 +171,9 @@ def test_the_dealer_pays_out_the_surplus() -> None:
     assert dealer.asked > worth
     assert total(env, "accept") == pytest.approx((worth - dealer.asked) / (worth - dealer.reserve))
     assert total(env, "leave") == 0
-    assert total(env, f"offer: {worth}") == pytest.approx(0 if worth >= dealer.next_asked else 1)
+    assert total(env, f"offer: {dealer.next_asked - 1}") == 0, "not taken, and not over"
+    taken = (worth - dealer.next_asked) / (worth - dealer.reserve)
+    assert total(env, f"offer: {dealer.next_asked}") == pytest.approx(taken)
     assert "no more time" in play_out(env, "offer: 0")
 
 

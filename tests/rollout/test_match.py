@@ -58,6 +58,9 @@ class Nim(GameEnv):
 
     rules = "Take 1 or 2."
 
+    def __init__(self, *, opponent: str = "self", max_errors: int = 1) -> None:
+        super().__init__(opponent=opponent, max_errors=max_errors)
+
     def deal(self, task: Task) -> Pile:
         return Pile(4)
 

@@ -30,8 +30,8 @@ LEARNING = OptimizerConfig(lr=1e-3, schedule="linear", eps=1e-8)
 
 MAGNET = LossConfig(regularisers=(KlOptions(coef=0.2, estimator="k3+"),))
 """Plain policy gradients cycle in such games. A pull towards the warm start, which plays all legal moves alike, makes
-them approach a quantal response equilibrium ("A Unified Approach to Reinforcement Learning, Quantal Response Equilibria,
-and Two-Player Zero-Sum Games", Sokota et al., 2023). An entropy bonus would pay for impossible moves too."""
+them approach a quantal response equilibrium ("A Unified Approach to Reinforcement Learning, Quantal Response
+Equilibria, and Two-Player Zero-Sum Games", Sokota et al., 2023). An entropy bonus would pay for impossible moves."""
 
 
 def kuhn() -> TrainConfig:

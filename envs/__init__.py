@@ -84,3 +84,10 @@ register(
     "agentgym.envs.games.try_again:TryAgainEnv",
     summary="Single-turn questions with unary feedback: a wrong answer is told to be wrong, and one may try again",
 )
+register(
+    "agentgym/ChessEndgame-v0",
+    "agentgym.envs.games.chess_endgame:ChessEndgameEnv",
+    summary="Mate a lone king with king and queen or rook, against the best defence",
+    extra="chess",
+    requires=("chess",),
+)

@@ -21,6 +21,16 @@ _.CodeRepairEnv
 _.SWEEnv
 _.CodeEnv
 _.PythonMathEnv
+_.CarDealerEnv
+_.ChessEndgameEnv
+_.GuessCityEnv
+_.KuhnPokerEnv
+_.MazeEnv
+_.NegotiationEnv
+_.TicTacToeEnv
+_.TryAgainEnv
+_.TwentyQuestionsEnv
+_.WordleEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_load  # its /collective_rpc calls these

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.engine import Engine
-from agentgym.envs.games.exploitability import best_response_return, expected_return, exploitability
-from agentgym.envs.games.kuhn import BET, DEALS, GAME_VALUE, PASS, KuhnState, Policy
+from agentgym.envs.games.exploitability import Policy, best_response_return, expected_return, exploitability
+from agentgym.envs.games.kuhn import BET, DEALS, GAME_VALUE, INFORMATION_SETS, PASS, KuhnState
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.rollout.session import Session
@@ -35,15 +35,6 @@ from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.overrides import apply_overrides, save_config, to_dict
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Completion, FinishReason, Message
-
-HISTORIES = ((), (PASS,), (BET,), (PASS, BET))
-"""The four points at which a player chooses, each with three cards: the twelve information sets."""
-
-
-def information_sets() -> dict[str, KuhnState]:
-    """A position of each information set, by what the player knows there."""
-    states = [KuhnState(deal.cards, history) for history in HISTORIES for deal in DEALS]
-    return {state.view(state.player): state for state in states}
 
 
 def prompt_of(state: KuhnState, renderer: ChatRenderer) -> tuple[int, ...]:
@@ -70,7 +61,7 @@ async def read_policy(engine: Engine, renderer: ChatRenderer) -> tuple[Policy, f
     """The model's policy, and the least probability of any legal move over the information sets."""
     policy: dict[str, dict[str, float]] = {}
     least_legal = 1.0
-    for known, state in information_sets().items():
+    for known, state in INFORMATION_SETS.items():
         prompt = prompt_of(state, renderer)
         chances = {
             move: math.exp(sum(await engine.score(prompt, renderer.action_ids(Message("assistant", move), ()))))
@@ -90,7 +81,7 @@ class AveragePolicy:
 
     def add(self, policy: Policy) -> None:
         """One more policy."""
-        for known, state in information_sets().items():
+        for known, state in INFORMATION_SETS.items():
             reach = 1.0
             if len(state.history) == 2:  # the first player's second choice comes after its own pass
                 reach = policy[KuhnState(state.cards).view(0)][PASS]
@@ -242,7 +233,7 @@ def plot(curves: Mapping[str, Sequence[Mapping[str, float]]], path: Path) -> Non
 
 
 def _uniform() -> Policy:
-    return {known: {PASS: 0.5, BET: 0.5} for known in information_sets()}
+    return {known: {PASS: 0.5, BET: 0.5} for known in INFORMATION_SETS}
 
 
 def main() -> None:

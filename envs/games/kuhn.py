@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from agentgym.envs.games.exploitability import Policy
 from agentgym.game_env import GameEnv, Opponent, random_opponent
 from agentgym.types import Task
 
@@ -20,7 +21,7 @@ PASS, BET = "pass", "bet"
 GAME_VALUE = -1 / 18
 """What the first player gets where both play an equilibrium, in chips a game."""
 
-ENDS = ((PASS, PASS), (BET, PASS), (BET, BET), (PASS, BET, PASS), (PASS, BET, BET))
+ENDS: tuple[tuple[str, ...], ...] = ((PASS, PASS), (BET, PASS), (BET, BET), (PASS, BET, PASS), (PASS, BET, BET))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +71,15 @@ class KuhnState:
 DEALS = tuple(KuhnState(cards) for cards in permutations(range(len(CARDS)), 2))
 """The six deals, each as likely as the others."""
 
-Policy = Mapping[str, Mapping[str, float]]
-"""Probabilities of moves by what the player knows (:meth:`KuhnState.view`)."""
+CHOICES: tuple[tuple[str, ...], ...] = ((), (PASS,), (BET,), (PASS, BET))
+"""What was done before a player chooses."""
 
-INFORMATION_SETS = tuple(
-    dict.fromkeys(
-        KuhnState(deal.cards, history).view(len(history) % 2)
-        for history in ((), (PASS,), (BET,), (PASS, BET))
-        for deal in DEALS
-    )
-)
-"""The twelve things a player can know: the first player's six hold an even number of moves."""
+INFORMATION_SETS = {
+    KuhnState(deal.cards, history).view(len(history) % 2): KuhnState(deal.cards, history)
+    for history in CHOICES
+    for deal in DEALS
+}
+"""The twelve things a player can know when it chooses, each with a position in which it does."""
 
 
 def equilibrium(alpha: float = 1 / 3) -> Policy:
@@ -99,13 +98,8 @@ def equilibrium(alpha: float = 1 / 3) -> Policy:
         (PASS,): (1 / 3, 0.0, 1.0),
         (BET,): (0.0, 1 / 3, 1.0),
     }
-    policy: dict[str, dict[str, float]] = {}
-    for history, of_card in bets.items():
-        for deal in DEALS:
-            player = len(history) % 2
-            bet = of_card[deal.cards[player]]
-            policy[KuhnState(deal.cards, history).view(player)] = {PASS: 1.0 - bet, BET: bet}
-    return policy
+    chances = {known: bets[state.history][state.cards[state.player]] for known, state in INFORMATION_SETS.items()}
+    return {known: {PASS: 1.0 - bet, BET: bet} for known, bet in chances.items()}
 
 
 _EQUILIBRIUM = equilibrium()

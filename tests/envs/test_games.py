@@ -251,10 +251,9 @@ def test_wrong_settings_are_named() -> None:
         TicTacToeEnv(opponent="optimum")
     with pytest.raises(UsageError, match="seat is a player from 0 to 1"):
         TicTacToeEnv(seat=2)
-    for wrong in (TwentyQuestionsEnv, GuessCityEnv, MazeEnv):
-        knob = {TwentyQuestionsEnv: "num_objects", GuessCityEnv: "num_cities", MazeEnv: "size"}[wrong]
+    for name, knob in (("TwentyQuestions", "num_objects"), ("GuessCity", "num_cities"), ("Maze", "size")):
         with pytest.raises(UsageError, match=f"{knob} must be between"):
-            wrong(**{knob: 1})
+            make(f"agentgym/{name}-v0", **{knob: 1})
 
 
 # ---------------------------------------------------------------------------------------------------------- try again

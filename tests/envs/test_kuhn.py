@@ -9,6 +9,7 @@ from agentgym.envs.games.exploitability import Policy, best_response_return, exp
 from agentgym.envs.games.kuhn import (
     BET,
     CARDS,
+    CHOICES,
     DEALS,
     ENDS,
     GAME_VALUE,
@@ -19,7 +20,6 @@ from agentgym.envs.games.kuhn import (
     equilibrium,
     equilibrium_opponent,
 )
-from agentgym.game_env import GameState
 from agentgym.types import Task
 
 
@@ -76,21 +76,12 @@ def test_a_best_response_is_found_among_all_pure_policies() -> None:
     for _ in range(5):
         policy = {known: {PASS: 1 - p, BET: p} for known, p in zip(INFORMATION_SETS, rng.random(12), strict=True)}
         for player in (0, 1):
-            mine = [known for known in INFORMATION_SETS if _owner(known) == player]
+            mine = [known for known, state in INFORMATION_SETS.items() if state.player == player]
             best = max(
                 _sign(player) * expected_return(DEALS, {**policy, **_pure(mine, code)})
                 for code in range(2 ** len(mine))
             )
             assert best_response_return(DEALS, policy, player) == pytest.approx(best)
-
-
-def _owner(known: str) -> int:
-    return next(
-        len(history) % 2
-        for history in ((), (PASS,), (BET,), (PASS, BET))
-        for deal in DEALS
-        if KuhnState(deal.cards, history).view(len(history) % 2) == known
-    )
 
 
 def _sign(player: int) -> int:
@@ -102,7 +93,7 @@ def _pure(known: list[str], code: int) -> dict[str, dict[str, float]]:
 
 
 def test_a_player_does_not_see_the_other_card_before_the_end() -> None:
-    for history in ((), (PASS,), (BET,), (PASS, BET)):
+    for history in CHOICES:
         for player in (0, 1):
             views = {KuhnState(deal.cards, history).view(player) for deal in DEALS}
             assert len(views) == len(CARDS)
@@ -116,8 +107,8 @@ def test_the_built_in_opponent_plays_its_equilibrium() -> None:
     jack = KuhnState((0, 1))
     bets = sum(equilibrium_opponent(jack, rng) == BET for _ in range(3000)) / 3000
     assert bets == pytest.approx(1 / 3, abs=0.03)
-    king: GameState = KuhnState((2, 1), (PASS, BET))
-    assert {equilibrium_opponent(king, rng) for _ in range(20)} == {BET}  # type: ignore[arg-type]
+    king = KuhnState((2, 1), (PASS, BET))
+    assert {equilibrium_opponent(king, rng) for _ in range(20)} == {BET}
 
 
 def test_a_forfeit_costs_the_most_that_can_be_lost() -> None:

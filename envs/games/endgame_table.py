@@ -63,10 +63,10 @@ class _Geometry:
         self.line, self.clear = _lines(STRAIGHT if piece == "rook" else STRAIGHT + DIAGONAL)
         squares = np.arange(64)
         wk, wp, bk = np.meshgrid(squares, squares, squares, indexing="ij")
-        self.is_position = (wk != wp) & (wp != bk) & (wk != bk) & ~self.king[wk, bk]
+        self.is_position: Bools = (wk != wp) & (wp != bk) & (wk != bk) & ~self.king[wk, bk]
         # what the piece attacks; the black king hides nothing from it, since it is the one that moves away
-        self.attacks = self.line[None] & self.clear.transpose(2, 0, 1)
-        self.is_white_to_move = self.is_position & ~self.attacks
+        self.attacks: Bools = self.line[None] & self.clear.transpose(2, 0, 1)
+        self.is_white_to_move: Bools = self.is_position & ~self.attacks
 
     def mates(self) -> Bools:
         """Black to move, attacked, and without a legal move."""
@@ -85,14 +85,14 @@ class _Geometry:
 
     def only_reach(self, won: Bools) -> Bools:
         """Black to move, and every move leads into one of these positions; mates are among them, stalemates are not."""
-        all_lost = self.is_position & (self.attacks | self._has_move())
+        all_lost: Bools = self.is_position & (self.attacks | self._has_move())
         for start in range(64):
             for end in np.flatnonzero(self.king[start]):
                 all_lost[:, :, start] &= ~self._is_legal(int(end)) | won[:, :, end]
         return all_lost
 
     def _has_move(self) -> Bools:
-        found = np.zeros_like(self.is_position)
+        found = np.zeros((64, 64, 64), dtype=np.bool_)
         for start in range(64):
             for end in np.flatnonzero(self.king[start]):
                 found[:, :, start] |= self._is_legal(int(end))
@@ -100,7 +100,9 @@ class _Geometry:
 
     def _is_legal(self, square: int) -> Bools:
         """The black king may go to a square, ``[white king, white piece]``; to take the piece is to draw."""
-        return ~self.king[:, square, None] & ~self.attacks[:, :, square] & (np.arange(64) != square)[:, None]
+        legal: Bools = ~self.king[:, square, None] & ~self.attacks[:, :, square]
+        legal[square] = False
+        return legal
 
 
 def _king_steps() -> Bools:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from agentgym.check.conformance import check_env
 from agentgym.check.episodes import play
 from agentgym.check.policies import oracle_action
-from agentgym.envs.games.endgame_table import Piece, endgame_table
+from agentgym.envs.games.endgame_table import Piece, Table, endgame_table
 
-chess = pytest.importorskip("chess", reason="needs the extra chess")
+chess: Any = pytest.importorskip("chess", reason="needs the extra chess")
 
 
-def position(piece: Piece, wk: int, wp: int, bk: int, *, white: bool) -> chess.Board:
+def position(piece: Piece, wk: int, wp: int, bk: int, *, white: bool) -> Any:
     board = chess.Board(None)
     kind = chess.QUEEN if piece == "queen" else chess.ROOK
     for square, of_kind, colour in ((wk, chess.KING, True), (wp, kind, True), (bk, chess.KING, False)):
@@ -22,13 +24,13 @@ def position(piece: Piece, wk: int, wp: int, bk: int, *, white: bool) -> chess.B
     return board
 
 
-def squares(board: chess.Board) -> tuple[int, int, int] | None:
+def squares(board: Any) -> tuple[int, int, int] | None:
     """Indices into the table, None once the piece is taken."""
     pieces = [square for square, piece in board.piece_map().items() if piece.piece_type not in (chess.KING,)]
     return (board.king(True), pieces[0], board.king(False)) if pieces else None
 
 
-def reached(board: chess.Board, table: np.ndarray) -> list[int]:
+def reached(board: Any, table: Table) -> list[int]:
     found = []
     for move in board.legal_moves:
         board.push(move)

@@ -162,7 +162,7 @@ class ChessEndgameEnv(ToolEnv):
 
     def state_key(self) -> str:
         """The pieces and who moves, without the counters of moves."""
-        return self.board.epd()
+        return str(self.board.epd())
 
     def dump_state(self) -> Any:
         return self.board.copy(stack=False), self._piece

@@ -6,6 +6,7 @@
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
 from agentgym.env import Env
 from agentgym.errors import AgentGymError, ToolError
+from agentgym.game_env import GameEnv
 from agentgym.registry import make, register
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
@@ -13,4 +14,16 @@ from agentgym.types import Message, Task, ToolCall
 
 __version__ = "0.1.0"
 
-__all__ = ["AgentGymError", "Env", "Message", "Task", "ToolCall", "ToolEnv", "ToolError", "make", "register", "tool"]
+__all__ = [
+    "AgentGymError",
+    "Env",
+    "GameEnv",
+    "Message",
+    "Task",
+    "ToolCall",
+    "ToolEnv",
+    "ToolError",
+    "make",
+    "register",
+    "tool",
+]

@@ -342,6 +342,8 @@ class Trajectory:
     error: str | None = None
     num_retries: int = 0
     """Attempts before this one that the infrastructure spoilt."""
+    player: int = 0
+    """Whose turns these are in a game of several players, each with a trajectory of its own."""
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -381,7 +383,10 @@ class CutMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryGroup:
-    """Episodes of one task from one start state: the unit of group-relative credit."""
+    """Episodes of one task from one start state: the unit of group-relative credit.
+
+    Of a game, the trajectories of all players, game by game; credit compares those of the same player.
+    """
 
     ordinal: int
     """Position of the task in the run's task order; each ordinal is trained exactly once."""

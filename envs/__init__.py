@@ -87,3 +87,55 @@ register(
     "agentgym.envs.code.math_env:PythonMathEnv",
     summary="Solve a problem with a Python interpreter and submit one whole number: generated from a seed",
 )
+register(
+    "agentgym/KuhnPoker-v0",
+    "agentgym.envs.games.kuhn:KuhnPokerEnv",
+    summary="Kuhn poker against an equilibrium, a random player, or by self-play: chips are the reward",
+)
+register(
+    "agentgym/TicTacToe-v0",
+    "agentgym.envs.games.tictactoe:TicTacToeEnv",
+    summary="Tic-tac-toe against a perfect or a random player, or by self-play",
+)
+register(
+    "agentgym/Negotiation-v0",
+    "agentgym.envs.games.negotiation:NegotiationEnv",
+    summary="Trade goods whose worth only you know; who gains more wins: against a scripted trader, or by self-play",
+)
+register(
+    "agentgym/Maze-v0",
+    "agentgym.envs.games.maze:MazeEnv",
+    summary="Find the way out of a maze of which only the nearest walls are seen: generated from a seed",
+)
+register(
+    "agentgym/TwentyQuestions-v0",
+    "agentgym.envs.games.twenty_questions:TwentyQuestionsEnv",
+    summary="Find out by yes/no questions which object is meant: objects and attributes from a seed",
+)
+register(
+    "agentgym/GuessCity-v0",
+    "agentgym.envs.games.guess_city:GuessCityEnv",
+    summary="Find out by yes/no questions which city of a map is meant: the map comes from a seed",
+)
+register(
+    "agentgym/CarDealer-v0",
+    "agentgym.envs.games.car_dealer:CarDealerEnv",
+    summary="Bargain with a scripted dealer over a car; the reward is the share of the surplus",
+)
+register(
+    "agentgym/Wordle-v0",
+    "agentgym.envs.games.wordle:WordleEnv",
+    summary="Find a word of five letters in six guesses; no word is in two splits",
+)
+register(
+    "agentgym/TryAgain-v0",
+    "agentgym.envs.games.try_again:TryAgainEnv",
+    summary="Single-turn questions with unary feedback: a wrong answer is told to be wrong, and one may try again",
+)
+register(
+    "agentgym/ChessEndgame-v0",
+    "agentgym.envs.games.chess_endgame:ChessEndgameEnv",
+    summary="Mate a lone king with king and queen or rook, against the best defence",
+    extra="chess",
+    requires=("chess",),
+)

@@ -29,6 +29,16 @@ _.CodeRepairEnv
 _.SWEEnv
 _.CodeEnv
 _.PythonMathEnv
+_.CarDealerEnv
+_.ChessEndgameEnv
+_.GuessCityEnv
+_.KuhnPokerEnv
+_.MazeEnv
+_.NegotiationEnv
+_.TicTacToeEnv
+_.TryAgainEnv
+_.TwentyQuestionsEnv
+_.WordleEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_forget

@@ -89,7 +89,8 @@ class SftConfig:
     num_demos: int = 0
     """Episodes of the oracle to learn from; 0 leaves the phase out."""
     noise: float = 0.15
-    """Share of the oracle's actions replaced by random ones, so that the policy learns to recover."""
+    """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
+    demonstrations then teach no more than the form of actions."""
     num_epochs: int = 2
     batch_size: int = 16
     observation_weight: float = 0.3
@@ -99,8 +100,8 @@ class SftConfig:
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise < 1:
-            raise ConfigError(f"noise must be in [0, 1), got {self.noise}")
+        if not 0 <= self.noise <= 1:
+            raise ConfigError(f"noise must be in [0, 1], got {self.noise}")
         if self.batch_size < 1 or self.num_epochs < 1 or self.num_demos < 0:
             raise ConfigError("batch_size and num_epochs must be at least 1, num_demos at least 0")
 
@@ -168,6 +169,8 @@ class EvalConfig:
     num_episodes: int = 200
     split: str = "test"
     temperature: float = 1.0
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment that differ from training's: the opponent of a game that is learnt by self-play."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +253,6 @@ MADE_BY_TRAINER = (
 )
 """Columns that :mod:`agentgym.trainers.columns` makes."""
 NOT_MADE = {
-    "role": "episodes have one player",
-    "player_outcome": "episodes have one player",
     "parent": "rollouts do not branch",
     "branch_turn": "rollouts do not branch",
     "progress": "no progress estimator is trained",
@@ -271,8 +272,6 @@ def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -
     """
     names = credit.columns()
     missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
-    if "role" in names and "invocation" not in names:  # episodes record the roles of agents, not those of players
-        missing.insert(0, "role")
     if missing:
         reasons = ", ".join(f"{name} ({NOT_MADE.get(name, 'made by our own trainer alone')})" for name in missing)
         raise ConfigError(

@@ -105,6 +105,7 @@ class TrainingLoop:
             save_model(self.r.model, self.r.tokenizer, self.run_dir / "model", config.context)
         await self.r.engine.close()
         await self.r.pool.close()
+        await self.r.eval_pool.close()
         return TrainResult(
             run_dir=str(self.run_dir),
             steps=config.num_steps,
@@ -297,7 +298,7 @@ class TrainingLoop:
         self.log.begin(f"evaluation {label}", len(tasks))
         summary = await evaluate(
             tasks,
-            self.r.pool,
+            self.r.eval_pool,
             self.r.make_actor(replace(self.config.sampling, temperature=config.temperature)),
             out_dir=self.run_dir / "eval" / label,
             suite_or_env=self.config.env.id,

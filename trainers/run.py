@@ -39,6 +39,7 @@ class Run:
         self.config = config
         self.run_dir = run_dir
         self.pool = EnvPool(self.make_env, config.group.num_envs)
+        self.eval_pool = EnvPool(self.make_eval_env, config.group.num_envs) if config.eval.kwargs else self.pool
         probe = self.make_env()
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
@@ -75,6 +76,10 @@ class Run:
     def make_env(self) -> Env:
         """A new environment of the run's kind."""
         return make(self.config.env.id, **self.config.env.kwargs)
+
+    def make_eval_env(self) -> Env:
+        """A new environment for evaluation: what is trained on, but for ``eval.kwargs``."""
+        return make(self.config.env.id, **{**self.config.env.kwargs, **self.config.eval.kwargs})
 
     def make_actor(self, sampling: SamplingParams | None = None) -> Any:
         """A factory of actors that sample from the run's policy."""

@@ -44,6 +44,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
         int | None, typer.Option(min=1, help="Per episode. [default: the model's own limit]")
     ] = None,
     codec: Annotated[str | None, typer.Option(help="Tool-call format. [default: the chat template's]")] = None,
+    opponent: Annotated[
+        str | None, typer.Option(help="In a game with opponent=self: oracle, random, or a model's folder.")
+    ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where it goes; by default runs/eval-<name>-<NNN>.")] = None,
@@ -53,6 +56,7 @@ def eval_(  # noqa: PLR0913  (a command's options)
     given = {
         "episodes": episodes, "seed": seed, "split": split, "temperature": temperature,
         "max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens, "codec": codec,
+        "opponent": opponent,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     given |= _pairs([target for target in targets or () if "=" in target])
@@ -100,7 +104,7 @@ def _begin(
         return _play_env(plan, folder, num_envs, False, out)
     if others := [name for name in names if name not in suites]:
         raise UsageError(f"{others[0]} is no suite; evaluate it by itself (agentgym list --suites)")
-    if fixed := sorted({"seed", "split", "kwargs"} & set(given)):
+    if fixed := sorted({"seed", "split", "kwargs", "opponent"} & set(given)):
         raise UsageError(
             f"a suite fixes {', '.join(fixed)}; to change that, write a suite of your own (docs/evaluation.md)"
         )

@@ -28,6 +28,8 @@ class EvalPlan:
     max_new_tokens: int = 64
     max_context_tokens: int = 0
     codec: str = "auto"
+    opponent: str = ""
+    """Who plays against the policy in a game that waits for the moves of all its players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
 
@@ -53,6 +55,8 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
     entry = find(plan.env)
     open_env(entry, plan.kwargs).close()
     check_policy(plan.policy)
+    if plan.opponent:
+        check_policy(plan.opponent)
     folder = new_run_dir(f"eval-{entry.id.rpartition('/')[2].lower()}", run_dir)
     write_json(folder / "config.json", {"eval": asdict(plan)})
     return plan, folder
@@ -78,7 +82,9 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     probe.close()
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
-    make_actor, close = open_actors(plan.policy, plan.sampling, num_slots=max(1, min(num_envs, len(tasks))))
+    num_slots = max(1, min(num_envs, len(tasks)))
+    make_actor, close = open_actors(plan.policy, plan.sampling, num_slots)
+    make_opponent, close_opponent = open_actors(plan.opponent, plan.sampling, num_slots) if plan.opponent else (None, None)
     pool = EnvPool(make_env, num_envs)
     try:
         with EpisodeProgress(out.status, len(tasks)) as progress:
@@ -93,10 +99,13 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
                 group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
                 resume=resume,
                 on_episode=progress.add,
+                opponent=make_opponent,
             )
     finally:
         await pool.close()
         await close()
+        if close_opponent is not None:
+            await close_opponent()
 
 
 def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:

@@ -26,7 +26,7 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
         if name == "part_values":
             result |= _parts(_turns(groups))
         elif name == "group_keys":
-            result[name] = tuple(f"{group.task.id}:{group.task.content_hash}" for group in groups)
+            result[name] = tuple(_key_of(groups[index], player) for index, player in player_groups(groups))
         elif name in PER_TURN:
             result[name] = [PER_TURN[name](turn) for turn in _turns(groups)]
         elif name in PER_EPISODE:
@@ -36,9 +36,29 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
     if "action" in result:
         result["action"] = codes_of(result["action"])
     if "role" in result:
-        names = sorted(set(result["role"]) - {""})
-        result["role"] = [names.index(name) + 1 if name else 0 for name in result["role"]]
+        result["role"] = _numbered(result["role"])
     return result
+
+
+def player_groups(groups: Sequence[TrajectoryGroup]) -> list[tuple[int, int]]:
+    """The groups of a credit table: (index of the group, player), one for each player of a game.
+
+    Players of a zero-sum game that were compared with each other would cancel out (composition rule 15).
+
+    Example:
+        >>> player_groups(())
+        []
+    """
+    return [
+        (index, player)
+        for index, group in enumerate(groups)
+        for player in sorted({trajectory.player for trajectory in group.valid} or {0})
+    ]
+
+
+def _key_of(group: TrajectoryGroup, player: int) -> str:
+    """The lasting name of a task, and of the player where it is not the first."""
+    return f"{group.task.id}:{group.task.content_hash}" + (f":{player}" if player else "")
 
 
 def split_columns(columns: Mapping[str, Any], groups: Sequence[TrajectoryGroup]) -> list[dict[str, Any]]:
@@ -99,8 +119,15 @@ def _segments(trajectory: Trajectory) -> list[int]:
     return [index for index, segment in enumerate(trajectory.segments) for _ in segment.turns]
 
 
-def _agents(trajectory: Trajectory) -> list[str]:
-    return [segment.agent for segment in trajectory.segments for _ in segment.turns]
+def _roles(trajectory: Trajectory) -> list[tuple[int, str]]:
+    return [(trajectory.player, segment.agent) for segment in trajectory.segments for _ in segment.turns]
+
+
+def _numbered(roles: Sequence[tuple[int, str]]) -> list[int]:
+    """Players by their number, then the sub-agents by name."""
+    num_players = 1 + max((player for player, _ in roles), default=0)
+    agents = sorted({agent for _, agent in roles if agent})
+    return [num_players + agents.index(agent) if agent else player for player, agent in roles]
 
 
 def _invocations(trajectory: Trajectory) -> list[int]:
@@ -117,6 +144,12 @@ def _observations(trajectory: Trajectory) -> list[str]:
 
 def _truncated(trajectory: Trajectory) -> list[bool]:
     return [trajectory.status in CUT] * len(trajectory.turns)
+
+
+def _player_outcomes(trajectory: Trajectory) -> list[float]:
+    parts = [part for turn in trajectory.turns for part in turn.reward_parts]
+    result = sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
+    return [result] * len(trajectory.turns)
 
 
 def _parts(turns: Iterable[Turn]) -> dict[str, Any]:
@@ -143,10 +176,11 @@ PER_TURN: dict[str, Callable[[Turn], Any]] = {
 }
 PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
     "segment": _segments,
-    "role": _agents,
+    "role": _roles,
     "invocation": _invocations,
     "observation": _observations,
     "is_truncated": _truncated,
+    "player_outcome": _player_outcomes,
 }
 FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
 """Columns that ``TurnTable.from_groups`` can fill."""

@@ -191,11 +191,14 @@ class TurnTable:
     def from_groups(cls, groups: Sequence[TrajectoryGroup], columns: Collection[str] = ()) -> TurnTable:
         """Build a table from the valid members of groups: what the infrastructure spoilt is no evidence.
 
+        Each player of a game has a group of its own.
+
         Args:
             columns: optional columns to fill from what the episodes recorded, see :data:`columns.FROM_GROUPS`.
         """
-        from agentgym.credit.columns import recorded_columns
+        from agentgym.credit.columns import player_groups, recorded_columns
 
+        code = {key: number for number, key in enumerate(player_groups(groups))}
         members = [(index, trajectory) for index, group in enumerate(groups) for trajectory in group.valid]
         table = cls.from_lists(
             rewards=[[turn.reward for turn in trajectory.turns] for _, trajectory in members],
@@ -204,7 +207,7 @@ class TurnTable:
                 for index, (_, t) in enumerate(members)
             ],
             is_valid=[[turn.is_valid for turn in trajectory.turns] for _, trajectory in members],
-            group_of_trajectory=[index for index, _ in members],
+            group_of_trajectory=[code[index, trajectory.player] for index, trajectory in members],
         )
         return table.with_columns(**recorded_columns(groups, columns)) if columns else table
 

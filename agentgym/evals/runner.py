@@ -54,6 +54,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     group_config: GroupConfig,
     resume: bool = False,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+    opponent: MakeActor | None = None,
 ) -> EvalSummary:
     """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
@@ -68,9 +69,10 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         suite_or_env, policy: names for the summary.
         group_config: retries, limits and failure rate; its ``group_size`` and ``min_valid`` are taken as 1.
         on_episode: called after each episode played now (not for those kept by ``resume``).
+        opponent: against whom a game is played that waits for the moves of all its players.
 
     Raises:
-        UsageError: no tasks.
+        UsageError: no tasks, or a game without an opponent.
         RunStoppedError: too many episodes were lost to the infrastructure, or all.
         CorruptDataError: the files to resume from cannot be read.
     """
@@ -82,12 +84,17 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
     def keep(trajectory: Trajectory) -> None:
+        if trajectory.seed not in ordinals:
+            raise UsageError(
+                f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
+                "environment (its argument opponent), or against another policy (--opponent)"
+            )
         ordinal = ordinals[trajectory.seed]
         files.add(TrajectoryGroup(ordinal=ordinal, task=trajectory.task, trajectories=(trajectory,)))
         on_episode(trajectory)
 
     config = replace(group_config, group_size=1, min_valid=1)
-    await run_groups(left, pool, make_actor, config, seed=seed, on_episode=keep)
+    await run_groups(left, pool, make_actor, config, seed=seed, on_episode=keep, opponent=opponent)
     files.finish()
     rows = [files.rows[key] for key in keys]
     summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)

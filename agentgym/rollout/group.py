@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.in_flight import InFlight
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.match import play_task
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.seeds import derive_seed
@@ -56,7 +57,8 @@ class GroupPlayer:
         seed: sampling seeds derive from (seed, ordinal, member).
         quorum: how many members are started and how many complete a group; by default ``group_size`` of them, all.
         in_flight: lets episodes begin, older groups first; by default the pool alone limits them.
-        on_episode: called after each finished episode, for progress.
+        on_episode: called after each finished episode, for progress; after a game for each of its trajectories.
+        opponent: plays against the policy in games of several players; without one the policy plays all of them.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class GroupPlayer:
         quorum: Quorum | None = None,
         in_flight: InFlight | None = None,
         on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+        opponent: MakeActor | None = None,
     ) -> None:
+        self._opponent = opponent
         self._pool, self._make_actor, self._config, self._seed = pool, make_actor, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
         self._in_flight = in_flight or InFlight(config.num_envs)
@@ -86,35 +90,37 @@ class GroupPlayer:
             for number in range(self._quorum.num_started)
         ]
         jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
-        counting = await first_valid(jobs, lambda trajectory: trajectory.status.is_evidence, self._quorum.num_needed)
+        counting = await first_valid(jobs, _is_evidence, self._quorum.num_needed)
         cut = [
             members[at].cut_off(None if job.cancelled() else job.result())
             for at, job in enumerate(jobs)
             if at not in counting
         ]
-        trajectories = tuple(jobs[at].result() for at in counting)
+        trajectories = tuple(trajectory for at in counting for trajectory in jobs[at].result())
         return TrajectoryGroup(ordinal=ordinal, task=task, trajectories=trajectories, cut=tuple(cut))
 
-    async def _play_member(self, member: _Member) -> Trajectory:
+    async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
         async with self._in_flight.place((member.ordinal, member.number)):
-            trajectory = await self._play_until_valid(member)
-        self._on_episode(trajectory)
-        return trajectory
+            played = await self._play_until_valid(member)
+        for trajectory in played:
+            self._on_episode(trajectory)
+        return played
 
-    async def _play_until_valid(self, member: _Member) -> Trajectory:
+    async def _play_until_valid(self, member: _Member) -> tuple[Trajectory, ...]:
         for attempt in range(self._config.max_retries + 1):
             try:
-                trajectory = await self._attempt(member, attempt)
-            except InfrastructureError as error:  # the environment could not even be made
-                trajectory = Trajectory(
+                played = await self._attempt(member, attempt)
+            except InfrastructureError as error:  # the environment could not even be made, or a game be begun
+                lost = Trajectory(
                     task=member.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=member.seed,
                     error=str(error), num_retries=attempt,
                 )  # fmt: skip
-            if trajectory.status.is_evidence:
+                played = (lost,)
+            if _is_evidence(played):
                 break
-        return trajectory
+        return played
 
-    async def _attempt(self, member: _Member, attempt: int) -> Trajectory:
+    async def _attempt(self, member: _Member, attempt: int) -> tuple[Trajectory, ...]:
         turns = member.begin()
 
         def note(turn: Turn) -> None:
@@ -123,13 +129,16 @@ class GroupPlayer:
 
         limits = self._config.limits
         async with self._pool.lend() as loan:
-            actor = self._make_actor(loan.env, member.seed)
-            trajectory = await run_episode(
-                loan.env, member.task, actor, limits, seed=member.seed, num_retries=attempt,
-                make_actor=self._make_actor, on_turn=note,
+            played = await play_task(
+                loan.env, member.task, self._make_actor, limits,
+                seed=member.seed, opponent=self._opponent, num_retries=attempt, on_turn=note,
             )  # fmt: skip
-            loan.is_spoilt = not trajectory.status.is_evidence
-        return trajectory
+            loan.is_spoilt = not _is_evidence(played)
+        return played
+
+
+def _is_evidence(played: Sequence[Trajectory]) -> bool:
+    return all(trajectory.status.is_evidence for trajectory in played)
 
 
 class _Member:
@@ -144,7 +153,7 @@ class _Member:
         self._turns = []
         return self._turns
 
-    def cut_off(self, finished: Trajectory | None) -> CutMember:
+    def cut_off(self, finished: tuple[Trajectory, ...] | None) -> CutMember:
         """What is kept of a member that the group did not need."""
         reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
         turns = self._turns or []
@@ -162,13 +171,14 @@ async def run_groups(
     *,
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+    opponent: MakeActor | None = None,
 ) -> tuple[TrajectoryGroup, ...]:
     """:meth:`GroupPlayer.play` of every (ordinal, task), all at once.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes were lost to the infrastructure.
     """
-    player = GroupPlayer(pool, make_actor, config, seed=seed, on_episode=on_episode)
+    player = GroupPlayer(pool, make_actor, config, seed=seed, on_episode=on_episode, opponent=opponent)
     # one task group over all groups: what goes wrong in one stops the others
     async with asyncio.TaskGroup() as running:
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]

@@ -73,3 +73,13 @@ def test_corrupt_episodes(run: Command, guess: str) -> None:
     folder = run("eval", guess, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
     Path(folder, "episodes.jsonl").write_text("not json\n{}\n")
     assert "line 1: not JSON" in run("eval", "--resume", folder).assert_one_line_error()
+
+
+def test_a_game_is_evaluated_against_another_policy(run: Command) -> None:
+    game = ("eval", "agentgym/TicTacToe-v0", "opponent=self", "--policy", "oracle", "--episodes", "6")
+    value = run(*game, "--opponent", "random", "--json").json
+    assert (value["success"], value["num_episodes"]) == (1.0, 6)
+    assert value["mean_return"] > 0
+    saved = json.loads((Path(value["run_dir"]) / "config.json").read_text())
+    assert saved["eval"]["opponent"] == "random"
+    assert "evaluate against an opponent" in run(*game).assert_one_line_error()

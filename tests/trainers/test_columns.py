@@ -14,6 +14,7 @@ from made_groups import a_task, group, trajectory, turn, two_groups
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
 from agentgym.credit.selections.downsampling import D3sOptions
+from agentgym.credit.shapers.progress import SpaOptions
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
@@ -185,12 +186,6 @@ def test_what_is_needed_follows_from_the_components() -> None:
     assert "drift" in needed_columns(CreditConfig(estimator="spo"))
 
 
-@pytest.mark.parametrize(
-    ("credit", "message"),
-    [
-        (CreditConfig(estimator="rae"), "role .episodes have one player"),
-    ],
-)
-def test_what_nobody_can_fill_is_refused_with_the_reason(credit: CreditConfig, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        train_config(credit, group=GroupConfig(group_size=4))
+def test_what_nobody_can_fill_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError, match="progress .no progress estimator is trained"):
+        train_config(CreditConfig(shapers=(SpaOptions(),)), group=GroupConfig(group_size=4))

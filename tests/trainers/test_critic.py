@@ -314,7 +314,7 @@ def test_every_column_is_made_or_refused_with_a_reason() -> None:
         for name in component.columns(None if component.options is None else component.options())
     }
     assert read <= {*FROM_GROUPS, *MADE_BY_TRAINER, *NOT_MADE}
-    assert {name for name in ESTIMATORS if _is_refused(name)} == {"rae", "igpo"}, "igpo without its shaper"
+    assert {name for name in ESTIMATORS if _is_refused(name)} == {"igpo"}, "without its shaper"
 
 
 def _is_refused(estimator: str) -> bool:

@@ -21,8 +21,6 @@ from agentgym.trainers.recipes import load_recipe
 ENV_FILE = Path(__file__).parent / "clue_env.py"
 NUM_STEPS = 5
 NEEDS = {"igpo": ['credit.shapers=[{"kind": "information_gain"}]']}
-NO_COLUMNS = {"rae": "episodes have one player"}
-"""Estimators whose input the trainer cannot make."""
 PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae")
 """Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""
 
@@ -52,8 +50,6 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def why_refused(estimator: str, loss: str) -> str | None:
     """What the message of a combination that cannot be has to say."""
-    if estimator in NO_COLUMNS:
-        return NO_COLUMNS[estimator]
     return "composition rule 5" if loss == "gspo" and estimator in PER_TOKEN else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from agentgym.errors import unknown_name
 from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke
 from agentgym.trainers.recipes.own import finetune, tiny
 
@@ -13,6 +14,8 @@ RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "finetune": finetune,
     "household-demo": household_demo,
     "household-smoke": household_smoke,
+    "kuhn": kuhn,
+    "tictactoe": tictactoe,
     "tiny": tiny,
 }
 

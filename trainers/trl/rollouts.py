@@ -102,7 +102,13 @@ class CreditedRollouts:
     ) -> tuple[TrajectoryGroup, ...]:
         await self._engine.update_weights(version)
         group = replace(self._settings.group, group_size=group_size, min_valid=self._min_valid(group_size))
-        return await run_groups(tasks, self._pool, self._make_actor, group, seed=seed)
+        groups = await run_groups(tasks, self._pool, self._make_actor, group, seed=seed)
+        if any(trajectory.player for played in groups for trajectory in played.trajectories):
+            raise UsageError(
+                "TRL's batches have one row for each member of a group, and this game has an episode for each player: "
+                "give it an opponent (its argument opponent), or train it with agentgym train"
+            )
+        return groups
 
     async def _tasks_of(self, rows: Sequence[Mapping[str, Any]], group_size: int) -> list[Task]:
         return [await self._task(rows[at : at + group_size]) for at in range(0, len(rows), group_size)]

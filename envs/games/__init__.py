@@ -1,0 +1,1 @@
+"""Games: for one player, and for two who learn by self-play."""

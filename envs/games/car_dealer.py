@@ -1,0 +1,207 @@
+"""``agentgym/CarDealer-v0``: buy a car from a dealer who knows how low to go.
+
+After LMRL-Gym's Car Dealer ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models", Abdulhai
+et al., 2023), where a language model bargains; here the dealer follows a rule with parameters drawn from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, ClassVar
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import canonical
+from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.tasks import SeededTasks
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, RewardRole, Task, ToolCall
+
+CARS = ("hatchback", "estate car", "pick-up", "van", "convertible", "saloon", "minibus", "off-roader")
+
+
+@dataclass(frozen=True, slots=True)
+class Dealer:
+    """A dealer in the middle of a deal; prices are whole.
+
+    The dealer takes an offer that is no less than what it would ask for next. Otherwise it goes down from the price
+    asked by ``concession`` of what lies between that and ``reserve``, and has a round less of ``patience``; an offer
+    under ``insult`` of the price asked costs two rounds and is answered by the same price.
+    """
+
+    asked: int
+    reserve: int
+    """The dealer sells for no less."""
+    concession: float
+    insult: float
+    patience: int
+    """Rounds until the dealer has no more time."""
+
+    @property
+    def next_asked(self) -> int:
+        """What the dealer would ask for next, and the least it takes now."""
+        return self.reserve + round((1 - self.concession) * (self.asked - self.reserve))
+
+    def answered(self, price: int) -> Dealer:
+        """The dealer after an offer that it does not take."""
+        if price < self.insult * self.asked:
+            return replace(self, patience=self.patience - 2)
+        return replace(self, asked=self.next_asked, patience=self.patience - 1)
+
+
+def best_offer(dealer: Dealer) -> int:
+    """The offer of a buyer who sees through a dealer: as low as is no insult, and in the last round what is taken.
+
+    Example:
+        >>> dealer = Dealer(asked=100, reserve=60, concession=0.5, insult=0.5, patience=2)
+        >>> best_offer(dealer), best_offer(dealer.answered(50))
+        (50, 70)
+    """
+    low = ceil(dealer.insult * dealer.asked)
+    return low if low < dealer.next_asked and dealer.patience > 1 else dealer.next_asked
+
+
+def best_price(dealer: Dealer) -> int:
+    """What that buyer pays in the end."""
+    while (price := best_offer(dealer)) < dealer.next_asked:
+        dealer = dealer.answered(price)
+    return price
+
+
+class CarDealerEnv(ToolEnv):
+    """Bargain with a dealer over a car: offer, accept the price asked, or leave.
+
+    The reward is the buyer's share of the surplus, ``(worth - price) / (worth - reserve)``: 1 at the dealer's lowest
+    price, 0 for leaving, negative for paying more than the car is worth. Half of it is a success.
+
+    Args:
+        max_patience: rounds that a dealer has time for at most, 2 to 20; the least is half of it.
+        tightness: how much less the car is worth than the first price asked, 0 to 0.5; the more, the less to share.
+        turn_cost: what a turn costs.
+
+    Raises:
+        UsageError: a value is out of range.
+
+    Example:
+        >>> env = CarDealerEnv()
+        >>> env.reset(seed=0)[0][0].text
+        'A used minibus. To you it is worth 14280. The dealer asks for 16800.'
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+    """
+
+    success_outcome: ClassVar[float] = 0.5
+
+    def __init__(
+        self,
+        *,
+        max_patience: int = 8,
+        tightness: float = 0.15,
+        turn_cost: float = 0.0,
+        render_mode: str | None = None,
+    ) -> None:
+        if not 2 <= max_patience <= 20 or not 0 <= tightness <= 0.5 or turn_cost < 0:
+            raise UsageError("max_patience must be between 2 and 20, tightness between 0 and 0.5, turn_cost at least 0")
+        self._knobs: dict[str, Any] = {"max_patience": max_patience, "tightness": tightness}
+        self._turn_cost = turn_cost
+        self._dealer: Dealer | None = None
+        self._worth = 0
+        super().__init__(max_turns=2 * max_patience, render_mode=render_mode)
+
+    def start(self, task: Task) -> str:
+        knobs = {**self._knobs, **task.data}
+        car = CARS[int(self.np_random.integers(len(CARS)))]
+        while True:
+            self._dealer, self._worth = self._draw(knobs)
+            if self._share(best_price(self._dealer)) >= 0.75:  # there is something to be had by bargaining
+                break
+        return f"A used {car}. To you it is worth {self._worth}. The dealer asks for {self._dealer.asked}."
+
+    def _draw(self, knobs: dict[str, Any]) -> tuple[Dealer, int]:
+        rng = self.np_random
+        asked = int(rng.integers(30, 200)) * 100
+        dealer = Dealer(
+            asked=asked,
+            reserve=int(asked * rng.uniform(0.5, 0.75)),
+            concession=float(rng.uniform(0.25, 0.6)),
+            insult=float(rng.uniform(0.4, 0.6)),
+            patience=int(rng.integers((knobs["max_patience"] + 1) // 2, knobs["max_patience"] + 1)),
+        )
+        return dealer, round(asked * (1 - knobs["tightness"]))
+
+    @tool
+    def offer(self, price: int) -> str:
+        """Offer a price; the dealer takes it, or asks for another.
+
+        Args:
+            price: A whole number.
+        """
+        self._pay()
+        if price < 0:
+            raise ToolError("a price is at least 0", "invalid_arguments")
+        dealer = self.dealer
+        if price >= dealer.next_asked:
+            return self._sell(price)
+        self._dealer = dealer.answered(price)
+        if self._dealer.patience < 1:
+            self.finish(0.0)
+            return "The dealer has no more time for you. There is no deal."
+        return f"The dealer asks for {self._dealer.asked}."
+
+    @tool
+    def accept(self) -> str:
+        """Pay what the dealer asks for."""
+        self._pay()
+        return self._sell(self.dealer.asked)
+
+    @tool
+    def leave(self) -> str:
+        """Go without the car."""
+        self._pay()
+        self.finish(0.0)
+        return "You leave. There is no deal."
+
+    def _sell(self, price: int) -> str:
+        self.finish(self._share(price))
+        return f"Sold for {price}."
+
+    def _pay(self) -> None:
+        if self._turn_cost:
+            self.award(-self._turn_cost, "turn", RewardRole.COST)
+
+    def _share(self, price: int) -> float:
+        return (self._worth - price) / (self._worth - self.dealer.reserve)
+
+    @property
+    def dealer(self) -> Dealer:
+        """The dealer of the current episode."""
+        if self._dealer is None:
+            raise ResetNeededError(f"{self.env_id}: no dealer before reset()")
+        return self._dealer
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """1,000,000 deals to train on, 1,000 to validate, 1,000 to test."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
+
+    def state_key(self) -> str:
+        return canonical([self._worth, self.dealer.asked, self.dealer.reserve, self.dealer.patience])
+
+    def dump_state(self) -> Any:
+        return self._dealer, self._worth
+
+    def load_state(self, state: Any) -> None:
+        self._dealer, self._worth = state
+
+    def oracle(self) -> Message:
+        """The best offer of a buyer who sees through the dealer."""
+        call = ToolCall("offer", {"price": best_offer(self.dealer)}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """To accept, to leave, and offers from half of the price asked to all of it."""
+        shares = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+        return ("accept", "leave", *(f"offer: {round(share * self.dealer.asked)}" for share in shares))

@@ -1,0 +1,183 @@
+"""``agentgym/ChessEndgame-v0``: mate a lone king with king and queen, or king and rook.
+
+After LMRL-Gym's endgames ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning with Language Models", Abdulhai
+et al., 2023). The rules are python-chess's (extra ``chess``); the defence and the oracle follow a table of distances to
+mate (:mod:`agentgym.envs.games.endgame_table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import chess
+import numpy as np
+
+from agentgym.call_syntax import format_call
+from agentgym.envs.games.endgame_table import EndgameTable, Piece, endgame_table
+from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.tasks import SeededTasks
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, Task, ToolCall
+
+Defence = Literal["optimal", "random"]
+PIECES: dict[Piece, int] = {"queen": chess.QUEEN, "rook": chess.ROOK}
+
+
+class ChessEndgameEnv(ToolEnv):
+    """Mate a lone king with king and queen or rook; the reward is 1 for mate, 0 for a draw.
+
+    Black takes an unprotected piece, and otherwise holds out as long as it can; of moves as good as each other the seed
+    draws one.
+
+    Args:
+        pieces: which endgames there are: queen, rook.
+        max_distance: moves to mate with best play at the start, at most (16 with the rook, 10 with the queen).
+        defence: ``optimal``, or ``random``.
+        max_turns: turns after which an episode is truncated.
+
+    Raises:
+        UsageError: a value is out of range.
+
+    Example:
+        >>> env = ChessEndgameEnv(pieces=("rook",), max_distance=3)
+        >>> observation, info = env.reset(seed=0)
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+        >>> env.board.is_checkmate()
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        pieces: Sequence[Piece] = ("queen", "rook"),
+        max_distance: int = 16,
+        defence: Defence = "optimal",
+        max_turns: int = 40,
+        render_mode: str | None = None,
+    ) -> None:
+        if not pieces or any(piece not in PIECES for piece in pieces):
+            raise UsageError(f"pieces are some of {', '.join(PIECES)}, got {pieces!r}")
+        if not 1 <= max_distance <= 16:
+            raise UsageError(f"max_distance must be between 1 and 16, got {max_distance}")
+        if defence not in ("optimal", "random"):
+            raise UsageError(f"defence is optimal or random, got {defence!r}")
+        self._knobs: dict[str, Any] = {"pieces": list(pieces), "max_distance": max_distance}
+        self._defence = defence
+        self._board: chess.Board | None = None
+        self._piece: Piece = "queen"
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    def start(self, task: Task) -> str:
+        knobs = {**self._knobs, **task.data}
+        pieces: Sequence[Piece] = knobs["pieces"]
+        self._piece = pieces[int(self.np_random.integers(len(pieces)))]
+        distances = self._table.white
+        starts = np.flatnonzero((distances > 0) & (distances <= knobs["max_distance"]))
+        wk, wp, bk = np.unravel_index(int(starts[int(self.np_random.integers(len(starts)))]), distances.shape)
+        self._board = chess.Board(None)
+        for square, kind, colour in ((wk, chess.KING, True), (wp, PIECES[self._piece], True), (bk, chess.KING, False)):
+            self._board.set_piece_at(int(square), chess.Piece(kind, colour))
+        return f"You are White. Mate the black king.\n{self._shown()}"
+
+    @tool
+    def move(self, move: str) -> str:
+        """Move a white piece; Black answers.
+
+        Args:
+            move: In standard notation, such as Kd4 or Rh1, or from square to square, such as c3d4.
+        """
+        board = self.board
+        board.push(self._read(move))
+        if board.is_checkmate():
+            self.finish(1.0)
+            return f"Mate.\n{board}"
+        if board.is_stalemate():
+            self.finish(0.0)
+            return f"Stalemate: a draw.\n{board}"
+        answer = self._answer()
+        said = board.san(answer)
+        board.push(answer)
+        if board.is_insufficient_material():
+            self.finish(0.0)
+            return f"Black plays {said} and takes your {self._piece}: a draw.\n{board}"
+        return f"Black plays {said}.\n{self._shown()}"
+
+    def _read(self, text: str) -> chess.Move:
+        wanted = text.strip().rstrip("+#!?.")
+        for parse in (self.board.parse_uci, self.board.parse_san):
+            try:
+                return parse(wanted)
+            except ValueError:
+                continue
+        legal = ", ".join(sorted(map(self.board.san, self.board.legal_moves)))
+        raise ToolError(f"{wanted[:20]!r} is no legal move; there are: {legal}", "illegal_move")
+
+    def _answer(self) -> chess.Move:
+        """Black's move: one that takes, else one that puts mate off longest."""
+        moves = sorted(self.board.legal_moves, key=chess.Move.uci)
+        if self._defence == "optimal":
+            worth = [64 if self.board.is_capture(move) else self._distance_after(move) for move in moves]
+            moves = [move for move, value in zip(moves, worth, strict=True) if value == max(worth)]
+        return moves[int(self.np_random.integers(len(moves)))]
+
+    def _distance_after(self, move: chess.Move) -> int:
+        """Moves to mate after a move of either side, -1 if there is none any more."""
+        self.board.push(move)
+        try:
+            kings = (self.board.king(True), self.board.king(False))
+            piece = next(iter(self.board.pieces(PIECES[self._piece], True)), None)
+            if piece is None or None in kings:
+                return -1
+            table = self._table.white if self.board.turn else self._table.black
+            return int(table[kings[0], piece, kings[1]])
+        finally:
+            self.board.pop()
+
+    @property
+    def board(self) -> chess.Board:
+        """The board of the current episode."""
+        if self._board is None:
+            raise ResetNeededError(f"{self.env_id}: no board before reset()")
+        return self._board
+
+    @property
+    def _table(self) -> EndgameTable:
+        return endgame_table(self._piece)
+
+    def _shown(self) -> str:
+        squares = ", ".join(
+            f"{'white' if piece.color else 'black'} {chess.piece_name(piece.piece_type)} {chess.square_name(square)}"
+            for square, piece in sorted(self.board.piece_map().items())
+        )
+        return f"{self.board}\n{squares}."
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """1,000,000 positions to train on, 1,000 to validate, 1,000 to test."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
+
+    def state_key(self) -> str:
+        """The pieces and who moves, without the counters of moves."""
+        return str(self.board.epd())
+
+    def dump_state(self) -> Any:
+        return self.board.copy(stack=False), self._piece
+
+    def load_state(self, state: Any) -> None:
+        board, self._piece = state
+        self._board = board.copy(stack=False)
+
+    def oracle(self) -> Message:
+        """A move on the shortest way to mate."""
+        moves = sorted(self.board.legal_moves, key=chess.Move.uci)
+        distances = {move: self._distance_after(move) for move in moves}
+        best = min((move for move in moves if distances[move] >= 0), key=lambda move: distances[move], default=moves[0])
+        call = ToolCall("move", {"move": best.uci()}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return tuple(sorted(f"move: {move.uci()}" for move in self.board.legal_moves))

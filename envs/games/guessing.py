@@ -1,0 +1,122 @@
+"""Games in which one asks yes/no questions about a hidden thing, and then names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import canonical
+from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
+from agentgym.tasks import SeededTasks
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, RewardRole, Task, ToolCall
+
+YES, NO = "Yes.", "No."
+
+
+class GuessingEnv(ToolEnv):
+    """Remembers which things the answers leave, which is all there is to know of a game's past.
+
+    Subclasses make the things in :meth:`make`, ask by :meth:`answer` in tools of theirs, and list their questions for
+    the oracle in :meth:`questions`. The reward is 1 for the right name and ``-question_cost`` for every turn.
+    """
+
+    def __init__(
+        self, knobs: Mapping[str, Any], *, question_cost: float, max_turns: int, render_mode: str | None
+    ) -> None:
+        if question_cost < 0:
+            raise UsageError(f"question_cost must be at least 0, got {question_cost}")
+        self._knobs, self._question_cost = dict(knobs), question_cost
+        self._names: tuple[str, ...] = ()
+        self._secret = 0
+        self._left: tuple[int, ...] = ()
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what subclasses implement
+
+    def make(self, knobs: Mapping[str, Any]) -> Sequence[str]:
+        """Make the things of an episode from ``self.np_random``; gives their names."""
+        raise NotImplementedError(f"{type(self).__name__} must implement make(knobs)")
+
+    def introduction(self) -> str:
+        """What is said first."""
+        raise NotImplementedError(f"{type(self).__name__} must implement introduction()")
+
+    def questions(self) -> Sequence[tuple[ToolCall, Callable[[int], bool]]]:
+        """Every question, with whether its answer is yes for a thing."""
+        raise NotImplementedError(f"{type(self).__name__} must implement questions()")
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        for name in task.data:
+            if name not in self._knobs:
+                raise unknown_name(f"{self.env_id} task data", name, self._knobs)
+        self._names = tuple(self.make({**self._knobs, **task.data}))
+        self._secret = int(self.np_random.integers(len(self._names)))
+        self._left = tuple(range(len(self._names)))
+        return self.introduction()
+
+    def answer(self, holds: Callable[[int], bool]) -> str:
+        """Answer a question, and remember what it rules out."""
+        self._pay()
+        is_yes = holds(self._secret)
+        self._left = tuple(thing for thing in self._left if holds(thing) == is_yes)
+        return YES if is_yes else NO
+
+    def name_it(self, name: str) -> str:
+        """The player says what the thing is."""
+        thing = self.thing(name)
+        self._pay()
+        if thing == self._secret:
+            self.finish(1.0)
+            return YES
+        self._left = tuple(other for other in self._left if other != thing)
+        return NO
+
+    def thing(self, name: str) -> int:
+        """The number of a thing.
+
+        Raises:
+            ToolError: there is none of this name.
+        """
+        wanted = name.strip().casefold()
+        for number, known in enumerate(self._names):
+            if known.casefold() == wanted:
+                return number
+        raise ToolError(f"there is no {name.strip()[:40]!r}; there are: {', '.join(self._names)}", "unknown_name")
+
+    def _pay(self) -> None:
+        if self._question_cost:
+            self.award(-self._question_cost, "question", RewardRole.COST)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """1,000,000 games to train on, 1,000 to validate, 1,000 to test."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
+
+    def state_key(self) -> str:
+        """What is hidden, and what the answers leave, by whatever questions."""
+        if not self._names:
+            raise ResetNeededError(f"{self.env_id}: nothing is hidden before reset()")
+        return canonical([self._secret, self._left])
+
+    def oracle(self) -> Message:
+        """The question that halves what is left best; then the name."""
+        call = ToolCall("guess", {"name": self._names[self._left[0]]}, "0")
+        if len(self._left) > 1:
+            half = len(self._left) / 2
+            ranked = [
+                (abs(sum(map(holds, self._left)) - half), index) for index, (_, holds) in enumerate(self.questions())
+            ]
+            unevenness, best = min(ranked)
+            if unevenness < half:
+                call = self.questions()[best][0]
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        calls = [call for call, _ in self.questions()]
+        guesses = [ToolCall("guess", {"name": name}, "0") for name in self._names]
+        return tuple(format_call(call, self.tools) for call in (*calls, *guesses))

@@ -1,0 +1,151 @@
+"""``agentgym/KuhnPoker-v0``: the smallest poker, whose equilibria are known.
+
+Source: H. W. Kuhn, "A Simplified Two-Person Poker" (Contributions to the Theory of Games I, 1950).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from typing import ClassVar
+
+import numpy as np
+
+from agentgym.envs.games.exploitability import Policy
+from agentgym.game_env import GameEnv, Opponent, random_opponent
+from agentgym.types import Task
+
+CARDS = ("jack", "queen", "king")
+PASS, BET = "pass", "bet"
+GAME_VALUE = -1 / 18
+"""What the first player gets where both play an equilibrium, in chips a game."""
+
+ENDS: tuple[tuple[str, ...], ...] = ((PASS, PASS), (BET, PASS), (BET, BET), (PASS, BET, PASS), (PASS, BET, BET))
+
+
+@dataclass(frozen=True, slots=True)
+class KuhnState:
+    """Each player's card, 0 to 2, and what was done so far."""
+
+    cards: tuple[int, int]
+    history: tuple[str, ...] = ()
+
+    @property
+    def player(self) -> int:
+        return len(self.history) % 2
+
+    def actions(self) -> tuple[str, ...]:
+        return () if self.history in ENDS else (PASS, BET)
+
+    def after(self, action: str) -> KuhnState:
+        return KuhnState(self.cards, (*self.history, action))
+
+    def returns(self) -> tuple[float, float]:
+        """Chips won: the ante of 1 each, and 1 more of whoever bet or called.
+
+        Example:
+            >>> KuhnState((2, 1), ("pass", "bet", "bet")).returns()
+            (2.0, -2.0)
+        """
+        if self.history[-2:] == (BET, PASS):  # the one who passed gives up the ante
+            first = 1.0 if len(self.history) == 2 else -1.0
+        else:
+            stake = 2.0 if self.history[-1] == BET else 1.0
+            first = stake if self.cards[0] > self.cards[1] else -stake
+        return (first, -first)
+
+    def view(self, player: int) -> str:
+        """The player's card and what was done: a perfect memory of all the player has seen."""
+        said = f"Your card: {CARDS[self.cards[player]]}. So far: {' '.join(self.history) or 'nothing'}."
+        if self.actions():
+            return f"{said} {PASS} or {BET}?"
+        shown = f" The other card: {CARDS[self.cards[1 - player]]}." if self._is_showdown else ""
+        return f"{said}{shown} You get {self.returns()[player]:+.0f}."
+
+    @property
+    def _is_showdown(self) -> bool:
+        return self.history[-2:] != (BET, PASS)
+
+
+DEALS = tuple(KuhnState(cards) for cards in permutations(range(len(CARDS)), 2))
+"""The six deals, each as likely as the others."""
+
+CHOICES: tuple[tuple[str, ...], ...] = ((), (PASS,), (BET,), (PASS, BET))
+"""What was done before a player chooses."""
+
+INFORMATION_SETS = {
+    KuhnState(deal.cards, history).view(len(history) % 2): KuhnState(deal.cards, history)
+    for history in CHOICES
+    for deal in DEALS
+}
+"""The twelve things a player can know when it chooses, each with a position in which it does."""
+
+
+def equilibrium(alpha: float = 1 / 3) -> Policy:
+    """An equilibrium: the first player bluffs with the jack with probability ``alpha``, 0 to 1/3.
+
+    Source: Kuhn (1950); the second player's part is the same in all of them.
+
+    Example:
+        >>> policy = equilibrium(0.2)
+        >>> round(policy[KuhnState((2, 0)).view(0)]["bet"], 4)
+        0.6
+    """
+    bets: dict[tuple[str, ...], tuple[float, float, float]] = {
+        (): (alpha, 0.0, 3 * alpha),
+        (PASS, BET): (0.0, alpha + 1 / 3, 1.0),
+        (PASS,): (1 / 3, 0.0, 1.0),
+        (BET,): (0.0, 1 / 3, 1.0),
+    }
+    chances = {known: bets[state.history][state.cards[state.player]] for known, state in INFORMATION_SETS.items()}
+    return {known: {PASS: 1.0 - bet, BET: bet} for known, bet in chances.items()}
+
+
+_EQUILIBRIUM = equilibrium()
+
+
+def equilibrium_opponent(state: KuhnState, rng: np.random.Generator) -> str:
+    """Plays an equilibrium, which no policy beats in the long run."""
+    return BET if rng.random() < _EQUILIBRIUM[state.view(state.player)][BET] else PASS
+
+
+class KuhnPokerEnv(GameEnv):
+    """Kuhn poker: three cards, one bet, two players; chips won are the reward.
+
+    Both players ante one chip and get a card. A player passes or bets one chip; who passes after a bet gives up, else
+    the higher card wins. Where both play an equilibrium the first player loses 1/18 of a chip a game. There is no
+    oracle: equilibria are mixed, and no policy wins every deal.
+
+    Args:
+        opponent: ``equilibrium``, ``random``, or ``self``.
+        seat: 0 moves first, 1 second; None draws.
+        explain: the first message to a player has the rules.
+        max_errors: impossible moves a player may make before it forfeits the two chips that can be lost at most.
+
+    Example:
+        >>> env = KuhnPokerEnv(opponent="self", explain=False)
+        >>> env.reset(seed=0)[0][0].text
+        'Your card: king. So far: nothing. pass or bet?'
+    """
+
+    rules: ClassVar[str] = (
+        "Kuhn poker: jack, queen and king, one card each; both antes are 1 chip. Say pass, or bet 1 chip more. To pass "
+        "after a bet is to fold, to bet after a bet is to call; otherwise the higher card wins the pot."
+    )
+    forfeit_cost: ClassVar[float] = 2.0
+    opponents: ClassVar[Mapping[str, Opponent]] = {"equilibrium": equilibrium_opponent, "random": random_opponent}
+
+    def __init__(
+        self,
+        *,
+        opponent: str = "equilibrium",
+        seat: int | None = None,
+        explain: bool = True,
+        max_errors: int = 1,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(opponent=opponent, seat=seat, explain=explain, max_errors=max_errors, render_mode=render_mode)
+
+    def deal(self, task: Task) -> KuhnState:
+        return DEALS[int(self.np_random.integers(len(DEALS)))]

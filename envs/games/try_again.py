@@ -1,0 +1,233 @@
+"""Unary feedback: a wrong answer is told to be wrong and nothing else, and one may try again.
+
+Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (UFO, 2025), which turns single-turn data into
+episodes of several attempts. As in the shaper ``ufo`` (:mod:`agentgym.credit.shapers.attempts`) the exponent's offset
+and the defaults of decay and of the price of a missing answer are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from agentgym.canonical import canonical
+from agentgym.env import SPLITS, Env
+from agentgym.errors import CorruptDataError, ResetNeededError, UsageError
+from agentgym.tasks import SeededTasks
+from agentgym.types import Message, RewardRole, Task
+
+TRY_AGAIN = "Try again."
+_MARKED = re.compile(r"(?:answer\s*:|</?answer>|\\boxed\{)\s*(.+?)\s*(?:</answer>|\}|$)", re.IGNORECASE | re.MULTILINE)
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:/\d+)?")
+
+Question = tuple[str, tuple[str, ...]]
+"""A question, and the answers that are right."""
+MakeQuestion = Callable[[np.random.Generator], Question]
+
+
+def answer_in(text: str) -> str:
+    """The answer a text gives: what is marked as such last (``Answer: 7``, ``\\boxed{7}``), else its last line.
+
+    Example:
+        >>> answer_in("3 + 4 is\\nAnswer: 7"), answer_in("It is 7"), answer_in(" ")
+        ('7', 'It is 7', '')
+    """
+    marked = [found.strip() for found in _MARKED.findall(text) if found.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return marked[-1] if marked else (lines[-1] if lines else "")
+
+
+def normalised(answer: str) -> str:
+    """What makes two answers the same: numbers by value, texts without case, articles and punctuation.
+
+    Example:
+        >>> normalised("The Eiffel Tower."), normalised("7.0"), normalised("14/2")
+        ('eiffel tower', '7', '7')
+    """
+    number = answer.strip().rstrip(".").replace(",", "")
+    if _NUMBER.fullmatch(number):
+        with suppress(ZeroDivisionError):
+            return str(Fraction(number))
+    words = re.findall(r"\w+", answer.casefold())
+    return " ".join(word for word in words if word not in ("a", "an", "the"))
+
+
+def arithmetic(rng: np.random.Generator) -> Question:
+    """Sums, differences and products of small numbers.
+
+    Example:
+        >>> arithmetic(np.random.default_rng(0))
+        ('What is 18 * 14 + 11?', ('263',))
+    """
+    a, b, c = (int(rng.integers(2, 21)) for _ in range(3))
+    sign = "+" if rng.random() < 0.5 else "-"
+    return f"What is {a} * {b} {sign} {c}?", (str(a * b + (c if sign == "+" else -c)),)
+
+
+def read_questions(path: Path) -> tuple[Question, ...]:
+    """Questions from a file of JSON lines with ``question`` and ``answers`` (or ``answer``).
+
+    Raises:
+        UsageError: there is no such file.
+        CorruptDataError: a line is not a question.
+    """
+    if not path.is_file():
+        raise UsageError(f"no file {str(path)!r}; it has a line like {{'question': ..., 'answers': [...]}} each")
+    questions: list[Question] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            given = row["answers"] if "answers" in row else row["answer"]
+            answers = [given] if isinstance(given, str | int | float) else given
+            questions.append((str(row["question"]), tuple(map(str, answers))))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(f"{path}, line {number}: not a question with answers ({error!r})") from error
+    return tuple(questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts of an episode: the answers so far, normalised, None where there was none."""
+
+    answers: tuple[str | None, ...] = ()
+
+    @property
+    def num_different(self) -> int:
+        return len({answer for answer in self.answers if answer is not None})
+
+
+class TryAgainEnv(Env):
+    """Answer a question; a wrong answer is answered by "Try again." and nothing else.
+
+    The reward comes with the last attempt, in three parts: ``success``, ``decay ** (t - 1)`` for the right answer in
+    attempt t; ``repetition``, minus ``repetition_penalty`` times the share of attempts that repeated an answer or gave
+    none; and ``malformed``, ``malformed_reward`` for every attempt without an answer. It is the reward of the shaper
+    ``ufo``: use one of the two.
+
+    Args:
+        data: questions as JSON lines with ``question`` and ``answers``; without it sums are made from the seed.
+        max_attempts: attempts, 1 to 20; with 1 it is the single-turn task.
+        decay, repetition_penalty, malformed_reward: see above.
+        says: what is said to a wrong answer.
+
+    Raises:
+        UsageError: a value is out of range, or there is no such file.
+
+    Example:
+        >>> env = TryAgainEnv()
+        >>> env.reset(seed=0)[0][0].text
+        'What is 18 * 14 + 11? Give the answer on the last line.'
+        >>> env.step("262")[0][0].text, env.step("Answer: 263")[1]
+        ('Try again.', 0.5)
+    """
+
+    make_question: ClassVar[MakeQuestion] = staticmethod(arithmetic)
+    """How a question is made from a generator where there is no ``data``; subclasses have their own."""
+
+    def __init__(
+        self,
+        *,
+        data: str | Path | None = None,
+        max_attempts: int = 5,
+        decay: float = 0.5,
+        repetition_penalty: float = 0.1,
+        malformed_reward: float = -0.1,
+        says: str = TRY_AGAIN,
+        render_mode: str | None = None,
+    ) -> None:
+        if not 1 <= max_attempts <= 20 or not 0 < decay <= 1 or repetition_penalty < 0 or malformed_reward > 0:
+            raise UsageError(
+                "max_attempts must be between 1 and 20, decay above 0 and at most 1, repetition_penalty at least 0, "
+                "malformed_reward at most 0"
+            )
+        self._questions = None if data is None else read_questions(Path(data))
+        self._max_attempts, self._decay, self._says = max_attempts, decay, says
+        self._repetition_penalty, self._malformed_reward = repetition_penalty, malformed_reward
+        self._question: Question | None = None
+        self._attempts = Attempts()
+        super().__init__(render_mode=render_mode)
+        self.success_outcome = decay ** (max_attempts - 1)  # type: ignore[misc]  # the last attempt's, and no less
+
+    def start(self, task: Task) -> str:
+        given = task.data.get("question")
+        self._question = (
+            (given, tuple(task.data["answers"])) if given is not None else type(self).make_question(self.np_random)
+        )
+        self._attempts = Attempts()
+        return f"{self._question[0]} Give the answer on the last line."
+
+    def respond(self, action: Message) -> str:
+        said = normalised(answer_in(action.text)) or None
+        self._attempts = Attempts((*self._attempts.answers, said))
+        if said is None:
+            self.refuse()
+        is_right = said is not None and said in {normalised(answer) for answer in self.question[1]}
+        if not is_right and len(self._attempts.answers) < self._max_attempts:
+            return self._says
+        self._settle(is_right)
+        return "Correct." if is_right else "No attempts are left."
+
+    def _settle(self, is_right: bool) -> None:
+        answers = self._attempts.answers
+        if is_right:
+            self.award(self._decay ** (len(answers) - 1), "success")
+        repeated = 1 - self._attempts.num_different / len(answers)
+        if repeated and self._repetition_penalty:
+            self.award(-self._repetition_penalty * repeated, "repetition", RewardRole.COST)
+        if (num_missing := answers.count(None)) and self._malformed_reward:
+            self.award(self._malformed_reward * num_missing, "malformed", RewardRole.FORMAT)
+        self.finish()
+
+    @property
+    def question(self) -> Question:
+        """The question of the current episode, and its answers."""
+        if self._question is None:
+            raise ResetNeededError(f"{self.env_id}: no question before reset()")
+        return self._question
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Seeds, or the questions of the data: the first eight tenths to train on, one each to validate and test."""
+        if self._questions is None or split not in SPLITS:
+            return SeededTasks(split, 1_000_000 if split == "train" else 1_000)
+        tenth = len(self._questions) // 10
+        last = len(self._questions)
+        first, end = {"train": (0, last - 2 * tenth), "valid": (last - 2 * tenth, last - tenth)}.get(
+            split, (last - tenth, last)
+        )
+        return [
+            Task(id=f"question-{at}", split=split, seed=at, data={"question": question, "answers": list(answers)})
+            for at, (question, answers) in enumerate(self._questions[first:end], first)
+        ]
+
+    def state_key(self) -> str:
+        """The question, and which answers were tried, in whatever order."""
+        tried = sorted({answer for answer in self._attempts.answers if answer is not None})
+        return canonical([self.question[0], tried])
+
+    def dump_state(self) -> Any:
+        return self._question, self._attempts
+
+    def load_state(self, state: Any) -> None:
+        self._question, self._attempts = state
+
+    def oracle(self) -> Message:
+        return Message("assistant", self.question[1][0])
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Numbers near a number that is the answer; for other answers nothing is listed."""
+        answer = self.question[1][0]
+        if not answer.lstrip("-").isdecimal():
+            return ()
+        return tuple(str(int(answer) + change) for change in range(-4, 5))

@@ -1,0 +1,169 @@
+"""``agentgym/Wordle-v0``: find a word of five letters in six guesses, told which letters are right.
+
+The game is J. Wardle's (2021); LMRL-Gym has it as a task ("LMRL Gym: Benchmarks for Multi-Turn Reinforcement Learning
+with Language Models", Abdulhai et al., 2023). Words are ours (:mod:`agentgym.envs.games.words`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import canonical
+from agentgym.envs.games.words import WORDS
+from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.tasks import SeededTasks
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, RewardRole, Task, ToolCall
+
+HERE, ELSEWHERE, ABSENT = "+", "?", "-"
+WORD_SEED = 20
+"""Of the split of the words into those to train on and those to test with."""
+
+
+def feedback(guess: str, secret: str) -> str:
+    """A mark for each letter: right here, in the word elsewhere, or not (any more) in it.
+
+    Example:
+        >>> feedback("apple", "paper")
+        '??+-?'
+        >>> feedback("sleep", "these")
+        '?-+?-'
+    """
+    left = Counter(there for letter, there in zip(guess, secret, strict=True) if letter != there)
+    marks = []
+    for letter, there in zip(guess, secret, strict=True):
+        if letter == there:
+            marks.append(HERE)
+        elif left[letter]:
+            left[letter] -= 1
+            marks.append(ELSEWHERE)
+        else:
+            marks.append(ABSENT)
+    return "".join(marks)
+
+
+@lru_cache(maxsize=1 << 12)
+def best_guess(left: tuple[str, ...]) -> str:
+    """The word among those left whose answers tell them apart best: most different answers, then the first.
+
+    Example:
+        >>> best_guess(("baker", "maker", "taker"))
+        'baker'
+    """
+    return max(left[:: max(1, len(left) // 40)], key=lambda guess: len({feedback(guess, secret) for secret in left}))
+
+
+def words_of(split: str) -> tuple[str, ...]:
+    """The secrets of a split; none is in two. A fifth each is for validation and testing.
+
+    Example:
+        >>> len(words_of("train")), len(words_of("valid")), len(words_of("test"))
+        (277, 92, 92)
+    """
+    order = np.random.default_rng(WORD_SEED).permutation(len(WORDS)).tolist()
+    held_out = len(WORDS) // 5
+    first, last = {"train": (2 * held_out, len(WORDS)), "valid": (held_out, 2 * held_out), "test": (0, held_out)}[split]
+    return tuple(sorted(WORDS[at] for at in order[first:last]))
+
+
+class WordleEnv(ToolEnv):
+    """Find a word of five letters in six guesses; every guess is answered by a mark for each letter.
+
+    ``+`` right here, ``?`` in the word elsewhere, ``-`` not in it. Any word of the list may be guessed; the secrets of
+    training, validation and testing differ. The reward is 1 for the word and ``-guess_cost`` for every guess.
+
+    Args:
+        max_guesses: guesses until the word is shown, 1 to 20.
+        guess_cost: what a guess costs.
+        max_turns: turns after which an episode is truncated; None takes twice ``max_guesses``.
+
+    Raises:
+        UsageError: a value is out of range.
+
+    Example:
+        >>> env = WordleEnv()
+        >>> observation, info = env.reset(seed=0)
+        >>> while not env.step(env.oracle())[2]:
+        ...     pass
+        >>> env.turn
+        3
+    """
+
+    def __init__(
+        self,
+        *,
+        max_guesses: int = 6,
+        guess_cost: float = 0.0,
+        max_turns: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if not 1 <= max_guesses <= 20 or guess_cost < 0:
+            raise UsageError(f"max_guesses must be between 1 and 20, guess_cost at least 0; got {max_guesses}")
+        self._max_guesses, self._guess_cost = max_guesses, guess_cost
+        self._secret = ""
+        self._left: tuple[str, ...] = ()
+        self._num_guesses = 0
+        super().__init__(max_turns=2 * max_guesses if max_turns is None else max_turns, render_mode=render_mode)
+
+    def start(self, task: Task) -> str:
+        words = words_of(task.split)
+        self._secret = words[int(self.np_random.integers(len(words)))]
+        self._left, self._num_guesses = tuple(sorted(WORDS)), 0
+        marks = f"{HERE} right here, {ELSEWHERE} elsewhere in the word, {ABSENT} not in it"
+        return f"Find a word of five letters in {self._max_guesses} guesses. Marks: {marks}."
+
+    @tool
+    def guess(self, word: str) -> str:
+        """Guess the word.
+
+        Args:
+            word: A common word of five letters.
+        """
+        guessed = word.strip().lower()
+        if guessed not in WORDS:
+            raise ToolError(f"{guessed[:20]!r} is not in the list of common words of five letters", "unknown_word")
+        if self._guess_cost:
+            self.award(-self._guess_cost, "guess", RewardRole.COST)
+        marks = feedback(guessed, self._secret)
+        self._left = tuple(word for word in self._left if feedback(guessed, word) == marks)
+        self._num_guesses += 1
+        if guessed == self._secret:
+            self.finish(1.0)
+        elif self._num_guesses == self._max_guesses:
+            self.finish(0.0)
+            return f"{guessed} {marks} It was {self._secret}."
+        return f"{guessed} {marks}"
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """As many tasks as a split has words, times ten; which word a task has is drawn by its seed."""
+        return SeededTasks(split, 10 * len(words_of(split)) if split in ("train", "valid", "test") else 0)
+
+    def state_key(self) -> str:
+        """The secret, and the words that the answers leave, by whatever guesses; not how many guesses are left."""
+        if not self._secret:
+            raise ResetNeededError(f"{self.env_id}: no word before reset()")
+        return canonical([self._secret, self._left])
+
+    def dump_state(self) -> Any:
+        return self._secret, self._left, self._num_guesses
+
+    def load_state(self, state: Any) -> None:
+        self._secret, self._left, self._num_guesses = state
+
+    def oracle(self) -> Message:
+        """The guess that tells the words that are left apart best; in the last guess the secret itself."""
+        is_last = self._num_guesses == self._max_guesses - 1
+        call = ToolCall("guess", {"word": self._secret if is_last else best_guess(self._left)}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return tuple(f"guess: {word}" for word in WORDS)

@@ -1,0 +1,285 @@
+"""Games of several players: a trajectory for each, and what happens when one of them cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers_for_tests import trained
+
+from agentgym.check.policies import ScriptedEngine, random_action
+from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.rae import RaeOptions
+from agentgym.credit.table import TurnTable
+from agentgym.engine import SamplingParams
+from agentgym.env import Env
+from agentgym.errors import UsageError
+from agentgym.evals.policies import scripted
+from agentgym.evals.runner import evaluate
+from agentgym.game_env import GameEnv
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.actor import Actor, MakeActor, ModelActor, ScriptedActor
+from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.match import play_task
+from agentgym.rollout.pool import EnvPool
+from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.types import Message, Observation, Status, Task, Trajectory, TrajectoryGroup
+
+LIMITS = EpisodeLimits(reset_timeout_s=2.0, step_timeout_s=0.2)
+
+
+@dataclass(frozen=True)
+class Pile:
+    """Nim with one pile: take 1 or 2; who takes the last wins."""
+
+    left: int
+    player: int = 0
+
+    def actions(self) -> tuple[str, ...]:
+        return tuple(str(number) for number in (1, 2) if number <= self.left)
+
+    def after(self, action: str) -> Pile:
+        return Pile(self.left - int(action), 1 - self.player)
+
+    def returns(self) -> tuple[float, float]:
+        return (-1.0, 1.0) if self.player == 0 else (1.0, -1.0)
+
+    def view(self, player: int) -> str:
+        return f"{self.left} left."
+
+
+class Nim(GameEnv):
+    """Four matches; subclasses break."""
+
+    rules = "Take 1 or 2."
+
+    def __init__(self, *, opponent: str = "self", max_errors: int = 1) -> None:
+        super().__init__(opponent=opponent, max_errors=max_errors)
+
+    def deal(self, task: Task) -> Pile:
+        return Pile(4)
+
+
+TASK = Task(id="t-0", split="train", seed=0)
+
+
+def saying(*moves: str) -> MakeActor:
+    """Actors of all players that say the moves in the order of the game."""
+    left = list(moves)
+
+    def make(env: Env, seed: int) -> Actor:
+        return ScriptedActor(lambda observation: Message("assistant", left.pop(0)))
+
+    return make
+
+
+def play(env: Env, make_actor: MakeActor, **kwargs: object) -> tuple[Trajectory, ...]:
+    return asyncio.run(play_task(env, TASK, make_actor, LIMITS, seed=1, **kwargs))  # type: ignore[arg-type]
+
+
+def replies(trajectory: Trajectory) -> list[str]:
+    return [message.text for turn in trajectory.turns for message in turn.replies]
+
+
+def test_each_player_has_a_trajectory_of_its_own() -> None:
+    first, second = play(Nim(), saying("1", "2", "1"))
+    assert (first.player, second.player) == (0, 1)
+    assert [turn.action.text for turn in first.turns] == ["1", "1"]
+    assert [turn.action.text for turn in second.turns] == ["2"]
+    assert (first.reward, first.success, second.reward, second.success) == (1.0, True, -1.0, False)
+    assert {first.status, second.status} == {Status.COMPLETED}
+    assert second.turns[-1].reward == -1.0, "the loser's last turn gets the result, though it did not end the game"
+
+
+def test_a_player_reads_what_concerns_it_alone() -> None:
+    first, second = play(Nim(), saying("1", "2", "1"))
+    assert [message.text for message in first.observation] == ["Take 1 or 2.\n4 left."]
+    assert [message.text for message in second.observation] == ["Take 1 or 2.\n3 left."]
+    assert replies(first) == ["1 left.", "0 left."]
+    assert replies(second) == ["0 left."]
+    assert [turn.state_key for turn in first.turns] == ['[0,"4 left."]', '[0,"1 left."]']
+
+
+def test_an_impossible_move_is_answered_and_then_forfeits() -> None:
+    first, second = play(Nim(), saying("3", "1", "2", "what?"))
+    assert [turn.is_valid for turn in first.turns] == [False, True, False]
+    assert replies(first)[0].startswith("That is no move you can make.")
+    assert (first.reward, second.reward) == (-1.0, 1.0)
+    assert replies(second)[-1] == "You win: the other player forfeits."
+    assert first.status is Status.COMPLETED, "what a policy does wrong is data"
+
+
+def test_a_player_that_never_came_to_move_has_nothing_to_learn_from() -> None:
+    first, second = play(Nim(max_errors=0), saying("three"))
+    assert (first.reward, first.success) == (-1.0, False)
+    assert (second.turns, second.status, second.success) == ((), Status.COMPLETED, True)
+
+
+class Broken(Nim):
+    """Breaks at the second player's move."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self._fault = fault
+
+    async def arespond(self, action: Message) -> Observation:
+        if self.player == 1 and self._fault == "hang":
+            await asyncio.sleep(60)
+        if self.player == 1:
+            raise OSError("the board fell")
+        return self.respond(action)
+
+
+@pytest.mark.parametrize(("fault", "status"), [("crash", Status.ENV_ERROR), ("hang", Status.TIMEOUT)])
+def test_what_the_infrastructure_spoils_it_spoils_for_both(fault: str, status: Status) -> None:
+    first, second = play(Broken(fault), saying("1", "1", "1"))
+    assert (first.reward, second.reward) == (None, None)
+    assert (first.status, second.status) == (Status.ENV_ERROR, status)
+    assert "spoilt for another player" in str(first.error)
+
+
+def test_waiting_for_the_other_player_is_not_hanging() -> None:
+    class Slow(ScriptedActor):
+        async def decide(self):  # type: ignore[no-untyped-def]
+            await asyncio.sleep(3 * LIMITS.step_timeout_s)
+            return await super().decide()
+
+    first, second = play(Nim(), lambda env, seed: Slow(lambda observation: Message("assistant", "1")))
+    assert {first.status, second.status} == {Status.COMPLETED}
+
+
+def test_an_error_of_ours_stops_both() -> None:
+    with pytest.raises(UsageError, match="no oracle"):
+        play(Nim(), lambda env, seed: ScriptedActor(lambda observation: env.oracle()))
+
+
+def model_actor(context: int) -> MakeActor:
+    tokenizer = trained(CHAT_TEMPLATE)
+    renderer = ChatRenderer(tokenizer)
+    move = [*tokenizer.encode("1", add_special_tokens=False), renderer.turn_end_ids[0]]
+    engine = ScriptedEngine(lambda prompt: move, max_context_tokens=context)
+    return lambda env, seed: ModelActor(engine, renderer, SamplingParams(max_new_tokens=8), seed)
+
+
+def test_each_player_has_a_token_buffer_of_its_own() -> None:
+    first, second = play(Nim(), model_actor(4096))
+    for trajectory in (first, second):
+        (segment,) = trajectory.segments
+        assert sum(segment.loss_mask) == 2 * len(trajectory.turns)
+    assert first.turns[0].prompt_ids != second.turns[0].prompt_ids
+    assert first.seed != second.seed
+
+
+def test_who_runs_out_of_context_forfeits() -> None:
+    needed = len(play(Nim(), model_actor(4096))[0].segments[0].token_ids)
+    first, second = play(Nim(), model_actor(needed - 2))
+    assert (first.status, first.reward, first.success) == (Status.TRUNCATED_TOKENS, -1.0, False)
+    assert (second.status, second.reward, second.success) == (Status.COMPLETED, 1.0, True)
+
+
+def test_against_an_opponent_only_the_policy_is_kept() -> None:
+    seats = set()
+    for seed in range(8):
+        (kept,) = asyncio.run(
+            play_task(Nim(), TASK, scripted(random_action), LIMITS, seed=seed, opponent=scripted(random_action))
+        )
+        assert kept.seed == seed
+        seats.add(kept.player)
+    assert seats == {0, 1}
+    with pytest.raises(UsageError, match="played by one player"):
+        play(Nim(opponent="random"), saying("1"), opponent=saying("1"))
+
+
+def groups_of(make_env: Callable[[], Env], *, group_size: int = 3, max_retries: int = 1) -> tuple[TrajectoryGroup, ...]:
+    config = GroupConfig(group_size=group_size, min_valid=1, max_retries=max_retries, max_failure_rate=1.0)
+
+    async def run() -> tuple[TrajectoryGroup, ...]:
+        pool = EnvPool(make_env, 4)
+        try:
+            return await run_groups([(0, TASK), (1, TASK)], pool, scripted(random_action), config, seed=0)
+        finally:
+            await pool.close()
+
+    return asyncio.run(run())
+
+
+def test_a_group_holds_all_players_of_its_games() -> None:
+    for group in groups_of(Nim):
+        assert [trajectory.player for trajectory in group.trajectories] == [0, 1] * 3
+        assert sum(trajectory.reward or 0.0 for trajectory in group.trajectories) == 0.0
+
+
+def test_a_spoilt_game_is_played_again_as_a_whole() -> None:
+    faults = iter(["crash", *["none"] * 20])
+
+    class Sometimes(Nim):
+        async def arespond(self, action: Message) -> Observation:
+            if next(faults) == "crash":
+                raise OSError("the board fell")
+            return self.respond(action)
+
+    group, _ = groups_of(Sometimes, group_size=2)
+    assert [trajectory.status for trajectory in group.trajectories] == [Status.COMPLETED] * 4
+    assert sorted(trajectory.num_retries for trajectory in group.trajectories) == [0, 0, 1, 1]
+
+
+def test_credit_compares_the_same_player() -> None:
+    groups = groups_of(Nim)
+    table = TurnTable.from_groups(groups, ["role", "player_outcome", "group_keys"])
+    assert table.role is not None and table.player_outcome is not None and table.group_keys is not None
+    assert len(set(zip(table.group.tolist(), table.role.tolist(), strict=True))) == 4
+    assert len(table.group_keys) == 4
+    assert [key.endswith(":1") for key in table.group_keys] == [False, True] * 2
+    assert set(table.player_outcome.tolist()) == {-1.0, 1.0}
+
+
+def test_rae_keeps_a_baseline_of_each_player() -> None:
+    groups = groups_of(Nim)
+    credit, result = credit_groups(groups, CreditConfig(estimator="rae", options=RaeOptions(decay=0.5)))
+    for player in (0, 1):
+        baseline = 0.0
+        for group, of_group in zip(groups, credit, strict=True):
+            for trajectory, turns in zip(group.trajectories, of_group, strict=True):
+                if trajectory.player == player:
+                    assert trajectory.reward is not None
+                    assert {turn.advantage for turn in turns} == {trajectory.reward - baseline}
+                    baseline = 0.5 * baseline + 0.5 * trajectory.reward
+        assert result.state.rae[str(player)] == pytest.approx(baseline)
+    assert result.state.rae["0"] == pytest.approx(-result.state.rae["1"])
+
+
+def evaluated(tmp_path: Path, make_env: Callable[[], Env], opponent: MakeActor | None) -> float:
+    async def run() -> float:
+        pool = EnvPool(make_env, 4)
+        summary = await evaluate(
+            Nim().tasks("test")[:20],
+            pool,
+            scripted(random_action),
+            out_dir=tmp_path,
+            suite_or_env="nim",
+            policy="random",
+            seed=0,
+            group_config=GroupConfig(),
+            opponent=opponent,
+        )
+        await pool.close()
+        return summary.success
+
+    return asyncio.run(run())
+
+
+def test_a_policy_is_evaluated_against_another(tmp_path: Path) -> None:
+    def wins(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
+        return Message(
+            "assistant", "1" if "4 left" in observation[0].text else random_action(env, observation, rng).text
+        )
+
+    assert 0.0 < evaluated(tmp_path, Nim, scripted(wins)) < 1.0
+    with pytest.raises(ExceptionGroup) as raised:
+        evaluated(tmp_path, Nim, None)
+    assert "evaluate against an opponent" in str(raised.value.exceptions[0])

@@ -26,7 +26,7 @@ FORM = SftConfig(
 """Random legal moves: they teach how a move is written, and nothing of the game."""
 
 LEARNING = OptimizerConfig(lr=1e-3, schedule="linear", eps=1e-8)
-"""The small epsilon lets the weights that read the cards move as fast as those that say a move whatever the cards."""
+"""Adam's own epsilon, as in the warm start; the default, 1e-5, is for policies that begin further on."""
 
 MAGNET = LossConfig(regularisers=(KlOptions(coef=0.2, estimator="k3+"),))
 """Plain policy gradients cycle in such games. A pull towards the warm start, which plays all legal moves alike, makes

@@ -84,7 +84,9 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
     num_slots = max(1, min(num_envs, len(tasks)))
     make_actor, close = open_actors(plan.policy, plan.sampling, num_slots)
-    make_opponent, close_opponent = open_actors(plan.opponent, plan.sampling, num_slots) if plan.opponent else (None, None)
+    make_opponent, close_opponent = None, None
+    if plan.opponent:
+        make_opponent, close_opponent = open_actors(plan.opponent, plan.sampling, num_slots)
     pool = EnvPool(make_env, num_envs)
     try:
         with EpisodeProgress(out.status, len(tasks)) as progress:

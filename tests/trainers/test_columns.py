@@ -187,5 +187,5 @@ def test_what_is_needed_follows_from_the_components() -> None:
 
 
 def test_what_nobody_can_fill_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="progress .no progress estimator is trained"):
+    with pytest.raises(ConfigError, match=r"progress \(no progress estimator is trained"):
         train_config(CreditConfig(shapers=(SpaOptions(),)), group=GroupConfig(group_size=4))

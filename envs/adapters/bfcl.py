@@ -77,7 +77,7 @@ class BFCLEnv(Env):
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
-        name = task.data.get("problem")
+        name = str(task.data.get("problem"))
         if name not in self._problems:
             raise UsageError(f"no task {name!r} in BFCL's category {self._category}; take tasks from tasks(split)")
         self._problem = self._problems[name]

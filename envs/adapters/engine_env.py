@@ -10,6 +10,7 @@ from agentgym.envs.adapters.worker_process import WorkerProcess
 from agentgym.errors import ResetNeededError, ToolError, UsageError
 from agentgym.types import Message, Task
 
+_LONGEST_COMMAND = 200
 _TOLERANCE = 1e-9
 
 
@@ -32,6 +33,8 @@ class EngineEnv(LineEnv):
 
     is_blocking: ClassVar[bool] = True
     worker_module: ClassVar[str]
+    takes_plain_commands: ClassVar[bool] = True
+    """False if the engine takes any text; others hang or fail on control characters and on endless lines."""
 
     def __init__(
         self,
@@ -61,6 +64,12 @@ class EngineEnv(LineEnv):
 
     def do(self, line: str) -> str:
         score = float(self._now()["score"])
+        line = line.encode(errors="replace").decode()  # half a surrogate pair
+        is_plain = line.isascii() and line.isprintable() and len(line) <= _LONGEST_COMMAND
+        if self.takes_plain_commands and not is_plain:
+            raise ToolError(
+                f"a command is one line of at most {_LONGEST_COMMAND} ASCII characters", "invalid_arguments"
+            )
         self._seen = self._engine().call(self._step_timeout_s, op="step", command=line)
         if abs(self._seen["score"] - score) > _TOLERANCE:
             self.award(self._seen["score"] - score, "score")

@@ -34,6 +34,7 @@ class TextArenaEnv(EngineEnv):
     """
 
     worker_module: ClassVar[str] = "agentgym.envs.adapters.textarena_worker"
+    takes_plain_commands: ClassVar[bool] = False
 
     def __init__(
         self,

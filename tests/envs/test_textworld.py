@@ -82,6 +82,13 @@ def test_the_interpreters_own_commands_are_refused(env: TextWorldEnv) -> None:
         assert env.state_key() == key
 
 
+def test_what_would_hang_the_interpreter_never_reaches_it(env: TextWorldEnv) -> None:
+    env.reset(options={"task": 1})
+    for command in ("\x00\x1b[2J\x7f", "go \ud800", "a" * 100_000, "caf\u00e9"):
+        assert not env.step(command)[4]["is_valid"]
+    assert env.step(env.oracle())[4]["is_valid"]
+
+
 def test_a_snapshot_is_replayed_in_another_instance(env: TextWorldEnv) -> None:
     env.reset(options={"task": 2})
     env.step(env.oracle())

@@ -4,7 +4,8 @@
 
 Needs a Docker engine with the base image (``agentgym sandbox build``) and bubblewrap. All ways take turns, so that a
 busy moment meets them all. Times are of wall clock at the caller, in milliseconds; an acquired sandbox is used once
-and given back, and the pool makes it as new in the background, as it would between episodes.
+and given back, and the pool makes it as new in the background, as it would between episodes. Then 32 episodes at the
+same time, each in a Docker sandbox of its own, with ten calls and the pauses of a model that writes the next one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from agentgym.sandboxes.pool import SandboxPool
 
 _PROGRAM = ["python3", "-c", "print(1)"]
 _PAUSE_S = 0.1  # an episode is longer; the pool resets meanwhile
+_NUM_PARALLEL, _NUM_CALLS, _WRITING_S = 32, 10, 0.5
 
 
 def seconds(call: Callable[[], Any]) -> float:
@@ -92,6 +95,27 @@ def measure(num_rounds: int) -> dict[str, list[float]]:
     return taken
 
 
+def measure_parallel() -> dict[str, list[float]]:
+    """Seconds of every acquire and call in 32 Docker episodes at the same time."""
+    acquired: list[float] = []
+    called: list[float] = []
+
+    def episode(number: int) -> None:
+        time.sleep(number * _WRITING_S / _NUM_PARALLEL)  # they do not begin in step
+        lent: list[Sandbox] = []
+        acquired.append(seconds(lambda: lent.append(pool.acquire())))
+        with lent[0] as sandbox:
+            for _ in range(_NUM_CALLS):
+                time.sleep(_WRITING_S)
+                called.append(seconds(lambda: printed(sandbox)))
+
+    with SandboxPool(DockerSandbox, num_ready=_NUM_PARALLEL, max_open=_NUM_PARALLEL) as pool:
+        pool.wait_until_ready()
+        with ThreadPoolExecutor(_NUM_PARALLEL) as threads:
+            list(threads.map(episode, range(_NUM_PARALLEL)))
+    return {"docker, 32 episodes: warm acquire": acquired, "docker, 32 episodes: run_python print(1)": called}
+
+
 def summary(taken: dict[str, list[float]]) -> dict[str, Any]:
     """Medians and 95th percentiles, and how many times quicker than plain Docker."""
     rows = {
@@ -126,7 +150,7 @@ def main() -> None:
         "commit": commit.strip(),
         "load_before": round(load, 1),
         "rounds": arguments.rounds,
-        **summary(measure(arguments.rounds)),
+        **summary(measure(arguments.rounds) | measure_parallel()),
     }
     text = json.dumps(results, indent=2)
     print(text)

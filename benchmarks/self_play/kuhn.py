@@ -6,8 +6,9 @@
 ``run`` trains the recipe ``kuhn`` and reads the policy off the model while it is trained: the probability of each move
 in each of the twelve information sets, which is that of the tokens that say it, divided by that of all legal moves. Of
 these numbers the exact exploitability is computed by walking the whole game, for the policy as it is and for its
-average over the run so far (weighted by how often the player lets the information set come up, as fictitious play
-averages). ``report`` writes ``kuhn.json``, ``kuhn.md`` and ``kuhn.svg``. Finished runs are not run again.
+average over the steps from ``--average-from`` on (weighted by how often the player lets the information set come up, as
+fictitious play averages). ``report`` writes ``kuhn.json``, ``kuhn.md`` and ``kuhn.svg``. Finished runs are not run
+again, and a run that was stopped goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from agentgym.engine import Engine
 from agentgym.envs.games.exploitability import Policy, best_response_return, expected_return, exploitability
 from agentgym.envs.games.kuhn import BET, DEALS, GAME_VALUE, INFORMATION_SETS, PASS, KuhnState
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.record import append_json_line, read_json_lines
+from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.rollout.session import Session
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
 from agentgym.trainers.overrides import apply_overrides, save_config, to_dict
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import check_run_dir
 from agentgym.types import Completion, FinishReason, Message
 
 
@@ -110,13 +112,23 @@ def describe(policy: Policy, prefix: str = "") -> dict[str, float]:
 class MeasuredLoop(TrainingLoop):
     """A training run that writes down how far its policy is from an equilibrium."""
 
-    def __init__(self, config: TrainConfig, run_dir: Path, every: int, average_from: int) -> None:
-        super().__init__(config, run_dir, False)
+    def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, every: int, average_from: int) -> None:
+        super().__init__(config, run_dir, resume)
+        self._path = run_dir / "exploitability.jsonl"
         self._every, self._average_from, self._average = every, average_from, AveragePolicy()
 
     async def _begin_rl(self) -> None:
         await super()._begin_rl()
         await self._measure(0)
+
+    async def _learn(self, first_step: int) -> None:
+        kept = [row for row in read_json_lines(self._path) if row["step"] <= first_step]
+        rewrite_json_lines(self._path, kept)
+        self._average = AveragePolicy()
+        for row in kept:
+            if row["step"] >= self._average_from:
+                self._average.add({known: {PASS: 1 - bet, BET: bet} for known, bet in row["bet"].items()})
+        await super()._learn(first_step)
 
     async def _rl_step(self, step: int) -> dict[str, float]:
         metrics = await super()._rl_step(step)
@@ -130,8 +142,8 @@ class MeasuredLoop(TrainingLoop):
         if step >= self._average_from:
             self._average.add(policy)
             row |= describe(self._average.policy, "average_")
-        row["bet"] = {known: round(chances[BET], 4) for known, chances in policy.items()}
-        append_json_line(self.run_dir / "exploitability.jsonl", row)
+        row["bet"] = {known: round(chances[BET], 6) for known, chances in policy.items()}
+        append_json_line(self._path, row)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -141,10 +153,12 @@ def run(options: argparse.Namespace) -> None:
         if (run_dir / "model").is_dir():
             continue
         config = apply_overrides(load_recipe("kuhn"), [f"seed={seed}", *options.overrides])
-        run_dir.mkdir(parents=True)
+        resume = (run_dir / "config.json").exists()
+        check_run_dir(config, run_dir, resume=resume)
+        run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
         spent = time.process_time()
-        asyncio.run(MeasuredLoop(config, run_dir, options.every, options.average_from).run())
+        asyncio.run(MeasuredLoop(config, run_dir, resume, options.every, options.average_from).run())
         append_json_line(run_dir / "cost.jsonl", {"cpu_s": time.process_time() - spent})
 
 
@@ -157,7 +171,7 @@ def result_of(run_dir: Path) -> dict[str, Any]:
         "curve": [{name: round(row[name], 5) for name in names if name in row} for row in rows],
         "bet_at_the_end": rows[-1]["bet"],
         "return_against_equilibrium": [row["mean_return"] for row in evaluations],
-        "cpu_s": round(read_json_lines(run_dir / "cost.jsonl")[0]["cpu_s"], 1),
+        "cpu_s": round(sum(row["cpu_s"] for row in read_json_lines(run_dir / "cost.jsonl")), 1),
     }
 
 

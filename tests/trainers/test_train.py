@@ -435,7 +435,6 @@ def test_information_gain_without_references_leaves_no_folder(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("credit.estimator=m_grpo", r"does not have: invocation \(episodes have one agent"),
         ('credit.modulators=[{"kind": "shared_prefix"}]', r"parent \(rollouts do not branch\)"),
     ],
 )

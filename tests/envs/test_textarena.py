@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,8 @@ def keeps_global_generator() -> Iterator[None]:
 
 def outcome_of(env: TextArenaEnv, moves: list[str], seed: int = 3) -> tuple[float, bool, bool]:
     env.reset(seed=seed)
-    total, terminated, info = 0.0, False, {}
+    info: dict[str, Any] = {}
+    total, terminated = 0.0, False
     for move in moves:
         _, reward, terminated, _, info = env.step(move)
         total += reward

@@ -25,6 +25,8 @@ _CLASSES = ("GorillaFileSystem", "MathAPI", "MessageAPI", "TwitterAPI", "TicketA
             "VehicleControlAPI")  # fmt: skip
 _MORE_FUNCTIONS = "There are more functions now; these can be called as well:"
 _DONE = "Done."
+_NO_STATE = frozenset({"_random", "_api_description", "_last_modified"})
+"""Private attributes that are no state: the generator of made-up numbers, a text, and the time of the clock."""
 _LARGEST = 10**15
 _LARGEST_BY_NAME: Mapping[str, int] = {"precision": 1000, "exponent": 1000}
 
@@ -268,5 +270,5 @@ def _plain(value: Any, seen: dict[int, int]) -> Any:
     if id(value) in seen:
         return ["met", seen[id(value)]]
     seen[id(value)] = len(seen)
-    state = {name: item for name, item in vars(value).items() if name not in ("_random", "_api_description")}
+    state = {name: item for name, item in vars(value).items() if name not in _NO_STATE}
     return [type(value).__name__, _plain(state, seen)]

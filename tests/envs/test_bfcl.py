@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -130,11 +131,19 @@ def test_what_an_api_cannot_do_is_an_error_for_the_model() -> None:
 
 def test_states_are_told_apart_by_what_is_in_them() -> None:
     env = BFCLEnv()
+
+    def things() -> str:  # without what has been said, which is of the state since it is graded
+        return str(json.loads(env.state_key())[3])
+
     env.reset(options={"task": 0})
     env.step("cd: document")
     in_folder = env.state_key()
-    env.step("cd: ..")
-    assert env.state_key() != in_folder
+    seen = [things()]
+    for call in ("cd: ..", "cd: document", "touch: new.txt", "rm: new.txt"):
+        env.step(call)
+        seen.append(things())
+    assert seen[0] == seen[2] == seen[4] and len(set(seen)) == 3
+    env.reset(options={"task": 0})
     env.step("cd: document")
     assert env.state_key() == in_folder
     snapshot = env.snapshot()

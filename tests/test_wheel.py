@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LINKED = ("envs", "tools", "trainers", "sandboxes")
-DATA = (".json", ".yaml", ".jinja", ".html", ".css", ".js", ".txt", ".typed")
+DATA = (".json", ".toml", ".yaml", ".jinja", ".html", ".css", ".js", ".txt", ".typed")
 
 
 def expected() -> set[str]:

@@ -318,19 +318,23 @@ def _kill_all_of(user: list[int]) -> None:
 
 
 def _kill_descendants() -> None:
-    """Kill the processes below this one; what forks faster than this reads /proc gets away."""
+    """Kill the processes below this one; what forks faster than this reads /proc gets away.
+
+    All are stopped first, parents before children: a shell whose program is killed would go on with its next line.
+    """
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
                 parents[int(entry)] = int(file.read().rpartition(b")")[2].split()[1])
-    below, new = set[int](), {os.getpid()}
+    below, new = list[int](), {os.getpid()}
     while new:
-        new = {pid for pid, parent in parents.items() if parent in new} - below
-        below |= new
-    for pid in below:
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+        new = {pid for pid, parent in parents.items() if parent in new} - set(below)
+        below += new
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in below:
+            with suppress(OSError):
+                os.kill(pid, number)
 
 
 def reset(settings: Settings) -> str:

@@ -50,10 +50,18 @@ WORLDS: dict[str, list[str]] = {
         "sampling.max_new_tokens=48",
         "optimizer.lr=3e-4",
     ],
+    "maze": [
+        "env.id=agentgym/Maze-v0",
+        'env.kwargs={"max_turns": 24, "step_cost": 0.0}',
+        "model.vocab_size=512",
+        "sft.num_demos=2000",
+        "sft.num_epochs=1",
+    ],
 }
 """The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
 steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm. ``code``:
-functions to write, where an edit that can be loaded is worth as much as one that passes the hidden tests."""
+functions to write, where an edit that can be loaded is worth as much as one that passes the hidden tests. ``maze``: a
+game in which one sees the nearest walls alone, and every cell is an anchor."""
 
 PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
 GATE = '{"kind": "g_ra", "thresholds": [0.5]}'

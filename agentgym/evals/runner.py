@@ -87,7 +87,8 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         if trajectory.seed not in ordinals:
             raise UsageError(
                 f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
-                "environment (its argument opponent), or against another policy (--opponent)"
+                "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
+                "policy (agentgym eval --opponent)"
             )
         ordinal = ordinals[trajectory.seed]
         files.add(TrajectoryGroup(ordinal=ordinal, task=trajectory.task, trajectories=(trajectory,)))

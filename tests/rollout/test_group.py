@@ -23,7 +23,7 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, Status, Task, ToolCall, Trajectory, TrajectoryGroup
 
-LIMITS = EpisodeLimits(reset_timeout_s=0.2, step_timeout_s=0.2)
+LIMITS = EpisodeLimits(reset_timeout_s=1.0, step_timeout_s=1.0)
 
 
 def task(seed: int = 0) -> Task:

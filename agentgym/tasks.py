@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 from agentgym.errors import unknown_name
@@ -15,21 +15,27 @@ class SeededTasks(Sequence[Task]):
     Args:
         split: train, valid or test.
         num_tasks: how many there are.
-        data: what all of them hold, such as a difficulty, so that a task is the same in every environment.
+        data: what all of them hold, such as a difficulty, so that a task is the same in every environment; or what a
+            task holds, as a function of its seed.
 
     Example:
         >>> SeededTasks("test", 100)[3].id
         'test-3'
         >>> SeededTasks("train", 100, {"num_rooms": 2})[7].data
         {'num_rooms': 2}
+        >>> SeededTasks("train", 100, lambda seed: {"answer": 2 * seed})[7].data
+        {'answer': 14}
     """
 
     _FIRST_SEED: ClassVar[Mapping[str, int]] = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 
-    def __init__(self, split: str, num_tasks: int, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, split: str, num_tasks: int, data: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None
+    ) -> None:
         if split not in self._FIRST_SEED:
             raise unknown_name("split", split, self._FIRST_SEED)
-        self._split, self._num_tasks, self._data = split, num_tasks, dict(data or {})
+        self._split, self._num_tasks = split, num_tasks
+        self._data = data if callable(data) else dict(data or {})
 
     def __len__(self) -> int:
         return self._num_tasks
@@ -44,4 +50,5 @@ class SeededTasks(Sequence[Task]):
         if not 0 <= index < self._num_tasks:
             raise IndexError(index)
         seed = self._FIRST_SEED[self._split] + index
-        return Task(id=f"{self._split}-{index}", split=self._split, seed=seed, data=self._data)
+        data = self._data(seed) if callable(self._data) else self._data
+        return Task(id=f"{self._split}-{index}", split=self._split, seed=seed, data=data)

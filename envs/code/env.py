@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
@@ -105,7 +105,8 @@ class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTest
     def tasks(self, split: str) -> Sequence[Task]:
         """Generated: 1,000,000 to train on, 1,000 each to validate and test, no function in two splits."""
         if self.source == "generated":
-            return _GeneratedTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, self.level)
+            data = {"source": "generated", "level": self.level}
+            return SeededTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, data)
         if split != "test":
             raise UsageError(f"HumanEval is a test set: its only split is test, not {split!r}")
         return [_humaneval_task(index, problem) for index, problem in enumerate(load_problems(self.data))]
@@ -124,24 +125,6 @@ class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTest
             if problem.task_id == task.data.get("problem"):
                 return problem
         raise UsageError(f"{self.env_id}: the task {task.id!r} is not in the HumanEval data that is read here")
-
-
-class _GeneratedTasks(SeededTasks):
-    """Tasks that differ by seed; their data is the level, so that a task is the same in every environment."""
-
-    def __init__(self, split: str, num_tasks: int, level: int) -> None:
-        super().__init__(split, num_tasks)
-        self._data = {"source": "generated", "level": level}
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        task = super().__getitem__(index)
-        return Task(id=task.id, split=task.split, seed=task.seed, data=self._data)
 
 
 def _generated_assignment(function: Function) -> Assignment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
@@ -78,21 +78,7 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 to train on, 1,000 each to validate and test; the answer is in ``data["answers"]``."""
-        return _MathTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, self.level)
+        return SeededTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, self._data_of)
 
-
-class _MathTasks(SeededTasks):
-    def __init__(self, split: str, num_tasks: int, level: int) -> None:
-        super().__init__(split, num_tasks)
-        self._level = level
-
-    @overload
-    def __getitem__(self, index: int) -> Task: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Task]: ...
-    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        task = super().__getitem__(index)
-        data = {"level": self._level, "answers": [str(make_problem(task.seed, self._level).answer)]}
-        return Task(id=task.id, split=task.split, seed=task.seed, data=data)
+    def _data_of(self, seed: int) -> dict[str, Any]:
+        return {"level": self.level, "answers": [str(make_problem(seed, self.level).answer)]}

@@ -41,7 +41,7 @@ LIBRARY = r"""
 #include <unistd.h>
 typedef struct { char internal[128]; } Id;
 struct Comm { int num_ranks, rank; volatile int is_aborted; };
-static FILE *out(void) { return fopen(getenv("NCCL_STAND_IN"), "a"); }
+static FILE *out(void) { const char *v = getenv("NCCL_STAND_IN"); return fopen(v ? v : "/dev/null", "a"); }
 static int told(const char *what) { const char *v = getenv("NCCL_STAND_IN_DOES"); return v && !strcmp(v, what); }
 const char *ncclGetErrorString(int code) { return code == 3 ? "internal error" : "aborted"; }
 int ncclGetUniqueId(Id *id) { for (int i = 0; i < 128; i++) id->internal[i] = i; return 0; }
@@ -49,6 +49,7 @@ int ncclCommInitRank(struct Comm **made, int num_ranks, Id id, int rank) {
     FILE *f = out();
     fprintf(f, "init %d of %d, id %d %d\n", rank, num_ranks, id.internal[1], id.internal[127]);
     fclose(f);
+    while (told("hang while they meet")) usleep(1000);
     struct Comm *c = calloc(1, sizeof *c); c->num_ranks = num_ranks; c->rank = rank; *made = c; return 0;
 }
 int ncclAllReduce(void *s, void *r, size_t n, int type, int op, struct Comm *c, void *stream) {
@@ -223,6 +224,22 @@ def test_nccl_that_does_not_work_waits_for_nobody(
 
     run(scenario())
     assert "abort" in calls.read_text()
+
+
+def test_a_server_that_never_comes_to_meet_holds_nothing_up(
+    library: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_STAND_IN_DOES", "hang while they meet")  # undone after the test, which ends the thread
+
+    async def scenario() -> None:
+        async with world(NcclChannel(Nccl(str(library))), update_timeout_s=0.5) as w:
+            with pytest.raises(EngineError, match="no vLLM server took the weights"):
+                await w.train(1, number=41)
+            while "NCCL did not end within 0.5 s" not in w.engine._pool.reasons():
+                await asyncio.sleep(0.01)
+
+    run(scenario())
+    assert "init 0 of 3" in calls.read_text()
 
 
 def test_a_communicator_that_was_given_up_is_not_used(library: Path, calls: Path) -> None:

@@ -29,6 +29,7 @@ from agentgym.trainers.engines.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm_client import Held, VllmClient
 from agentgym.trainers.engines.vllm_weights import Published, Score, published
 from agentgym.trainers.engines.vllm_wire import ServerFaultError
+from agentgym.worker_thread import call_in_own_thread
 
 Tensors = Sequence[tuple[str, Tensor]]
 
@@ -197,7 +198,7 @@ class NcclChannel:
 
 async def _both(request: Any, collective: Callable[[], None], communicator: Communicator, timeout_s: float) -> None:
     """Let the server and this process take part in a collective; if either fails, the other is not waited for."""
-    ours = asyncio.ensure_future(asyncio.to_thread(collective))
+    ours = asyncio.ensure_future(call_in_own_thread(collective))
     theirs = asyncio.ensure_future(request)
     try:
         async with asyncio.timeout(timeout_s):
@@ -206,7 +207,8 @@ async def _both(request: Any, collective: Callable[[], None], communicator: Comm
         raise ServerFaultError(f"NCCL did not end within {timeout_s:g} s") from error
     finally:
         if not (ours.done() and theirs.done()):
-            communicator.abort()  # else the thread waits for ever
+            communicator.abort()  # ends a wait in a collective; a thread that waits for ranks to meet is left behind
+            ours.cancel()
             theirs.cancel()
             await asyncio.gather(ours, theirs, return_exceptions=True)
 

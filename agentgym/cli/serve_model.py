@@ -12,7 +12,7 @@ import typer
 from agentgym.cli.output import JsonFlag, Output
 
 if TYPE_CHECKING:
-    from agentgym.trainers.engines.vllm_launch import VllmProcess
+    from agentgym.trainers.engines.vllm_launch import VllmInstall, VllmProcess
 
 
 def serve_model(  # noqa: PLR0913, PLR0917  # one per option
@@ -41,7 +41,6 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 ) -> None:
     """Start a vLLM server for training, say when it is ready, and stop it on Ctrl-C."""
     from agentgym.errors import InfrastructureError, UsageError
-    from agentgym.trainers.engines.config import TRANSFERS
     from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmProcess, find_vllm
 
     out = Output(as_json)
@@ -49,13 +48,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     if looks_like_a_path and not (Path(model) / "config.json").is_file():
         raise UsageError(f"no model folder at {model}: it has no config.json")
     install = find_vllm(python)
-    if weight_transfer and (weight_transfer not in TRANSFERS or install.is_cpu):
-        raise UsageError(
-            f"--weight-transfer is {' or '.join(TRANSFERS)}, between GPUs; got {weight_transfer!r}"
-            + (" with a vLLM for CPUs" if install.is_cpu else "")
-        )
-    if sleep and install.is_cpu:
-        raise UsageError("--sleep frees memory of a GPU; this vLLM is for CPUs")
+    _check_gpu_options(weight_transfer, sleep, install)
     options = ServeOptions(
         model=model,
         host=host,
@@ -88,6 +81,19 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
         process.stop()
     out.status.print(process.tail(), markup=False)
     raise InfrastructureError(f"the vLLM server ended with code {code}; its log: {process.log_path}")
+
+
+def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) -> None:
+    from agentgym.errors import UsageError
+    from agentgym.trainers.engines.config import TRANSFERS
+
+    if weight_transfer and (weight_transfer not in TRANSFERS or install.is_cpu):
+        raise UsageError(
+            f"--weight-transfer is {' or '.join(TRANSFERS)}, between GPUs; got {weight_transfer!r}"
+            + (" with a vLLM for CPUs" if install.is_cpu else "")
+        )
+    if sleep and install.is_cpu:
+        raise UsageError("--sleep frees memory of a GPU; this vLLM is for CPUs")
 
 
 def _announce(out: Output, process: VllmProcess, version: str) -> None:

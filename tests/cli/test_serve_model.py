@@ -133,3 +133,12 @@ def test_a_port_in_use_is_refused_before_anything_starts(run: Command, vllm: str
         port = str(taken.getsockname()[1])
         line = run("serve-model", model, "--python", vllm, "--port", port).assert_one_line_error()
     assert f"port {port} of 127.0.0.1 cannot be used" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(["--weight-transfer", "smoke"], "nccl or ipc, between GPUs; got 'smoke'"), (["--sleep"], "is for CPUs")],
+)
+def test_what_only_gpus_can_do_is_refused(run: Command, model: str, vllm: str, options: list[str], reason: str) -> None:
+    line = run("serve-model", model, "--python", vllm, *options).assert_one_line_error()
+    assert reason in line

@@ -57,11 +57,21 @@ WORLDS: dict[str, list[str]] = {
         "sft.num_demos=2000",
         "sft.num_epochs=1",
     ],
+    "shop": [
+        "env.id=agentgym/WebShop-v0",
+        'env.kwargs={"stock": "kiosk", "num_products": 200, "interface": "text", "max_turns": 8}',
+        "model.vocab_size=768",
+        "model.max_context_tokens=1024",
+        "sft.num_demos=2000",
+        "sft.num_epochs=2",
+        "optimizer.lr=3e-4",
+    ],
 }
 """The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
 steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm. ``code``:
 functions to write, where an edit that can be loaded is worth as much as one that passes the hidden tests. ``maze``: a
-game in which one sees the nearest walls alone, and every cell is an anchor."""
+game in which one sees the nearest walls alone, and every cell is an anchor. ``shop``: WebShop's pages and reward with
+a stock small enough to read."""
 
 PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
 GATE = '{"kind": "g_ra", "thresholds": [0.5]}'

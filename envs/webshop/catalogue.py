@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentgym.envs.webshop.pages import RESULTS_PER_PAGE
 from agentgym.envs.webshop.product import Product
 from agentgym.envs.webshop.search_index import SearchIndex
 
@@ -15,9 +16,16 @@ class Catalogue:
         products: what the shop sells; ASINs differ.
         families: for each product the position of the first that it is a variant of, itself where it is none's; by
             default no product is a variant.
+        results_per_page: how many of a search's results a page shows; WebShop's ten by default.
     """
 
-    def __init__(self, products: Sequence[Product], families: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        products: Sequence[Product],
+        families: Sequence[int] | None = None,
+        results_per_page: int = RESULTS_PER_PAGE,
+    ) -> None:
+        self.results_per_page = results_per_page
         self.products = tuple(products)
         self.families = tuple(range(len(self.products)) if families is None else families)
         self.index = SearchIndex(search_text(product) for product in self.products)

@@ -14,6 +14,7 @@ from agentgym.envs.webshop.actions import Act, parse_act
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed
+from agentgym.envs.webshop.kiosk import kiosk_catalogue
 from agentgym.envs.webshop.oracle import next_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
@@ -27,9 +28,11 @@ from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 
 Interface = Literal["tools", "text"]
 INTERFACES = ("tools", "text")
+Stock = Literal["mall", "kiosk"]
+STOCKS = ("mall", "kiosk")
 
 _NO_ACTION = "Write search[keywords] or click[element] on the last line."
-_KNOBS = ("num_products", "catalogue_seed")
+_KNOBS = ("num_products", "catalogue_seed", "stock")
 
 
 _digest = lru_cache(maxsize=1 << 12)(digest)
@@ -45,6 +48,8 @@ class WebShopEnv(ToolEnv):
     Args:
         num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, only the first so many.
         catalogue_seed: the seed of the generated catalogue.
+        stock: what is generated: ``mall`` for 52 kinds of products and pages as long as WebShop's; ``kiosk`` for eight
+            kinds and four results to a page, which small models can read.
         data_dir: folder with WebShop's own files (``items_shuffle*.json`` and ``items_ins_v2*.json``, or also
             ``items_human_ins.json`` for the goals that people wrote).
         max_turns: turns after which an episode is truncated.
@@ -67,6 +72,7 @@ class WebShopEnv(ToolEnv):
         *,
         num_products: int | None = None,
         catalogue_seed: int = 0,
+        stock: Stock = "mall",
         data_dir: str | Path | None = None,
         max_turns: int = 15,
         interface: Interface = "tools",
@@ -76,9 +82,12 @@ class WebShopEnv(ToolEnv):
             raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
         self.interface: Interface = interface
         self._original = None if data_dir is None else original.load_original(data_dir, num_products)
+        if stock not in STOCKS:
+            raise unknown_name("stock", stock, STOCKS)
         self._knobs = {
             "num_products": 1_000 if num_products is None else num_products,
             "catalogue_seed": catalogue_seed,
+            **({} if stock == "mall" else {"stock": stock}),
         }
         if data_dir is None:
             check_num_products(self._knobs["num_products"])
@@ -214,13 +223,16 @@ class WebShopEnv(ToolEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
 
-def _catalogue_of(task: Task, knobs: dict[str, int]) -> Catalogue:
+def _catalogue_of(task: Task, knobs: dict[str, Any]) -> Catalogue:
     """The generated catalogue that a task's data names; what it does not name is as in this environment."""
     for name in task.data:
         if name not in _KNOBS:
             raise unknown_name("WebShop task data", name, _KNOBS)
     named: dict[str, Any] = {**knobs, **task.data}
-    return generated_catalogue(named["num_products"], named["catalogue_seed"])
+    make = {"mall": generated_catalogue, "kiosk": kiosk_catalogue}.get(named.get("stock", "mall"))
+    if make is None:
+        raise unknown_name("stock", named["stock"], STOCKS)
+    return make(named["num_products"], named["catalogue_seed"])
 
 
 def _original_tasks(shop: original.OriginalShop, split: str) -> Sequence[Task]:

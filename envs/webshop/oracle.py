@@ -20,7 +20,7 @@ def next_act(visit: Visit) -> Act:
     if view.page == "results":
         if target not in view.results:
             return Act("click", pages.BACK.lower())
-        page_number = view.results.index(target) // pages.RESULTS_PER_PAGE + 1
+        page_number = view.results.index(target) // visit.catalogue.results_per_page + 1
         if page_number == view.page_number:
             return Act("click", visit.goal.asin.lower())
         return Act("click", (pages.NEXT if page_number > view.page_number else pages.PREVIOUS).lower())
@@ -42,7 +42,7 @@ def best_query(catalogue: Catalogue, goal: Goal) -> str:
     found: str | None = None
     for query in _queries(catalogue, goal):
         results = catalogue.index.search(query)
-        if place in results[: pages.RESULTS_PER_PAGE]:
+        if place in results[: catalogue.results_per_page]:
             return query
         if place in results and found is None:
             found = query

@@ -28,7 +28,7 @@ def search_page(instruction: str) -> str:
 
 
 def results_page(instruction: str, products: Sequence[Product], page_number: int, num_results: int) -> str:
-    """Ten of the products that were found; pages count from 1, and there is always a next one, if an empty one."""
+    """Some of the products that were found; pages count from 1, and there is always a next one, if an empty one."""
     pieces = ["Instruction:", instruction, BACK, f"Page {page_number} (Total results: {num_results})"]
     pieces += (PREVIOUS, NEXT) if page_number > 1 else (NEXT,)
     for product in products:

@@ -99,8 +99,8 @@ class Visit:
 
     def shown_products(self) -> list[Product]:
         """The products on the current page of results."""
-        last = self.view.page_number * pages.RESULTS_PER_PAGE
-        places = self.view.results[last - pages.RESULTS_PER_PAGE : last]
+        size = self.catalogue.results_per_page
+        places = self.view.results[(self.view.page_number - 1) * size : self.view.page_number * size]
         return [self.catalogue.products[place] for place in places]
 
     def clickables(self) -> tuple[str, ...]:

@@ -62,8 +62,9 @@ WORLDS: dict[str, list[str]] = {
         'env.kwargs={"stock": "kiosk", "num_products": 200, "interface": "text", "max_turns": 8}',
         "model.vocab_size=768",
         "model.max_context_tokens=1024",
-        "sft.num_demos=2000",
+        "sft.num_demos=3000",
         "sft.num_epochs=2",
+        "sft.noise=0.1",
         "optimizer.lr=3e-4",
     ],
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentgym.envs.adapters.worker_main import Operations, serve
 
-_MEMORY = "-Xmx512m"
+_MEMORY = "-Xmx512m -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
 _NO_STEP_LIMIT = 1_000_000  # the turns are counted by the environment
 _REFUSALS = ("No known action matches", "Ambiguous request", "Unknown action")
 

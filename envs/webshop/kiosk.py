@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -23,7 +22,9 @@ _QUERIES: Final = (
     "beverages",
 )
 _NUM_ATTRIBUTES = 4
-"""Of each sort, and as many values of each option, are known here."""
+"""Of each sort are known here."""
+_NUM_VALUES = 3
+"""Of each option, in all products of a kind."""
 _MOST_DOLLARS = 95
 
 
@@ -31,9 +32,9 @@ _MOST_DOLLARS = 95
 def kiosk_catalogue(num_products: int, seed: int) -> Catalogue:
     """The small shop of a seed.
 
-    A product has two attributes, both in its name, one price in whole dollars, two options of two or three values each,
-    and nothing on its sub-pages; its code is a few digits. Products of one name are a family: they differ in price and
-    options.
+    A product has two attributes, both in its name, one price in whole dollars, the options of its kind with three
+    values each, and nothing on its sub-pages; its code is a few digits. Products of one name, which differ in price,
+    are a family.
 
     Example:
         >>> product = kiosk_catalogue(200, seed=0).products[0]
@@ -66,12 +67,5 @@ def _product(kind: Kind, code: str, rng: random.Random) -> Product:
         features=(),
         prices=(price,),
         price=price,
-        options=dict(_options(kind, rng)),
+        options={option.name: option.values[:_NUM_VALUES] for option in kind.options},
     )
-
-
-def _options(kind: Kind, rng: random.Random) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for option in kind.options:
-        known = option.values[:_NUM_ATTRIBUTES]
-        places = sorted(rng.sample(range(len(known)), rng.randint(2, 3)))
-        yield option.name, tuple(known[place] for place in places)

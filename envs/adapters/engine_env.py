@@ -22,7 +22,8 @@ class EngineEnv(LineEnv):
         {"said": text, "score": 0 to 1, "is_over": bool, "is_valid": bool, "key": text, "plan": commands or None}
 
     and ``{"commands": [...]}``. What a command adds to the score is its reward, so that the whole score is a return
-    and an outcome of 1.
+    and an outcome of 1. A command that was impossible earns nothing: what the engine's clock alone brought is counted
+    with the next one.
 
     Args:
         max_turns: turns after which an episode is truncated.
@@ -48,6 +49,7 @@ class EngineEnv(LineEnv):
         self._step_timeout_s, self._load_timeout_s = step_timeout_s, load_timeout_s
         self._worker: WorkerProcess | None = None
         self._seen: dict[str, Any] = {}
+        self._awarded = 0.0
         super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 
     def request_of(self, task: Task) -> Mapping[str, Any]:
@@ -59,11 +61,11 @@ class EngineEnv(LineEnv):
         answer = self._engine().call(self._load_timeout_s, op="start", **request)
         if "refused" in answer:
             raise UsageError(f"{self.env_id}: {answer['refused']}")
-        self._seen = answer
+        self._seen, self._awarded = answer, float(answer["score"])
         return str(answer["said"])
 
     def do(self, line: str) -> str:
-        score = float(self._now()["score"])
+        self._now()
         line = line.encode(errors="replace").decode()  # half a surrogate pair
         is_plain = line.isascii() and line.isprintable() and len(line) <= _LONGEST_COMMAND
         if self.takes_plain_commands and not is_plain:
@@ -71,13 +73,19 @@ class EngineEnv(LineEnv):
                 f"a command is one line of at most {_LONGEST_COMMAND} ASCII characters", "invalid_arguments"
             )
         self._seen = self._engine().call(self._step_timeout_s, op="step", command=line)
-        if abs(self._seen["score"] - score) > _TOLERANCE:
-            self.award(self._seen["score"] - score, "score")
+        if self._seen["is_valid"] or self._seen["is_over"]:
+            self._award_rise()
         if self._seen["is_over"]:
             self.finish()
         if not self._seen["is_valid"]:
             raise ToolError(str(self._seen["said"]), "impossible_action")
         return str(self._seen["said"])
+
+    def _award_rise(self) -> None:
+        rise = self._seen["score"] - self._awarded
+        if abs(rise) > _TOLERANCE:
+            self.award(rise, "score")
+            self._awarded = self._seen["score"]
 
     def stop(self) -> None:
         if self._worker is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentgym.check import check_env
 from agentgym.envs.adapters.scienceworld import ScienceWorldEnv, _variations
 from agentgym.errors import ResetNeededError, UnknownNameError, UsageError
 from agentgym.types import Task
@@ -72,3 +73,22 @@ def test_what_cannot_be_is_refused(env: ScienceWorldEnv) -> None:
         env.reset(options={"task": Task(id="x", split="train", seed=0)})
     with pytest.raises(ResetNeededError):
         ScienceWorldEnv().state_key()
+
+
+def test_equal_things_are_listed_in_one_order(env: ScienceWorldEnv) -> None:
+    said = set()
+    for _ in range(4):
+        env.reset(options={"task": "find-living-thing-78"})
+        said.add(env.step("look at art studio")[0][0].text)
+    assert len(said) == 1 and said.pop().count("paint)") == 3
+
+
+def test_what_the_clock_alone_brings_is_no_reward_of_an_impossible_action(env: ScienceWorldEnv) -> None:
+    env.reset(options={"task": "find-living-thing-0"})
+    assert env.step("dance wildly")[1] == 0.0
+    assert env.step("look around")[1] == pytest.approx(0.08)
+
+
+def test_the_contract_is_kept() -> None:
+    report = check_env(lambda: ScienceWorldEnv(interface="text", experiments="find-living-thing"), num_episodes=1)
+    assert report.passed, report.failures

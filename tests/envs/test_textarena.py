@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentgym.check import check_env
 from agentgym.envs.adapters.textarena import TextArenaEnv
 from agentgym.envs.adapters.textarena_worker import random_opponent, scripted_opponent
 from agentgym.errors import ResetNeededError, UsageError
@@ -122,3 +123,8 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ResetNeededError):
         env.state_key()
     env.close()
+
+
+def test_the_contract_is_kept() -> None:
+    report = check_env(lambda: TextArenaEnv(interface="text"), num_episodes=3)
+    assert report.passed, report.failures

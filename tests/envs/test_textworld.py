@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentgym.check import check_env
 from agentgym.envs.adapters.textworld import SETTINGS, TextWorldEnv
 from agentgym.errors import ResetNeededError, UnknownNameError
 
@@ -106,3 +107,8 @@ def test_what_cannot_be_is_refused() -> None:
         TextWorldEnv(settings={"room": 2})
     with pytest.raises(ResetNeededError):
         TextWorldEnv().state_key()
+
+
+def test_the_contract_is_kept() -> None:
+    report = check_env(lambda: TextWorldEnv(interface="text"), num_episodes=1)
+    assert report.passed, report.failures

@@ -139,3 +139,8 @@ register(
     extra="chess",
     requires=("chess",),
 )
+register(
+    "agentgym/AgentFlow-v0",
+    "agentgym.envs.roles.agent_flow:AgentFlowEnv",
+    summary="A planner, an executor, a verifier and a generator, one policy, solve the tasks of another environment",
+)

@@ -34,6 +34,7 @@ _.ChessEndgameEnv
 _.GuessCityEnv
 _.KuhnPokerEnv
 _.MazeEnv
+_.AgentFlowEnv
 _.NegotiationEnv
 _.TicTacToeEnv
 _.TryAgainEnv

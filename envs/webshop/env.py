@@ -84,7 +84,7 @@ class WebShopEnv(ToolEnv):
         self._original = None if data_dir is None else original.load_original(data_dir, num_products)
         if stock not in STOCKS:
             raise unknown_name("stock", stock, STOCKS)
-        self._knobs = {
+        self._knobs: dict[str, Any] = {
             "num_products": 1_000 if num_products is None else num_products,
             "catalogue_seed": catalogue_seed,
             **({} if stock == "mall" else {"stock": stock}),
@@ -229,9 +229,10 @@ def _catalogue_of(task: Task, knobs: dict[str, Any]) -> Catalogue:
         if name not in _KNOBS:
             raise unknown_name("WebShop task data", name, _KNOBS)
     named: dict[str, Any] = {**knobs, **task.data}
-    make = {"mall": generated_catalogue, "kiosk": kiosk_catalogue}.get(named.get("stock", "mall"))
-    if make is None:
-        raise unknown_name("stock", named["stock"], STOCKS)
+    stock = named.get("stock", "mall")
+    if stock not in STOCKS:
+        raise unknown_name("stock", stock, STOCKS)
+    make = kiosk_catalogue if stock == "kiosk" else generated_catalogue
     return make(named["num_products"], named["catalogue_seed"])
 
 

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 
 from agentgym.envs.webshop.catalogue import search_text
+from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.envs.webshop.generator import generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed, places_of_split, price_limit
+from agentgym.envs.webshop.kiosk import kiosk_catalogue
+from agentgym.envs.webshop.pages import item_page
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT
 from agentgym.envs.webshop.search_index import K1, B, SearchIndex, terms_of
 from agentgym.envs.webshop.vocabulary import kinds
+from agentgym.errors import UnknownNameError
 
 
 def test_a_catalogue_has_every_department_and_no_asin_twice() -> None:
@@ -137,3 +141,47 @@ def test_order_of_words_does_not_matter_and_nothing_is_found_for_nothing() -> No
     assert index.search(" ".join(words)) == index.search(" ".join(shuffled))
     assert index.search("") == index.search("the of") == index.search("xyzzy") == ()
     assert SearchIndex([]).search("mug") == ()
+
+
+# ------------------------------------------------------------------------------------------------------------- kiosk
+
+
+def test_the_kiosk_is_a_shop_of_short_pages() -> None:
+    catalogue = kiosk_catalogue(200, 0)
+    assert len({product.asin for product in catalogue.products}) == 200
+    assert len({product.query for product in catalogue.products}) == 8
+    for product in catalogue.products:
+        assert all(attribute in product.name.lower() for attribute in product.attributes)
+        assert product.price == product.prices[0] == int(product.price) < 100
+        assert len(item_page("", product)) < 360
+    assert kiosk_catalogue(200, 1).products != catalogue.products
+    for place, family in enumerate(catalogue.families):
+        assert family <= place and catalogue.products[family].name == catalogue.products[place].name
+
+
+def test_the_kiosk_shows_four_results_a_page() -> None:
+    env = WebShopEnv(stock="kiosk", num_products=200, interface="text")
+    env.reset(seed=0)
+    first = env.step("search[desks]")[0][0].text
+    second = env.step("click[next >]")[0][0].text
+    assert [text.count(" [SEP] B") - text.count(" [SEP] Back") for text in (first, second)] == [4, 4]
+    assert env.visit.view.results[:4] != env.visit.view.results[4:8]
+    task = env.tasks("train")[0]
+    other = WebShopEnv(interface="text")  # a task is the same in every shop
+    other.reset(options={"task": task})
+    assert other.visit.catalogue is kiosk_catalogue(200, 0)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_kiosks_goals_can_be_met(split: str) -> None:
+    env = WebShopEnv(stock="kiosk", num_products=200, max_turns=8)
+    for number in range(100):
+        env.reset(options={"task": number, "split": split})
+        while not env.step(env.oracle())[2]:
+            pass
+        assert env.score.reward == 1.0
+
+
+def test_there_are_two_stocks() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'kiosk'"):
+        WebShopEnv(stock="kiosks")  # type: ignore[arg-type]

@@ -1,0 +1,228 @@
+"""``agentgym/AgentFlow-v0``: a planner, an executor, a verifier and a generator solve another environment's tasks.
+
+Source: "In-the-Flow Agentic System Optimization for Effective Planning and Tool Use" (AgentFlow), section 3.1: the
+planner names a sub-goal and a tool, the executor calls the tool, the verifier says whether what is in the memory is
+enough, and the generator answers from the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import canonical, digest
+from agentgym.env import Env, Snapshot
+from agentgym.envs.roles.role_env import RoleEnv, VerifierEnv
+from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.registry import make
+from agentgym.sub_agents import AsksAgents
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, Task, ToolCall, ToolSpec
+
+_ANSWER_TOOLS = ("answer", "submit")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One entry of the memory: what was wanted, what was done, what came of it."""
+
+    sub_goal: str
+    command: str
+    result: str
+
+
+class AgentFlowEnv(AsksAgents, ToolEnv):
+    """The main agent plans; sub-agents of the same policy execute, verify and answer, each in a context of its own.
+
+    A turn of the planner is one sub-goal. The reward is that of the world underneath, so every role shares it; train
+    with ``credit.estimator=m_grpo``.
+
+    Args:
+        env: the world underneath, one with tools.
+        env_kwargs: its arguments.
+        answer_tool: the tool that the generator alone may call, and that ends the episode; by default the world's
+            ``answer`` or ``submit``. Where there is none, the executor does everything, and no generator is asked.
+        max_turns: sub-goals after which the generator has to answer.
+
+    Raises:
+        UsageError: the world has no tools, asks sub-agents itself, or has no such answer tool.
+
+    Example:
+        >>> env = AgentFlowEnv(env="agentgym/PythonMath-v0", env_kwargs={"sandbox": "process"})
+        >>> observation, info = env.reset(seed=0)
+        >>> env.step(env.oracle())[4]["success"]
+        True
+        >>> [note.result for note in env.memory]
+        ['241095112']
+        >>> env.close()
+    """
+
+    agents = ("executor", "verifier", "generator")
+
+    def __init__(
+        self,
+        *,
+        env: str = "agentgym/PythonMath-v0",
+        env_kwargs: Mapping[str, Any] | None = None,
+        answer_tool: str | None = None,
+        max_turns: int = 6,
+        render_mode: str | None = None,
+    ) -> None:
+        self._world = make(env, **dict(env_kwargs or {}))
+        names = [spec.name for spec in self._world.tools]
+        if not names or isinstance(self._world, AsksAgents):
+            raise UsageError(f"AgentFlow needs a world with tools and without sub-agents; {env} is none")
+        if answer_tool and answer_tool not in names:
+            raise UsageError(f"{env} has no tool {answer_tool!r} to answer with; it has {', '.join(names)}")
+        self._answer_tool = answer_tool or next((name for name in _ANSWER_TOOLS if name in names), "")
+        self.memory: tuple[Note, ...] = ()
+        self._question = ""
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        return self._began(self._world.reset(options={"task": task})[0])
+
+    async def astart(self, task: Task) -> str:
+        return self._began((await self._world.areset(options={"task": task}))[0])
+
+    @tool
+    async def plan(self, sub_goal: str, tool: str) -> str:
+        """Give the executor one thing to do with one of its tools.
+
+        Args:
+            sub_goal: What is to be found out or done next.
+            tool: Name of the tool to do it with.
+        """
+        offered = [spec for spec in self._executor_tools if spec.name == tool]
+        if not offered:
+            known = ", ".join(spec.name for spec in self._executor_tools)
+            raise ToolError(f"the executor has no tool {tool!r}; it has {known}", "unknown_tool")
+        executor = RoleEnv(self._briefing(f"Do this by calling {tool}: {sub_goal}"), offered, self._world.oracle)
+        await self._delegate_to("executor", executor)
+        said = await self._act(executor)
+        self.memory += (Note(sub_goal, _command(executor.action, offered), said),)
+        if self._is_over:
+            return said
+        is_last = self.turn == self.max_turns
+        is_enough = is_last or await self._verified()
+        if not is_enough:
+            return f"{said}\nThe verifier says: go on."
+        return f"{said}\n{await self._answered()}"
+
+    @tool
+    async def conclude(self) -> str:
+        """Have the generator answer now, from what is known."""
+        return await self._answered()
+
+    async def _verified(self) -> bool:
+        verifier = VerifierEnv(self._briefing("Is this enough to answer?"), lambda: self._is_solved)
+        await self._delegate_to("verifier", verifier)
+        return verifier.is_enough
+
+    async def _answered(self) -> str:
+        if not self._answer_tool:
+            self.finish()  # the world as it is now is the result
+            return "The work is done."
+        offered = [spec for spec in self._world.tools if spec.name == self._answer_tool]
+        generator = RoleEnv(self._briefing("Answer now."), offered, self._world.oracle)
+        await self._delegate_to("generator", generator)
+        said = await self._act(generator)
+        if not self._is_over:
+            self.finish()
+        return said
+
+    async def _delegate_to(self, agent: str, role: Env) -> None:
+        await self.ask(agent, role, Task(id=f"{self.task.id}/{agent}", split=self.task.split, seed=self.task.seed))
+
+    async def _act(self, role: RoleEnv) -> str:
+        """A sub-agent's action in the world underneath; what that awards, this environment awards."""
+        calls = role.action.calls
+        is_allowed = all(call.name in role.names for call in calls if isinstance(call, ToolCall))
+        if not calls or not is_allowed:
+            self.refuse()
+            return f"Nothing was done: call {', '.join(role.names)}."
+        observation, _, terminated, truncated, info = await self._world.astep(role.action)
+        for part in info["reward_parts"]:
+            self.award(part.value, part.name, part.role)
+        if not info["is_valid"]:
+            self.refuse()
+        if terminated:
+            self.finish()
+        elif truncated:
+            self.truncate()
+        return "\n".join(message.text for message in observation)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Those of the world underneath."""
+        return self._world.tasks(split)
+
+    def state_key(self) -> str:
+        """The state of the world underneath, and the memory, which the planner sees."""
+        return canonical([self._world.state_key(), digest([asdict(note) for note in self.memory])])
+
+    def oracle(self) -> Message:
+        if self._is_solved:
+            call = ToolCall("conclude", {}, "0")
+        else:
+            wanted = _first_call(self._world.oracle())
+            sub_goal = ", ".join(str(value) for value in wanted.arguments.values()) or wanted.name
+            call = ToolCall("plan", {"sub_goal": sub_goal, "tool": wanted.name}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def dump_state(self) -> tuple[Snapshot, str, tuple[Note, ...]]:
+        return self._world.snapshot(), self._question, self.memory
+
+    def load_state(self, state: tuple[Snapshot, str, tuple[Note, ...]]) -> None:
+        snapshot, self._question, self.memory = state
+        self._world.restore(snapshot)
+
+    def end_episode(self) -> None:
+        self._world.end_episode()
+
+    async def aend_episode(self) -> None:
+        await self._world.aend_episode()
+
+    def stop(self) -> None:
+        self._world.close()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    @property
+    def _executor_tools(self) -> list[ToolSpec]:
+        return [spec for spec in self._world.tools if spec.name != self._answer_tool]
+
+    @property
+    def _is_solved(self) -> bool:
+        """Whether a gold policy would answer now."""
+        return bool(self._answer_tool) and _first_call(self._world.oracle()).name == self._answer_tool
+
+    def _began(self, observation: Sequence[Message]) -> str:
+        self.memory = ()
+        self._question = "\n".join(message.text for message in observation)
+        tools = "\n".join(f"{spec.name}: {spec.description.partition(chr(10))[0]}" for spec in self._executor_tools)
+        return f"{self._question}\nYour executor has these tools.\n{tools}"
+
+    def _briefing(self, order: str) -> str:
+        """What a sub-agent reads: the question, the memory, and what it is to do."""
+        if not self._question:
+            raise ResetNeededError(f"{self.env_id}: no question before reset()")
+        known = "\n".join(f"{note.command}\n{note.result}" for note in self.memory) or "Nothing is known yet."
+        return f"{self._question}\n{known}\n{order}"
+
+
+def _first_call(action: Message) -> ToolCall:
+    """The call of a gold action."""
+    call = action.calls[0]
+    assert isinstance(call, ToolCall)
+    return call
+
+
+def _command(action: Message, tools: Sequence[ToolSpec]) -> str:
+    return "; ".join(format_call(call, tools) for call in action.calls if isinstance(call, ToolCall)) or action.text

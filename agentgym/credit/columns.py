@@ -35,6 +35,9 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
             raise unknown_name("recorded column", name, FROM_GROUPS, "supply it with TurnTable.with_columns")
     if "action" in result:
         result["action"] = codes_of(result["action"])
+    if "answer" in result:
+        missing = np.array([answer is None for answer in result["answer"]], dtype=np.bool_)
+        result["answer"] = np.where(missing, -1, codes_of([answer or "" for answer in result["answer"]]))
     if "role" in result:
         result["role"] = _numbered(result["role"])
     return result
@@ -111,6 +114,14 @@ def _action(turn: Turn) -> str:
     return canonical([[c.name, dict(c.arguments)] if isinstance(c, ToolCall) else c.text for c in turn.action.calls])
 
 
+def _answer(turn: Turn) -> str | None:
+    """The turn's calls, or the last line of its text in one case; None where the world could make nothing of it."""
+    if turn.is_void or not turn.is_valid:
+        return None
+    lines = [line.strip() for line in turn.action.text.splitlines() if line.strip()]
+    return _action(turn) if turn.action.calls else (lines[-1].casefold() if lines else None)
+
+
 def _errors(turn: Turn) -> int:
     return sum(reply.result is not None and reply.result.is_error for reply in turn.replies)
 
@@ -173,6 +184,7 @@ PER_TURN: dict[str, Callable[[Turn], Any]] = {
     "num_errors": _errors,
     "num_tokens": lambda turn: len(turn.completion.token_ids),
     "action": _action,
+    "answer": _answer,
 }
 PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
     "segment": _segments,

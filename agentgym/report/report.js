@@ -97,10 +97,11 @@
 
   const rowOf = (group, member, at) => {
     const row = { group, member, cells: [] };
-    const element = make("button", section.is_eval ? "member task" : "member");
+    const element = make("button", `member ${section.is_eval ? "task" : member.player ? "match" : ""}`);
+    const name = section.is_eval ? member.task : member.player ? `${at + 1} P${member.player}` : String(at + 1);
     const [css, sign, outcome] = outcomeMark(member.success);
     element.append(
-      make("span", "soft", section.is_eval ? member.task : String(at + 1), section.is_eval ? member.task : "member"),
+      make("span", "soft", name, section.is_eval ? member.task : member.player ? `player ${member.player}` : "member"),
       make("b", css, sign, outcome),
       make("span", "num", number(member.return), "return"),
       make("span", "num", `${member.turns.length} t`, `${member.turns.length} turns`),
@@ -194,6 +195,7 @@
     if (!turn.valid) chip("invalid", "bad");
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
+    if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
     if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");

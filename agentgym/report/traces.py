@@ -108,10 +108,14 @@ def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
 def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
     group = record.group
     credit = record.credit or ((),) * len(group.trajectories)
+    is_match = any(trajectory.player for trajectory in group.trajectories)
     return {
         "title": f"task {group.task.id}",
         "dropped": record.dropped,
-        "members": [_member(t, c, decode) for t, c in zip(group.trajectories, credit, strict=False)],
+        "members": [
+            _member(t, c, decode) | {"player": t.player + 1 if is_match else None}
+            for t, c in zip(group.trajectories, credit, strict=False)
+        ],
     }
 
 

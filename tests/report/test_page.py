@@ -101,6 +101,19 @@ def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
     assert member["turns"][2]["parts"] == [["outcome", "outcome", 1.0]]
 
 
+def test_players_of_a_match_are_told_apart(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
+    def players() -> list[list[int | None]]:
+        groups = traces_of(page_of(run_dir))["sections"][0]["groups"]
+        return [[member["player"] for member in group["members"]] for group in groups]
+
+    record = make_record(0, outcomes=(True, False))
+    first, second = record.group.trajectories
+    match = replace(record, group=replace(record.group, trajectories=(first, replace(second, player=1))))
+    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").iterdir())
+    write_records(record_path(run_dir, step), [match, make_record(1, outcomes=(True, False))])
+    assert players() == [[1, 2], [None, None]]
+
+
 def test_samples_show_successes_and_failures(run_dir: Path) -> None:
     traces = traces_of(page_of(run_dir))
     before = next(section for section in traces["sections"] if section["label"] == "evaluation before")

@@ -1,9 +1,9 @@
 """Compares our retail tools with tau2-bench's own: every task's gold actions, and random calls.
 
-    git clone https://github.com/sierra-research/tau2-bench
-    python -m venv tau2-env
-    tau2-env/bin/pip install pydantic loguru addict deepdiff docstring-parser python-dotenv PyYAML toml
-    python benchmarks/retail/parity.py --checkout tau2-bench --python tau2-env/bin/python
+git clone https://github.com/sierra-research/tau2-bench
+python -m venv tau2-env
+tau2-env/bin/pip install pydantic loguru addict deepdiff docstring-parser python-dotenv PyYAML toml
+python benchmarks/retail/parity.py --checkout tau2-bench --python tau2-env/bin/python
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def main() -> None:
     num_calls = sum(map(len, drawn))
     num_refused = sum(len(one["refused"]) for one in ours[len(gold) :])
     print(f"gold actions: {sum(equal[: len(gold)])} of {len(gold)} tasks equal, {sum(map(len, gold))} calls")
-    print(f"random calls: {sum(equal[len(gold) :])} of {len(drawn)} episodes equal, {num_calls} calls, {num_refused} refused")
+    print(
+        f"random calls: {sum(equal[len(gold) :])} of {len(drawn)} episodes equal, {num_calls} calls, {num_refused} refused"
+    )
     for place in [place for place, is_equal in enumerate(equal) if not is_equal][:5]:
         print(json.dumps({"place": place, "ours": ours[place], "theirs": theirs[place]}))
 
@@ -57,7 +59,9 @@ def replayed(data: Tau2Data, calls: Sequence[GoldAction]) -> dict[str, Any]:
     return {"refused": refused, "changed": tools.db.changes()}
 
 
-def in_tau2(options: argparse.Namespace, folder: Path, episodes: Sequence[Sequence[GoldAction]]) -> list[dict[str, Any]]:
+def in_tau2(
+    options: argparse.Namespace, folder: Path, episodes: Sequence[Sequence[GoldAction]]
+) -> list[dict[str, Any]]:
     """The same by tau2's tools."""
     calls = [[[action.name, dict(action.arguments)] for action in episode] for episode in episodes]
     script = Path(__file__).with_name("replay_in_tau2.py")

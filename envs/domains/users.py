@@ -17,7 +17,10 @@ END_MARKS: Final = (STOP, TRANSFER, OUT_OF_SCOPE)
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _YES = re.compile(r"\b(yes|yeah|yep|yup|sure|go ahead|please do|i confirm|confirmed|that is correct|that's correct)\b")
 _NO = re.compile(r"\b(no|nope|not|don't|do not|wait|instead)\b")
-_QUESTION = re.compile(r"yes\s*/\s*no|\b(confirm|proceed|go ahead|shall i|should i|would you like me to|do you want me to)\b")
+_QUESTION = re.compile(
+    r"yes\s*/\s*no|\b(confirm|proceed|go ahead|shall i|should i|would you like me to|do you want me to|say yes|"
+    r"reply (with )?['\"]?yes|is (this|that|it) (correct|right|ok|okay|all right)|does (this|that) (sound|look))\b"
+)
 _ANYTHING_ELSE = re.compile(r"\b(anything|something) else\b|\bfurther (help|assistance|questions?)\b|\bgoodbye\b")
 
 

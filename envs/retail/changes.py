@@ -10,7 +10,10 @@ from typing import Any
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
 from agentgym.envs.retail.phrases import (
+    TO_CANCEL,
+    TO_RETURN,
     address_text,
+    ids_about,
     item_texts,
     method_texts,
     named,
@@ -38,8 +41,8 @@ def cancel(shop: Shop, order: Record, rng: random.Random) -> Request:
         kind="cancel",
         wish=f"I would like to cancel {named(order)}.",
         facts={"order": spelled(order), "reason": _WHY[reason]},
-        consents=[(("cancel",), order_texts(order))],
-        ids=order_texts(order),
+        consents=[(TO_CANCEL, order_texts(order))],
+        ids=ids_about(order),
         proposal=f"I will cancel order {order['order_id']} (reason: {reason}); what you paid is refunded.",
         actions=(*look_up(order), call),
     )
@@ -84,7 +87,7 @@ def move_order(shop: Shop, order: Record, rng: random.Random) -> Request:
         wish=f"Please send {named(order)} to another address.",
         facts={"order": spelled(order), "address": f"The new address is {address_text(address)}."},
         consents=[(order_texts(order), (address["address1"],), (address["zip"],))],
-        ids=order_texts(order),
+        ids=ids_about(order),
         proposal=f"I will send order {order['order_id']} to {address_text(address)} instead.",
         actions=(*look_up(order), call),
     )
@@ -111,12 +114,14 @@ def pay_otherwise(shop: Shop, order: Record, rng: random.Random) -> Request | No
         return None
     method = rng.choice(methods)
     is_short = method["source"] == "gift_card" and method["balance"] < payment["amount"]
-    call = GoldAction("modify_pending_order_payment", {"order_id": order["order_id"], "payment_method_id": method["id"]})
+    call = GoldAction(
+        "modify_pending_order_payment", {"order_id": order["order_id"], "payment_method_id": method["id"]}
+    )
     name = method_texts(method)[0]
     common: dict[str, Any] = {
         "wish": f"I would like to pay for {named(order)} with my {name} instead.",
         "facts": {"order": spelled(order), "payment": f"With my {name}."},
-        "ids": (*order_texts(order), method["id"], payment["payment_method_id"]),
+        "ids": (*ids_about(order), method["id"]),
     }
     if is_short:
         denial = (
@@ -148,8 +153,8 @@ def _return(order: Record, item: Record, method: Mapping[str, Any], wish: str) -
             "item": f"The {item['name'].lower()}, nothing else.",
             "payment": f"To my {name}, please.",
         },
-        consents=[(("return",), order_texts(order), item_texts(item), method_texts(method))],
-        ids=(*order_texts(order), method["id"]),
+        consents=[(TO_RETURN, order_texts(order), item_texts(item), method_texts(method))],
+        ids=(*ids_about(order), method["id"]),
         proposal=(
             f"I will return the {item['name']} ({item['item_id']}) of order {order['order_id']} and refund your {name} "
             f"({method['id']})."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agentgym.envs.domains.users import STOP, asks_for_more, is_proposal
-from agentgym.envs.retail.listening import asked_for, holds, ids_in, plain, refuses
+from agentgym.envs.retail.listening import asked_for, holds, ids_in, is_about_to, plain, refuses
 from agentgym.envs.retail.request import Consent, Request, request_of_data
 
 _IDENTITY: Final = ("identity", "email", "name", "zip")
@@ -19,12 +19,12 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
     "yes": ("Yes, please go ahead.", "Yes.", "Yes, that is right.", "Yes, please do that."),
     "no": ("No. What I want is this: {}", "No, that is something else. {}", "No, please listen. {}"),
     "still": ("My request is still open. {}", "I am still waiting for this. {}", "Let me say it again. {}"),
+    "wait": ("All right, I am waiting.", "Yes, I will wait.", "Yes, thank you."),
     "why": ("Why is that?", "What is the reason?", "Can you tell me why?"),
     "insist": ("Are you sure? Please look again. {}", "I think it should be possible. {}", "Please check again. {}"),
     "unknown": ("I am afraid I do not know that.", "Sorry, I have no idea.", "That I cannot tell you."),
     "no email": ("I do not remember the email.", "I no longer know which email I used."),
     "bye": (f"No, that is all. Thank you! {STOP}", f"That was all, thanks. {STOP}", f"Nothing else. Bye! {STOP}"),
-    "person": ("Hello? {}", "{}"),
 }
 """Wordings, of which the seed chooses."""
 
@@ -71,12 +71,16 @@ class Customer:
         request, text = self.requests[state.request], plain(heard)
         if _asks_yes(text, request):
             return self._judge(state, request, text)
+        if state.has_agreed and asks_for_more(text) and not refuses(text):
+            return self._go_on(state)
         asked = asked_for(text)
         is_who = any(slot in _IDENTITY for slot in asked)
         if refuses(text) and not state.has_agreed and not is_who and (request.denial or not asked):
             return self._take_refusal(state, request, text)
         if (is_who or any(slot in request.facts for slot in asked)) and not self._is_answered(request, text):
             return self._tell(state, request, asked)
+        if state.has_agreed and is_about_to(text):
+            return state, self._say("wait")
         if state.has_agreed or self._is_answered(request, text):
             return self._go_on(state)
         if asked and not asks_for_more(text):
@@ -95,8 +99,12 @@ class Customer:
             return replace(mind, has_agreed=True), self._say("yes")
         if refuses(text):
             return self._take_refusal(mind, request, text)
-        is_second = mind.is_refused and bool(request.after_denial)
-        return mind, self._say("no", request.after_denial if is_second else request.wish)
+        if mind.is_refused and request.after_denial:
+            return mind, self._say("no", request.after_denial)
+        told = " ".join(
+            dict.fromkeys([request.wish, *(one for one in request.facts.values() if one not in request.wish)])
+        )
+        return replace(mind, revealed=frozenset(request.facts)), self._say("no", told)
 
     def _tell(self, mind: Mind, request: Request, asked: Sequence[str]) -> tuple[Mind, str]:
         """Answer what was asked for."""
@@ -104,9 +112,7 @@ class Customer:
         facts = [self._fact(mind, request, slot) for slot in known]
         is_who = any(slot in _IDENTITY for slot in asked)
         said = [self._who(asked)] if is_who else []
-        told = replace(
-            mind, revealed=mind.revealed | frozenset(known), has_told_who=mind.has_told_who or is_who
-        )
+        told = replace(mind, revealed=mind.revealed | frozenset(known), has_told_who=mind.has_told_who or is_who)
         return told, " ".join([*said, *dict.fromkeys(facts)])
 
     def _fact(self, mind: Mind, request: Request, slot: str) -> str:
@@ -123,14 +129,13 @@ class Customer:
         return f"My email is {email}." + (f" {name}" if "name" in asked or "zip" in asked else "")
 
     def _take_refusal(self, mind: Mind, request: Request, text: str) -> tuple[Mind, str]:
-        is_right = bool(request.denial)
         if mind.is_refused:
-            is_open = is_right and request.proposal and not asks_for_more(text)
-            return (mind, self._say("still", request.after_denial or request.wish)) if is_open else self._go_on(mind)
+            is_open = request.after_denial and request.proposal and not asks_for_more(text)
+            return (mind, self._say("still", request.after_denial)) if is_open else self._go_on(mind)
         refused = replace(mind, is_refused=True)
         if request.after_denial:
             return refused, request.after_denial
-        if not is_right:
+        if not (request.denial or request.takes_refusal):
             return refused, self._say("insist", request.wish)
         if self._is_answered(request, text) or not request.answers:
             return self._go_on(mind)

@@ -12,11 +12,11 @@ _SLOTS: Final = {
     "name": r"\bnames?\b",
     "zip": r"\b(zip|postal|post)\b",
     "identity": r"\b(identity|identify|authenticate|verify|who you are|who are you|whom am i|who am i)\b",
-    "order": r"\border (id|number|no)\b|\b(which|what) orders?\b|\bnumber of (the|your) order\b",
+    "order": r"\border (id|number|no)\b|\b(which|what) (orders?|one)\b|\bnumber of (the|your) order\b",
     "reason": r"\breasons?\b|\bwhy\b",
     "item": r"\b(which|what) (items?|products?|articles?)\b|\ball (the )?items\b",
     "options": r"\b(options?|variants?|colou?rs?|sizes?|prefer|replacement|new items?|would you like (instead|it))\b",
-    "payment": r"\b(payment|refund(ed)? to|pay (with|by|from)|method|difference)\b",
+    "payment": r"\b(payment|refund(ed)? (to|go)|(receive|like) the refund|pay (with|by|from)|method|difference)\b",
     "address": r"\b(new|full|correct|which|what) address\b|\baddress (would|should|do|is)\b",
 }
 """What may be asked for."""
@@ -27,6 +27,10 @@ _REFUSES: Final = re.compile(
     r"\b(cannot|can't|can not|unable|not able|not possible|impossible|not allowed|not permitted|won't be able|declin\w+|"
     r"refuse|not a reason|no valid reason|against (our|the) policy|not eligible|unfortunately|not available|unavailable)\b"
 )
+_BEGINS: Final = re.compile(
+    r"\b(i will|i'll|let me|one moment|a moment|please (hold|wait)|i am going to|i'm going to|now)\b"
+)
+_IS_DONE: Final = re.compile(r"\b(has been|have been|is done|done|was|were|i have|i've|completed?|successful(ly)?)\b")
 _IDS: Final = re.compile(r"#?\bw\d{7}\b|\b(?:gift_card|credit_card|paypal)_\d+\b")
 
 
@@ -54,6 +58,16 @@ def asked_for(heard: str) -> tuple[str, ...]:
 def refuses(heard: str) -> bool:
     """True if a plain message says that something is not possible."""
     return bool(_REFUSES.search(heard))
+
+
+def is_about_to(heard: str) -> bool:
+    """True if a plain message announces something that is not done yet.
+
+    Example:
+        >>> is_about_to("thank you, i will cancel it now."), is_about_to("it has been cancelled; you will get an email.")
+        (True, False)
+    """
+    return bool(_BEGINS.search(heard)) and not _IS_DONE.search(heard) and not asks_for_more(heard)
 
 
 def ids_in(heard: str) -> frozenset[str]:

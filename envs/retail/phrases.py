@@ -10,6 +10,10 @@ from agentgym.envs.domains.database import Record
 _SOURCES = {"gift_card": ("gift card",), "paypal": ("paypal account", "paypal"), "credit_card": ("credit card",)}
 
 
+TO_CANCEL = ("cancel", "cancelled", "canceled", "cancelling", "canceling", "cancellation")
+TO_RETURN = ("return", "returned", "returning")
+
+
 def named(order: Record) -> str:
     """An order by what is in it."""
     return f"the order with the {' and the '.join(item['name'].lower() for item in order['items'])}"
@@ -23,6 +27,11 @@ def spelled(order: Record) -> str:
 def order_texts(order: Record) -> tuple[str, ...]:
     """What stands for an order in a message."""
     return (order["order_id"], order["order_id"].removeprefix("#"))
+
+
+def ids_about(order: Record) -> tuple[str, ...]:
+    """The ids that may come up when an order is spoken of: its own, and what it was paid with."""
+    return (order["order_id"], *(payment["payment_method_id"] for payment in order["payment_history"]))
 
 
 def item_texts(item: Record) -> tuple[str, ...]:
@@ -39,9 +48,7 @@ def method_texts(method: Mapping[str, Any]) -> tuple[str, ...]:
 def address_text(address: Mapping[str, str]) -> str:
     """An address on one line."""
     flat = f", {address['address2']}" if address["address2"] else ""
-    return (
-        f"{address['address1']}{flat}, {address['city']}, {address['state']} {address['zip']}, {address['country']}"
-    )
+    return f"{address['address1']}{flat}, {address['city']}, {address['state']} {address['zip']}, {address['country']}"
 
 
 def options_text(options: Mapping[str, str]) -> str:

@@ -33,6 +33,8 @@ class Request:
     """What the customer wants to be told."""
     after_denial: str = ""
     """What the customer says when refused for the first time, where they have a second wish."""
+    takes_refusal: bool = False
+    """The customer cannot know that a refusal is wrong, and takes it."""
     denial: str = ""
     """The gold policy's words, where the first wish must be refused."""
     proposal: str = ""

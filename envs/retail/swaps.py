@@ -10,7 +10,7 @@ from typing import Any
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
 from agentgym.envs.retail.changes import cancel, give_back, look_up
-from agentgym.envs.retail.phrases import item_texts, method_texts, options_text, order_texts, spelled
+from agentgym.envs.retail.phrases import ids_about, item_texts, method_texts, options_text, order_texts, spelled
 from agentgym.envs.retail.request import Consent, Request
 from agentgym.envs.retail.shop import Shop
 
@@ -68,7 +68,7 @@ class _Swap:
         order, method = self.order, self.method
         return Request(
             wish=f"I would like to {self.verb} the {self.item['name'].lower()} of my order. {wish}",
-            ids=(*order_texts(order), method["id"], order["payment_history"][0]["payment_method_id"]),
+            ids=(*ids_about(order), method["id"]),
             **{
                 "facts": {
                     "order": spelled(order),
@@ -132,6 +132,8 @@ def swap_or_else(shop: Shop, order: Record, rng: random.Random) -> Request | Non
         consents=[case.consent(value, variant["item_id"]), *(second.consents if second else ())],
         proposal=case.proposal(variant),
         actions=(*look_up(order, case.item["product_id"]), case.call(variant)),
+        takes_refusal=True,
+        after_denial="" if second is None else f"In that case: {second.wish}",
     )
     if second is not None:
         facts = {**second.facts, **first.facts}
@@ -145,7 +147,7 @@ def swap_or_else(shop: Shop, order: Record, rng: random.Random) -> Request | Non
     looked_up = look_up(order, case.item["product_id"])
     if second is None:
         denial = f"{sorry}, so I cannot {case.verb} it."
-        return replace(first, denial=denial, proposal="", consents=first.consents, actions=looked_up)
+        return replace(first, denial=denial, proposal="", actions=looked_up)
     return replace(first, proposal=f"{sorry}. So {second.proposal}", actions=(*looked_up, second.actions[-1]))
 
 
@@ -165,7 +167,9 @@ def _second_wish(shop: Shop, case: _Swap, rng: random.Random) -> Request | None:
 def _or_else(second: Request | None) -> str:
     if second is None:
         return "If it is not, leave everything as it is."
-    return "If it is not, cancel the order instead." if second.kind == "cancel" else "If it is not, I return it instead."
+    return (
+        "If it is not, cancel the order instead." if second.kind == "cancel" else "If it is not, I return it instead."
+    )
 
 
 def _drawn(shop: Shop, order: Record, rng: random.Random) -> _Swap:

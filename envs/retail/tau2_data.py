@@ -51,7 +51,10 @@ def _load(folder: Path) -> Tau2Data:
     absent = [name for name in TABLES if not isinstance(database, dict) or not isinstance(database.get(name), dict)]
     if absent:
         raise CorruptDataError(f"{folder / 'db.json'} has no table {', '.join(absent)}; only retail databases are read")
-    tasks = {task.id: task for task in map(task_of_record, _read(folder / "tasks.json"))}
+    try:
+        tasks = {task.id: task for task in map(task_of_record, _read(folder / "tasks.json"))}
+    except CorruptDataError as error:
+        raise CorruptDataError(f"{folder / 'tasks.json'}: {error}") from error
     splits: dict[str, list[str]] = {"test": list(tasks)}
     if (folder / "split_tasks.json").is_file():
         splits = _read(folder / "split_tasks.json")

@@ -38,10 +38,10 @@ def main() -> None:
     ours = [replayed(data, calls) for calls in (*gold, *drawn)]
     equal = [one == other for one, other in zip(ours, theirs, strict=True)]
     num_calls = sum(map(len, drawn))
-    num_refused = sum(len(one["refused"]) for one in ours[len(gold) :])
+    num_wrong = sum(len(one["refused"]) for one in ours[len(gold) :])
     print(f"gold actions: {sum(equal[: len(gold)])} of {len(gold)} tasks equal, {sum(map(len, gold))} calls")
     print(
-        f"random calls: {sum(equal[len(gold) :])} of {len(drawn)} episodes equal, {num_calls} calls, {num_refused} refused"
+        f"random calls: {sum(equal[len(gold) :])} of {len(drawn)} episodes equal, {num_calls} calls, {num_wrong} wrong"
     )
     for place in [place for place, is_equal in enumerate(equal) if not is_equal][:5]:
         print(json.dumps({"place": place, "ours": ours[place], "theirs": theirs[place]}))

@@ -3,8 +3,8 @@
     python replay_in_tau2.py CHECKOUT/src FOLDER < calls.json > changes.json
 
 ``calls.json`` is a list of episodes, each a list of ``[name, arguments]``. For each episode comes out which calls were
-refused, and the records that differ from ``FOLDER/db.json``. Only the retail domain is imported, so that pydantic,
-loguru, addict, deepdiff, docstring-parser, python-dotenv, PyYAML and toml are all that is needed of tau2's requirements.
+refused, and the records that differ from ``FOLDER/db.json``. Only the retail domain is imported, which needs pydantic,
+loguru, addict, deepdiff, docstring-parser, python-dotenv, PyYAML and toml of all that tau2 requires.
 """
 
 from __future__ import annotations

@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Final
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
 from agentgym.env import StepReturn
+from agentgym.envs.domains.actions import possible_actions
 from agentgym.envs.domains.conduct import violations_of
 from agentgym.envs.domains.database import Changes, Database
 from agentgym.envs.domains.grading import Grade, grade, is_told
 from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
+from agentgym.envs.domains.oracle import next_message
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.toolkit import Toolkit, bound
-from agentgym.envs.domains.users import TRANSFER, User, is_end, is_yes, spoken
+from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.errors import ResetNeededError, UsageError
 from agentgym.tool import Tool
 from agentgym.tool_env import ToolEnv
@@ -51,7 +53,8 @@ class DomainEnv(ToolEnv):
     is 1 if the database is then as the gold actions leave it and the user was told what was to be told, else 0.
     What the policy forbids and the tools allow is noted in ``info["violations"]`` and costs ``violation_cost``.
 
-    A domain is a subclass that names its ``toolkit_class`` and implements :meth:`case_of` and :meth:`scripted_user`.
+    A domain is a subclass that names its ``toolkit_class`` and implements :meth:`case_of`, and :meth:`tasks` unless
+    tasks differ by seed alone. It may have a scripted user, and then an oracle, of its own.
 
     Args:
         user: ``scripted``, or the model that plays the user: a :class:`~agentgym.envs.domains.model_user.UserModel` or
@@ -92,8 +95,8 @@ class DomainEnv(ToolEnv):
         raise NotImplementedError(f"{type(self).__name__} must implement case_of(task)")
 
     def scripted_user(self, case: Case, seed: int) -> User:
-        """The user who needs no model; ``seed`` may vary the wording."""
-        raise NotImplementedError(f"{type(self).__name__} must implement scripted_user(case, seed)")
+        """The user who needs no model; ``seed`` may vary the wording. By default one who reads the scenario out."""
+        return ScenarioUser(case.task.scenario)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -102,7 +105,7 @@ class DomainEnv(ToolEnv):
         state, said = self._user.begin()
         self.conversation = Conversation(user=state)
         self._note_words(said)
-        return f"{self.case.policy}\n\nThe user writes:\n{said}"
+        return f"{self.case.policy.strip()}\n\nThe user writes:\n{said}"
 
     def respond(self, action: Message) -> str | Observation:
         return super().respond(action) if action.calls else self._talk(action.text)
@@ -180,6 +183,15 @@ class DomainEnv(ToolEnv):
         """What a person typed: lines of calls if the first word is a tool's name, else words to the user."""
         name = text.strip().partition(":")[0].strip()
         return Message("assistant", text, parse_calls(text, self.tools) if name in self._tools else ())
+
+    def oracle(self) -> Message:
+        """The next gold action, announced to the user if it writes; made for a user who says yes to everything."""
+        if self._user_model is not None:
+            raise UsageError(f"{self.env_id}: the oracle needs the scripted user, not a model")
+        return next_message(self)
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return possible_actions(self)
 
     def message_of(self, action: GoldAction) -> Message:
         """A call as the assistant message that makes it."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentgym.call_syntax import format_call
-from agentgym.envs.domains.env import DomainEnv
-from agentgym.envs.domains.task import GoldAction
 from agentgym.types import Message, ToolCall
+
+if TYPE_CHECKING:
+    from agentgym.envs.domains.env import DomainEnv
 
 
 def next_message(env: DomainEnv) -> Message:
@@ -20,9 +23,5 @@ def next_message(env: DomainEnv) -> Message:
     action = left[0]
     if action.name not in env.toolkit.writes or now.has_consent:
         return env.message_of(action)
-    return Message("assistant", f"{announced(env, action)} Do you confirm (yes/no)?")
-
-
-def announced(env: DomainEnv, action: GoldAction) -> str:
-    """A call in words, such as they are."""
-    return f"I am about to do this: {format_call(ToolCall(action.name, action.arguments), env.tools)}."
+    call = format_call(ToolCall(action.name, action.arguments), env.tools)
+    return Message("assistant", f"I am about to do this: {call}. Do you confirm (yes/no)?")

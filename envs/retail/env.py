@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym.envs.domains.actions import possible_actions
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.users import User
-from agentgym.envs.retail.actions import possible_actions
+from agentgym.envs.retail.actions import PHRASES, other_calls
 from agentgym.envs.retail.customer import Customer
 from agentgym.envs.retail.generator import Difficulty, case_of_seed, difficulty_of_data
 from agentgym.envs.retail.oracle import next_message
@@ -95,4 +96,4 @@ class RetailEnv(DomainEnv):
         }
 
     def admissible_actions(self) -> tuple[str, ...]:
-        return possible_actions(self)
+        return possible_actions(self, PHRASES, other_calls(self.toolkit.db))

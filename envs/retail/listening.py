@@ -24,8 +24,9 @@ _PATTERNS: Final = {slot: re.compile(pattern) for slot, pattern in _SLOTS.items(
 _ASKS: Final = re.compile(r"\?|\b(please|provide|tell me|let me know|give me|could you|may i|i need|share)\b")
 _SENTENCE_END: Final = re.compile(r"(?<=[.?!])\s+|\n")
 _REFUSES: Final = re.compile(
-    r"\b(cannot|can't|can not|unable|not able|not possible|impossible|not allowed|not permitted|won't be able|declin\w+|"
-    r"refuse|not a reason|no valid reason|against (our|the) policy|not eligible|unfortunately|not available|unavailable)\b"
+    r"\b(cannot|can't|can not|unable|not able|not possible|impossible|not allowed|not permitted|won't be able|refuse|"
+    r"declin\w+|not a reason|no valid reason|against (our|the) policy|not eligible|unfortunately|not available|"
+    r"unavailable)\b"
 )
 _BEGINS: Final = re.compile(
     r"\b(i will|i'll|let me|one moment|a moment|please (hold|wait)|i am going to|i'm going to|now)\b"
@@ -64,7 +65,7 @@ def is_about_to(heard: str) -> bool:
     """True if a plain message announces something that is not done yet.
 
     Example:
-        >>> is_about_to("thank you, i will cancel it now."), is_about_to("it has been cancelled; you will get an email.")
+        >>> is_about_to("thank you, i will cancel it now."), is_about_to("it has been cancelled now.")
         (True, False)
     """
     return bool(_BEGINS.search(heard)) and not _IS_DONE.search(heard) and not asks_for_more(heard)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
 from agentgym.envs.retail.changes import look_up
-from agentgym.envs.retail.phrases import ids_about, item_texts, named, spelled
+from agentgym.envs.retail.phrases import ids_about, named, spelled
 from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.shop import Shop
 
@@ -89,8 +89,8 @@ def cancel_for_nothing(shop: Shop, order: Record, rng: random.Random) -> Request
         wish=f"I would like to cancel {named(order)}, because {reason}.",
         facts={"order": spelled(order), "reason": f"As I said: {reason}. It is the only reason."},
         denial=(
-            "I am sorry, that is not a reason for which an order can be cancelled: only one that is no longer needed or "
-            "was ordered by mistake."
+            "I am sorry, that is not a reason for which an order can be cancelled: only one that is no longer needed "
+            "or was ordered by mistake."
         ),
         actions=look_up(order),
     )
@@ -105,7 +105,7 @@ def other_product(shop: Shop, order: Record, rng: random.Random) -> Request:
         kind="another product",
         wish=f"I would like to swap the {item['name'].lower()} of my order for a {wanted}.",
         facts={"order": spelled(order), "item": f"The {item['name'].lower()}.", "options": f"Any {wanted} will do."},
-        denial=f"I am sorry, I cannot swap a {item_texts(item)[0]} for another product, only for another variant of it.",
+        denial=f"I am sorry, I cannot swap the {item['name']} for another product, only for another variant of it.",
         actions=look_up(order),
     )
 

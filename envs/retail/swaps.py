@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +51,19 @@ class _Swap:
         )
 
     def is_payable(self, variant: Record) -> bool:
-        return self.method["source"] != "gift_card" or self.method["balance"] >= variant["price"] - self.item["price"]
+        more = float(variant["price"] - self.item["price"])
+        return self.method["source"] != "gift_card" or float(self.method["balance"]) >= more
+
+    def neighbours(self) -> list[tuple[Record, str, str]]:
+        """The payable variants that differ in one option alone, with its name and value."""
+        found = []
+        for variant in self.others():
+            changed = [
+                (name, value) for name, value in variant["options"].items() if self.item["options"][name] != value
+            ]
+            if len(changed) == 1 and self.is_payable(variant):
+                found.append((variant, *changed[0]))
+        return found
 
     def consent(self, *texts: str) -> Consent:
         return (order_texts(self.order), item_texts(self.item), texts, method_texts(self.method))
@@ -61,7 +72,8 @@ class _Swap:
         return (
             f"{why}I will {self.verb} the {self.item['name']} ({self.item['item_id']}) of order "
             f"{self.order['order_id']} for {variant['item_id']} ({options_text(variant['options'])}) at "
-            f"{variant['price']:.2f}; the difference goes over your {method_texts(self.method)[0]} ({self.method['id']})."
+            f"{variant['price']:.2f}; the difference goes over your {method_texts(self.method)[0]} "
+            f"({self.method['id']})."
         )
 
     def request(self, wish: str, **fields: Any) -> Request:
@@ -84,8 +96,7 @@ class _Swap:
 def swap(shop: Shop, order: Record, rng: random.Random) -> Request | None:
     """Another value of one option, all else alike."""
     case = _drawn(shop, order, rng)
-    found = [(variant, *changed) for variant in case.others() if (changed := _one_change(case.item, variant))]
-    good = [one for one in found if one[0]["available"] and case.is_payable(one[0])]
+    good = [one for one in case.neighbours() if one[0]["available"]]
     if not good:
         return None
     variant, option, value = rng.choice(good)
@@ -116,8 +127,7 @@ def swap_for_cheapest(shop: Shop, order: Record, rng: random.Random) -> Request 
 def swap_or_else(shop: Shop, order: Record, rng: random.Random) -> Request | None:
     """Another value of one option if it is available at a price; or else a second wish, or nothing."""
     case = _drawn(shop, order, rng)
-    found = [(variant, *changed) for variant in case.others() if (changed := _one_change(case.item, variant))]
-    found = [one for one in found if case.is_payable(one[0])]
+    found = case.neighbours()
     if not found:
         return None
     variant, option, value = rng.choice(found)
@@ -176,9 +186,3 @@ def _drawn(shop: Shop, order: Record, rng: random.Random) -> _Swap:
     item = rng.choice(order["items"])
     method = shop.customer["payment_methods"][rng.choice(sorted(shop.customer["payment_methods"]))]
     return _Swap(order=order, item=item, product=shop.tables["products"][item["product_id"]], method=method)
-
-
-def _one_change(item: Record, variant: Record) -> Sequence[str]:
-    """Name and value of the one option in which a variant differs from an item; empty if there are several."""
-    changed = [(name, value) for name, value in variant["options"].items() if item["options"][name] != value]
-    return changed[0] if len(changed) == 1 else ()

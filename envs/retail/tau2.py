@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.envs.domains.env import DomainEnv
-from agentgym.envs.domains.oracle import next_message
 from agentgym.envs.domains.task import Case
-from agentgym.envs.domains.users import ScenarioUser, User
 from agentgym.envs.retail.tau2_data import load_tau2
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UsageError, unknown_name
-from agentgym.types import Message, Task
+from agentgym.types import Task
 
 DATA_VARIABLE = "AGENTGYM_TAU2_DATA"
 
@@ -60,14 +58,8 @@ class Tau2RetailEnv(DomainEnv):
             raise UsageError(f"tau2's files have no task {name!r}; take tasks from tasks(split)")
         return Case(policy=self._data.policy, tables=self._data.tables, task=self._data.tasks[name])
 
-    def scripted_user(self, case: Case, seed: int) -> User:
-        return ScenarioUser(case.task.scenario)
-
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of one of tau2's splits: ``train``, ``test``, or ``base``, which is both."""
         if split not in self._data.splits:
             raise unknown_name("split of these files", split, self._data.splits)
         return [Task(id=name, split=split, seed=0, data={"task": name}) for name in self._data.splits[split]]
-
-    def oracle(self) -> Message:
-        return next_message(self)

@@ -44,8 +44,8 @@ def _load(folder: Path) -> Tau2Data:
     missing = [name for name in _FILES if not (folder / name).is_file()]
     if missing:
         raise UsageError(
-            f"{folder} has no {', '.join(missing)}; data_dir is a folder such as data/tau2/domains/retail of a checkout "
-            "of https://github.com/sierra-research/tau2-bench"
+            f"{folder} has no {', '.join(missing)}; data_dir is a folder such as data/tau2/domains/retail of a "
+            "checkout of https://github.com/sierra-research/tau2-bench"
         )
     database = _read(folder / "db.json")
     absent = [name for name in TABLES if not isinstance(database, dict) or not isinstance(database.get(name), dict)]

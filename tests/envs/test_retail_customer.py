@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from agentgym.envs.domains.users import STOP, is_end, is_yes
 from agentgym.envs.retail.customer import Customer, Mind
-from agentgym.envs.retail.generator import Difficulty, case_of_seed
 from agentgym.envs.retail.env import RetailEnv
+from agentgym.envs.retail.generator import Difficulty, case_of_seed
 from agentgym.envs.retail.oracle import next_message
 
 
@@ -43,9 +43,9 @@ def test_a_whole_talk_with_a_polite_agent() -> None:
         "Hello! I'd be happy to help. Could you please provide your email address so I can verify your account?",
         "Thank you, Mia. I've located your account. Could you tell me the order number?",
         "Which payment method should the refund go to?",
-        "Here is what I will do:\n- Order: #W1234567\n- Return: Kettle\n- Refund: gift card\n\nWould you like me to proceed?",
+        "This is what I will do:\n- Order: #W1234567\n- Return: Kettle\n- Refund: gift card\n\nShould I proceed?",
         "Thank you! I'll process it now.",
-        "Your return has been requested. Is there anything else I can help you with? Let me know which items or orders.",
+        "Your return has been requested. Is there anything else I can help you with? Let me know which items.",
     )
     assert said[0].endswith("I am Mia Li, zip code 80211.") and "email" in said[0]
     assert said[1:3] == ["The order number is #W1234567.", "To my gift card, please."]

@@ -1,0 +1,33 @@
+"""Actions that make sense in a domain, for random policies and for completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from agentgym.envs.domains.database import Database
+from agentgym.envs.domains.task import GoldAction
+from agentgym.errors import ToolError
+
+if TYPE_CHECKING:
+    from agentgym.envs.domains.env import DomainEnv
+
+PHRASES = ("How can I help you?", "Do you confirm (yes/no)?", "Is there anything else I can help with?")
+
+
+def possible_actions(
+    env: DomainEnv, phrases: Sequence[str] = PHRASES, calls: Iterable[GoldAction] = ()
+) -> tuple[str, ...]:
+    """Phrases, and those of the gold calls and of others that the tools do not refuse now, sorted."""
+    allowed = [action for action in (*env.case.task.actions, *calls) if _is_possible(env, action)]
+    return (*phrases, *sorted({env.message_of(action).text for action in allowed}))
+
+
+def _is_possible(env: DomainEnv, action: GoldAction) -> bool:
+    """Tried on a database of its own."""
+    trial = env.toolkit_class(Database(env.case.tables, env.toolkit.db.dump()))
+    try:
+        trial.call(action)
+    except ToolError:
+        return False
+    return True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from agentgym.envs.domains.database import Database
 from agentgym.envs.domains.task import GoldAction
@@ -12,15 +12,12 @@ from agentgym.errors import ToolError
 if TYPE_CHECKING:
     from agentgym.envs.domains.env import DomainEnv
 
-PHRASES = ("How can I help you?", "Do you confirm (yes/no)?", "Is there anything else I can help with?")
+PHRASES: Final = ("How can I help you?", "Do you confirm (yes/no)?", "Is there anything else I can help with?")
 
 
-def possible_actions(
-    env: DomainEnv, phrases: Sequence[str] = PHRASES, calls: Iterable[GoldAction] = ()
-) -> tuple[str, ...]:
-    """Phrases, and those of the gold calls and of others that the tools do not refuse now, sorted."""
-    allowed = [action for action in (*env.case.task.actions, *calls) if _is_possible(env, action)]
-    return (*phrases, *sorted({env.message_of(action).text for action in allowed}))
+def possible_calls(env: DomainEnv, calls: Iterable[GoldAction]) -> tuple[str, ...]:
+    """Those of some calls that the tools do not refuse now, as lines that ``parse_action`` reads, sorted."""
+    return tuple(sorted({env.message_of(action).text for action in calls if _is_possible(env, action)}))
 
 
 def _is_possible(env: DomainEnv, action: GoldAction) -> bool:

@@ -34,6 +34,7 @@ class Database:
     def __init__(self, tables: Tables, written: Changes | None = None) -> None:
         self._tables = tables
         self._written: dict[str, dict[str, Record]] = {}
+        self._hash: str | None = None
         self.load(written or {})
 
     def find(self, table: str, key: str) -> Record | None:
@@ -52,6 +53,7 @@ class Database:
 
     def edit(self, table: str, key: str) -> Record:
         """A copy of a record to write to, which takes its place; an empty one if there is none."""
+        self._hash = None
         record: Record = copied(self.find(table, key) or {})
         self._written.setdefault(table, {})[key] = record
         return record
@@ -66,7 +68,9 @@ class Database:
 
     def hash(self) -> str:
         """Digest of what differs from the shared tables: equal exactly if two databases over them are equal."""
-        return digest(self.changes())
+        if self._hash is None:
+            self._hash = digest(self.changes())
+        return self._hash
 
     def dump(self) -> Changes:
         """What was written, for :meth:`load`."""
@@ -74,6 +78,7 @@ class Database:
 
     def load(self, written: Changes) -> None:
         """Take the place of what was written."""
+        self._hash = None
         self._written = {table: dict(records) for table, records in written.items()}
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
 from agentgym.env import StepReturn
-from agentgym.envs.domains.actions import possible_actions
+from agentgym.envs.domains.actions import PHRASES, possible_calls
 from agentgym.envs.domains.conduct import violations_of
 from agentgym.envs.domains.database import Changes, Database
 from agentgym.envs.domains.grading import Grade, grade, is_told
@@ -67,6 +67,8 @@ class DomainEnv(ToolEnv):
     """
 
     toolkit_class: ClassVar[type[Toolkit]] = Toolkit
+    phrases: ClassVar[Sequence[str]] = PHRASES
+    """What a random policy says to the user."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -97,6 +99,10 @@ class DomainEnv(ToolEnv):
     def scripted_user(self, case: Case, seed: int) -> User:
         """The user who needs no model; ``seed`` may vary the wording. By default one who reads the scenario out."""
         return ScenarioUser(case.task.scenario)
+
+    def other_calls(self) -> Iterable[GoldAction]:
+        """Calls that a random policy makes beside the gold ones."""
+        return ()
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -191,7 +197,11 @@ class DomainEnv(ToolEnv):
         return next_message(self)
 
     def admissible_actions(self) -> tuple[str, ...]:
-        return possible_actions(self)
+        """Some phrases, and those of the gold calls and of :meth:`other_calls` that the tools do not refuse now."""
+        at = self.toolkit.db.hash()
+        if at not in self._possible:
+            self._possible[at] = possible_calls(self, (*self.case.task.actions, *self.other_calls()))
+        return (*self.phrases, *self._possible[at])
 
     def message_of(self, action: GoldAction) -> Message:
         """A call as the assistant message that makes it."""
@@ -213,6 +223,7 @@ class DomainEnv(ToolEnv):
         else:
             self._user = self.scripted_user(self._case, user_seed)
         self._users_words: str | None = None
+        self._possible: dict[str, tuple[str, ...]] = {}
 
     def _note_words(self, said: str) -> None:
         self._users_words = said

@@ -15,7 +15,10 @@ END_MARKS: Final = (STOP, TRANSFER, OUT_OF_SCOPE)
 """What tau2's users say to end a conversation: content, handed to a person, at a loss."""
 
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-_YES = re.compile(r"\b(yes|yeah|yep|yup|sure|go ahead|please do|i confirm|confirmed|that is correct|that's correct)\b")
+_YES_WORDS = r"(yes|yeah|yep|yup|sure|go ahead|please do|i confirm|confirmed|that is correct|that's correct)\b"
+_BEGINS_WITH_YES = re.compile(rf"\W*{_YES_WORDS}")
+_YES = re.compile(rf"\b{_YES_WORDS}")
+_BUT = re.compile(r"\b(but|except|wait|instead|not yet)\b")
 _NO = re.compile(r"\b(no|nope|not|don't|do not|wait|instead)\b")
 _QUESTION = re.compile(
     r"yes\s*/\s*no|\b(confirm|proceed|go ahead|shall i|should i|would you like me to|do you want me to|say yes|"
@@ -63,10 +66,12 @@ def is_yes(text: str) -> bool:
     """True if a user's message agrees to what was proposed.
 
     Example:
-        >>> is_yes("Yes, please go ahead."), is_yes("No, that is not what I want."), is_yes("Yes, but not the lamp.")
+        >>> is_yes("Yes, please. I do not need a receipt."), is_yes("I am not sure."), is_yes("Yes, but not the lamp.")
         (True, False, False)
     """
     said = text.lower().replace("\u2019", "'")
+    if _BEGINS_WITH_YES.match(said):
+        return not _BUT.search(said)
     return bool(_YES.search(said)) and not _NO.search(said)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym.envs.domains.actions import possible_actions
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.users import User
@@ -47,6 +46,7 @@ class RetailEnv(DomainEnv):
     """
 
     toolkit_class = RetailTools
+    phrases = PHRASES
 
     def __init__(
         self,
@@ -95,5 +95,5 @@ class RetailEnv(DomainEnv):
             "say all that might be asked": [counts, refusal] * 4,
         }
 
-    def admissible_actions(self) -> tuple[str, ...]:
-        return possible_actions(self, PHRASES, other_calls(self.toolkit.db))
+    def other_calls(self) -> Iterable[GoldAction]:
+        return other_calls(self.toolkit.db)

@@ -56,10 +56,16 @@ class Tau2RetailEnv(DomainEnv):
         name = str(task.data.get("task"))
         if name not in self._data.tasks:
             raise UsageError(f"tau2's files have no task {name!r}; take tasks from tasks(split)")
+        if task.data.get("content", self._data.contents[name]) != self._data.contents[name]:
+            raise UsageError(f"task {name!r} was another when it was taken from tau2's files; check out that version")
         return Case(policy=self._data.policy, tables=self._data.tables, task=self._data.tasks[name])
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of one of tau2's splits: ``train``, ``test``, or ``base``, which is both."""
         if split not in self._data.splits:
             raise unknown_name("split of these files", split, self._data.splits)
-        return [Task(id=name, split=split, seed=0, data={"task": name}) for name in self._data.splits[split]]
+        contents = self._data.contents
+        return [
+            Task(id=name, split=split, seed=0, data={"task": name, "content": contents[name]})
+            for name in self._data.splits[split]
+        ]

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from agentgym.canonical import digest
 from agentgym.envs.domains.database import Tables
 from agentgym.envs.domains.task import DomainTask, task_of_record
 from agentgym.errors import CorruptDataError, UsageError
@@ -25,6 +26,8 @@ class Tau2Data:
     policy: str
     tables: Tables
     tasks: Mapping[str, DomainTask]
+    contents: Mapping[str, str]
+    """Digests of what is in the file about each task: tau2's tasks are mended now and then."""
     splits: Mapping[str, Sequence[str]]
     """Ids of tasks by split; without ``split_tasks.json``, all of them are for testing."""
 
@@ -51,8 +54,9 @@ def _load(folder: Path) -> Tau2Data:
     absent = [name for name in TABLES if not isinstance(database, dict) or not isinstance(database.get(name), dict)]
     if absent:
         raise CorruptDataError(f"{folder / 'db.json'} has no table {', '.join(absent)}; only retail databases are read")
+    records = _read(folder / "tasks.json")
     try:
-        tasks = {task.id: task for task in map(task_of_record, _read(folder / "tasks.json"))}
+        tasks = {task.id: task for task in map(task_of_record, records)}
     except CorruptDataError as error:
         raise CorruptDataError(f"{folder / 'tasks.json'}: {error}") from error
     splits: dict[str, list[str]] = {"test": list(tasks)}
@@ -65,6 +69,7 @@ def _load(folder: Path) -> Tau2Data:
         policy=(folder / "policy.md").read_text(encoding="utf-8").strip(),
         tables={name: _with_amounts(database[name]) for name in TABLES},
         tasks=tasks,
+        contents={str(record["id"]): digest(record) for record in records},
         splits=splits,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,15 @@ def test_a_dropped_or_an_added_change_or_silence_scores_nothing(folder: Path) ->
     silent = replay(env, [*actions, Message("assistant", "Anything else?")], second)
     assert not silent.is_success and silent.steps[-1].info["untold"] == ("1041.37",)
     assert silent.steps[-1].info["is_database_right"]
+
+
+def test_a_task_that_was_mended_since_is_refused(folder: Path) -> None:
+    env = Tau2RetailEnv(data_dir=folder)
+    old = replace(env.tasks("base")[0], data={"task": "0", "content": "of another day"})
+    with pytest.raises(UsageError, match="check out"):
+        env.reset(options={"task": old})
+    with pytest.raises(UsageError, match="no task 'x'"):
+        env.reset(options={"task": replace(old, data={"task": "x"})})
 
 
 def test_a_transfer_leaves_no_trace_as_in_tau2(folder: Path) -> None:

@@ -1,19 +1,16 @@
 """The sixteen tools of tau2-bench's retail domain, over a database in its schema.
 
 What each does, what it refuses and what it leaves in the database was read off ``src/tau2/domains/retail/tools.py`` of
-sierra-research/tau2-bench (MIT), and is compared with it in ``tests/envs/test_retail_tau2.py``.
+sierra-research/tau2-bench (MIT), and is compared with it by ``benchmarks/retail/parity.py``.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentgym.envs.domains.database import Record, copied
-from agentgym.envs.domains.task import GoldAction
-from agentgym.envs.domains.toolkit import Toolkit
-from agentgym.envs.retail.arithmetic import calculated
+from agentgym.envs.retail.look_ups import RetailLookUps
 from agentgym.errors import ToolError
 from agentgym.tool import tool
 
@@ -22,7 +19,7 @@ REASONS = ("no longer needed", "ordered by mistake")
 MODIFIED = "pending (item modified)"
 
 
-class RetailTools(Toolkit):
+class RetailTools(RetailLookUps):
     """Look up and change users, orders and products; a transfer to a person is kept in the database."""
 
     writes = frozenset(
@@ -36,100 +33,10 @@ class RetailTools(Toolkit):
             "return_delivered_order_items",
         }
     )
-    identifies = frozenset({"find_user_id_by_email", "find_user_id_by_name_zip"})
     transfer = "transfer_to_human_agents"
     is_as_in_tau2: ClassVar[bool] = False
     """Do three things as tau2 does: leave differences of price unrounded when a pending order is modified, give every
     modified item the price and options of the last one, and keep no transfer in the database."""
-
-    def owner_of(self, action: GoldAction) -> str | None:
-        if "user_id" in action.arguments:
-            return str(action.arguments["user_id"])
-        order = self.db.find("orders", str(action.arguments.get("order_id")))
-        return None if order is None else str(order["user_id"])
-
-    # --------------------------------------------------------------------------------------------------- look up
-
-    @tool
-    def find_user_id_by_email(self, email: str) -> str:
-        """Find the id of a user by email.
-
-        Args:
-            email: The user's email, such as mia.li1234@example.com.
-        """
-        for user_id, user in self.db.rows("users"):
-            if user["email"].lower() == email.lower():
-                return user_id
-        raise ToolError(f"no user has the email {email!r}", "not_found")
-
-    @tool
-    def find_user_id_by_name_zip(self, first_name: str, last_name: str, zip: str) -> str:
-        """Find the id of a user by name and zip code, for a user who does not know the email of the account.
-
-        Args:
-            first_name: First name, such as Mia.
-            last_name: Last name, such as Li.
-            zip: Zip code of the user's address, such as 94103.
-        """
-        wanted = (first_name.lower(), last_name.lower(), zip)
-        for user_id, user in self.db.rows("users"):
-            name = user["name"]
-            if (name["first_name"].lower(), name["last_name"].lower(), user["address"]["zip"]) == wanted:
-                return user_id
-        raise ToolError(f"no user is called {first_name} {last_name} and has the zip code {zip!r}", "not_found")
-
-    @tool
-    def get_user_details(self, user_id: str) -> Record:
-        """See a user's name, email, address, payment methods and the ids of all orders.
-
-        Args:
-            user_id: Id of the user, such as mia_li_1234.
-        """
-        return self.need("users", user_id, "user")
-
-    @tool
-    def get_order_details(self, order_id: str) -> Record:
-        """See an order's status, items, address and payments.
-
-        Args:
-            order_id: Id of the order with its sign, such as #W1234567.
-        """
-        return self.need("orders", order_id, "order")
-
-    @tool
-    def get_product_details(self, product_id: str) -> Record:
-        """See all variants of a product with options, availability and price.
-
-        Args:
-            product_id: Id of the product, which is not the id of an item.
-        """
-        return self.need("products", product_id, "product")
-
-    @tool
-    def get_item_details(self, item_id: str) -> Record:
-        """See the options, availability and price of one item.
-
-        Args:
-            item_id: Id of the item, which is one variant of a product.
-        """
-        for _, product in self.db.rows("products"):
-            if item_id in product["variants"]:
-                return dict(product["variants"][item_id])
-        raise ToolError(f"item {item_id!r} not found", "not_found")
-
-    @tool
-    def list_all_product_types(self) -> str:
-        """List the names of all products with their ids."""
-        return json.dumps({product["name"]: key for key, product in self.db.rows("products")}, sort_keys=True)
-
-    @tool
-    def calculate(self, expression: str) -> str:
-        """Calculate a sum.
-
-        Args:
-            expression: Numbers, + - * / and brackets, such as 3 * (54.04 - 41.64).
-        """
-        return str(calculated(expression))
 
     @tool
     def transfer_to_human_agents(self, summary: str) -> str:
@@ -142,8 +49,6 @@ class RetailTools(Toolkit):
             self.db.edit("transfers", "transfer")["is_done"] = True
         return "Transfer successful"
 
-    # ---------------------------------------------------------------------------------------------------- change
-
     @tool
     def cancel_pending_order(self, order_id: str, reason: str) -> Record:
         """Cancel an order that is pending; what was paid goes back to where it came from. Needs the user's yes.
@@ -152,7 +57,9 @@ class RetailTools(Toolkit):
             order_id: Id of the order with its sign, such as #W1234567.
             reason: 'no longer needed' or 'ordered by mistake'.
         """
-        self._order_that_is(order_id, "pending", "cancelled")
+        order = self._order_that_is(order_id, "pending", "cancelled")
+        for payment in order["payment_history"]:
+            self._payment_method(order["user_id"], payment["payment_method_id"])
         if reason not in REASONS:
             raise ToolError(f"the reason is one of {', '.join(REASONS)}; got {reason!r}", "invalid_arguments")
         order = self.db.edit("orders", order_id)
@@ -229,6 +136,7 @@ class RetailTools(Toolkit):
         amount, old = history[0]["amount"], history[0]["payment_method_id"]
         if old == payment_method_id:
             raise ToolError("the new payment method must differ from the old one", "invalid_arguments")
+        self._payment_method(order["user_id"], old)
         self._check_payment(order["user_id"], payment_method_id, amount)
         order = self.db.edit("orders", order_id)
         for kind, method in (("payment", payment_method_id), ("refund", old)):

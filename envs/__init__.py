@@ -33,6 +33,16 @@ register(
     install="pip install --no-deps bfcl-eval==2026.3.23 && pip install mpmath",
 )
 register(
+    "agentgym/Retail-v0",
+    "agentgym.envs.retail.env:RetailEnv",
+    summary="Support a shop's customers by tools under a policy, graded by the database: drawn from a seed",
+)
+register(
+    "agentgym/Tau2Retail-v0",
+    "agentgym.envs.retail.tau2:Tau2RetailEnv",
+    summary="tau2-bench's retail tasks from its own files: policy, sixteen tools, graded by the database",
+)
+register(
     "agentgym/MiniGrid-v0",
     "agentgym.envs.adapters.minigrid:MiniGridEnv",
     summary="MiniGrid's and BabyAI's grid worlds in words; BabyAI's bot is the oracle",

@@ -11,6 +11,8 @@ _.nb_objects
 _.quest_length
 _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 
+_.__path__  # Python's import system, of a package that is made up
+
 # --- run by name
 _.print_digests  # agentgym.check.determinism starts it in another process
 _.HouseholdEnv  # the registry imports it by "module:Class"
@@ -20,6 +22,8 @@ _.r_att
 _.r_option
 _.ALFWorldEnv  # likewise
 _.BFCLEnv
+_.RetailEnv
+_.Tau2RetailEnv
 _.ReasoningGymEnv
 _.TextArenaEnv
 _.TextWorldEnv

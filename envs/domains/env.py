@@ -1,0 +1,272 @@
+"""The environment of a domain: the agent talks with a user and calls tools over a database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from agentgym.call_syntax import format_call, parse_calls
+from agentgym.canonical import canonical
+from agentgym.env import StepReturn
+from agentgym.envs.domains.actions import PHRASES, possible_calls
+from agentgym.envs.domains.conduct import violations_of
+from agentgym.envs.domains.database import Changes, Database
+from agentgym.envs.domains.grading import Grade, grade, is_told
+from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
+from agentgym.envs.domains.oracle import next_message
+from agentgym.envs.domains.task import Case, GoldAction
+from agentgym.envs.domains.toolkit import Toolkit, bound
+from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
+from agentgym.errors import ResetNeededError, UsageError
+from agentgym.tool import Tool
+from agentgym.tool_env import ToolEnv
+from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
+
+_SAID_NOTHING: Final = "(You said nothing. Write to the user, or call a tool.)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """How far an episode is, beside its database."""
+
+    user: Any
+    """The user's state."""
+    who: str = ""
+    """Id of the user whom the agent has identified."""
+    has_consent: bool = False
+    """The user's last message was a yes."""
+    is_transferred: bool = False
+    told: frozenset[str] = frozenset()
+    """What of the task's ``communicate_info`` was told."""
+    made: frozenset[int] = frozenset()
+    """Which of the gold actions were called."""
+    violations: tuple[str, ...] = ()
+
+
+class DomainEnv(ToolEnv):
+    """Help a user by tools over a database, under a policy.
+
+    A message without a call goes to the user, whose answer is the observation; calls go to the tools. The conversation
+    ends when the user says so, or with the first message after a call of the tool that transfers the user. The outcome
+    is 1 if the database is then as the gold actions leave it and the user was told what was to be told, else 0.
+    What the policy forbids and the tools allow is noted in ``info["violations"]`` and costs ``violation_cost``.
+
+    A domain is a subclass that names its ``toolkit_class`` and implements :meth:`case_of`, and :meth:`tasks` unless
+    tasks differ by seed alone. It may have a scripted user, and then an oracle, of its own.
+
+    Args:
+        user: ``scripted``, or the model that plays the user: a :class:`~agentgym.envs.domains.model_user.UserModel` or
+            its fields, such as ``{"url": "http://127.0.0.1:8000/v1", "model": "qwen"}``.
+        violation_cost: what each violation of the policy costs.
+        max_turns: turns after which an episode is truncated, without an outcome.
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+
+    toolkit_class: ClassVar[type[Toolkit]] = Toolkit
+    phrases: ClassVar[Sequence[str]] = PHRASES
+    """What a random policy says to the user."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._tools = {name: bound(tool, _run_tool) for name, tool in cls.toolkit_class.tools.items()}
+
+    def __init__(
+        self,
+        *,
+        user: str | Mapping[str, Any] | UserModel = "scripted",
+        violation_cost: float = 0.1,
+        max_turns: int = 60,
+        render_mode: str | None = None,
+    ) -> None:
+        self._user_model = _user_model(user)
+        if violation_cost < 0:
+            raise UsageError(f"violation_cost must be at least 0, got {violation_cost}")
+        self._violation_cost = violation_cost
+        self._http = None if self._user_model is None else user_http()
+        self._case: Case | None = None
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------ what domains implement
+
+    def case_of(self, task: Task) -> Case:
+        """What an episode of a task begins with; a function of the task alone."""
+        raise NotImplementedError(f"{type(self).__name__} must implement case_of(task)")
+
+    def scripted_user(self, case: Case, seed: int) -> User:
+        """The user who needs no model; ``seed`` may vary the wording. By default one who reads the scenario out."""
+        return ScenarioUser(case.task.scenario)
+
+    def other_calls(self) -> Iterable[GoldAction]:
+        """Calls that a random policy makes beside the gold ones."""
+        return ()
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        self._set_up(task, int(self.np_random.integers(2**31)))
+        state, said = self._user.begin()
+        self.conversation = Conversation(user=state)
+        self._note_words(said)
+        return f"{self.case.policy.strip()}\n\nThe user writes:\n{said}"
+
+    def respond(self, action: Message) -> str | Observation:
+        return super().respond(action) if action.calls else self._talk(action.text)
+
+    async def arespond(self, action: Message) -> str | Observation:
+        if action.calls:
+            return await super().arespond(action)
+        if self._user.is_blocking:
+            return await self._in_thread(self._talk, action.text)
+        return self._talk(action.text)
+
+    async def astart(self, task: Task) -> str | Observation:
+        if self._user_model is not None:
+            return await self._in_thread(self.start, task)
+        return self.start(task)
+
+    def _talk(self, text: str) -> str:
+        """Say something to the user, and end the episode if the answer is the last."""
+        heard = spoken(text)
+        if not heard:
+            self.refuse()
+            return _SAID_NOTHING
+        now = self.conversation
+        state, said = (now.user, TRANSFER) if now.is_transferred else self._user.reply(now.user, heard)
+        told = now.told | {info for info in self.case.task.communicate_info if is_told(info, heard)}
+        self.conversation = replace(now, user=state, told=told, has_consent=is_yes(said))
+        self._note_words(said)
+        if is_end(said):
+            self.finish(float(self.grade().is_right))
+        return said
+
+    def _use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+        """Run a tool and note what that says of the agent's conduct."""
+        action, now = GoldAction(tool.name, arguments), self.conversation
+        self.conversation = now = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
+        slips = violations_of(self.toolkit, action, now.who, now.has_consent)
+        result = tool.function(self.toolkit, **arguments)
+        if tool.name in self.toolkit.identifies:
+            now = replace(now, who=now.who or str(result))
+        for slip in slips:
+            self.award(-self._violation_cost, "policy_violation", RewardRole.COST)
+            now = replace(now, violations=(*now.violations, slip))
+        self.conversation = replace(now, is_transferred=now.is_transferred or tool.name == self.toolkit.transfer)
+        return result if isinstance(result, str) else json.dumps(result)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def case(self) -> Case:
+        """What the current episode began with."""
+        if self._case is None:
+            raise ResetNeededError(f"{self.env_id}: no user before reset()")
+        return self._case
+
+    def grade(self) -> Grade:
+        """What the episode would be worth if it ended now."""
+        return grade(self.case, self.toolkit, self.conversation.told)
+
+    def state_key(self) -> str:
+        """The task, the database, the user's state, who was identified, and what was told and looked up to good end."""
+        now = self.conversation
+        talk = (self._user.key(now.user), now.who, now.has_consent, now.is_transferred)
+        return canonical([self._task_key, self.toolkit.db.hash(), talk, now.told, now.made])
+
+    def dump_state(self) -> tuple[int, Conversation, Changes]:
+        return self._user_seed, self.conversation, self.toolkit.db.dump()
+
+    def load_state(self, state: tuple[int, Conversation, Changes]) -> None:
+        user_seed, conversation, written = state
+        self._set_up(self.task, user_seed)
+        self.conversation = conversation
+        self.toolkit.db.load(written)
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed: lines of calls if the first word is a tool's name, else words to the user."""
+        name = text.strip().partition(":")[0].strip()
+        return Message("assistant", text, parse_calls(text, self.tools) if name in self._tools else ())
+
+    def oracle(self) -> Message:
+        """The next gold action, announced to the user if it writes; made for a user who says yes to everything."""
+        if self._user_model is not None:
+            raise UsageError(f"{self.env_id}: the oracle needs the scripted user, not a model")
+        return next_message(self)
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Some phrases, and those of the gold calls and of :meth:`other_calls` that the tools do not refuse now."""
+        at = self.toolkit.db.hash()
+        if at not in self._possible:
+            self._possible[at] = possible_calls(self, (*self.case.task.actions, *self.other_calls()))
+        return (*self.phrases, *self._possible[at])
+
+    def message_of(self, action: GoldAction) -> Message:
+        """A call as the assistant message that makes it."""
+        call = ToolCall(action.name, action.arguments, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def stop(self) -> None:
+        if self._http is not None:
+            self._http.close()
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _set_up(self, task: Task, user_seed: int) -> None:
+        self._case, self._user_seed = self.case_of(task), user_seed
+        self._task_key = task.content_hash
+        self.toolkit = self.toolkit_class(Database(self._case.tables))
+        if self._user_model is not None and self._http is not None:
+            self._user: User = ModelUser(self._case.task.scenario, self._user_model, user_seed, self._http)
+        else:
+            self._user = self.scripted_user(self._case, user_seed)
+        self._users_words: str | None = None
+        self._possible: dict[str, tuple[str, ...]] = {}
+
+    def _note_words(self, said: str) -> None:
+        self._users_words = said
+
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+        observation, info = super()._begun(said)
+        return observation, {**info, **self._told_of_user()}
+
+    def _leave(self, said: str | Observation) -> StepReturn:
+        step = super()._leave(said)
+        step[4].update(self._told_of_user(), violations=self.conversation.violations)
+        if self._is_over:
+            outcome = self.grade()
+            step[4].update(is_database_right=outcome.is_database_right, untold=outcome.untold)
+        return step
+
+    def _told_of_user(self) -> dict[str, Any]:
+        """The user's words of this turn, and the seed they were made with; nothing if it said none."""
+        words, self._users_words = self._users_words, None
+        return {} if words is None else {"user": {"said": words, "seed": self._user_seed}}
+
+
+def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, Any]) -> str:
+    return env._use(tool, arguments)
+
+
+def _places(action: GoldAction, gold: Any, made: frozenset[int]) -> frozenset[int]:
+    """The place of a call among the gold actions that were not made yet; none if it is not among them."""
+    for place, wanted in enumerate(gold):
+        if place not in made and wanted.name == action.name and dict(wanted.arguments) == dict(action.arguments):
+            return frozenset({place})
+    return frozenset()
+
+
+def _user_model(user: str | Mapping[str, Any] | UserModel) -> UserModel | None:
+    if isinstance(user, UserModel):
+        return user
+    if isinstance(user, Mapping):
+        try:
+            return UserModel(**user)
+        except TypeError as error:
+            fields = ", ".join(UserModel.__dataclass_fields__)
+            raise UsageError(f"user: {error}; the fields of a user's model are {fields}") from None
+    if user != "scripted":
+        raise UsageError(f"user is 'scripted' or the model that plays it, with url and model; got {user!r}")
+    return None

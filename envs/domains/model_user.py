@@ -1,0 +1,151 @@
+"""A user played by a language model, behind any server that speaks OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agentgym.envs.domains.task import Scenario
+from agentgym.envs.domains.users import OUT_OF_SCOPE, STOP, TRANSFER, spoken
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+
+if TYPE_CHECKING:
+    import httpx
+
+GREETING: Final = "Hello! How can I help you today?"
+"""What the user is taken to have heard before it speaks for the first time."""
+
+_GUIDELINES: Final = f"""You play a customer who writes to a shop's support. The other side is the support agent.
+- Write one short message at a time, as the customer, in your own words.
+- Go by the scenario alone. What it does not say, you do not know; never make anything up.
+- Tell only what the agent needs next; wait to be asked for details.
+- When the agent proposes a change that is what you want, answer yes; when it is not, say what is wrong.
+- When all you came for is settled, write {STOP}. When you are handed to another person, write {TRANSFER}.
+- When the scenario does not tell how to go on, write {OUT_OF_SCOPE}."""
+
+_SERVER_ERROR = 500
+_TOO_MANY = 429
+_NUM_TRIES = 2
+
+Turns = tuple[tuple[str, str], ...]
+"""Role and text of every message so far, from the model's side: it speaks as ``assistant``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserModel:
+    """Which model plays the user, and how it samples.
+
+    The key for the server, where it wants one, is in the environment variable that ``api_key_variable`` names.
+    """
+
+    url: str
+    """Up to and with ``/v1``, such as ``http://127.0.0.1:8000/v1``."""
+    model: str
+    temperature: float = 0.0
+    max_tokens: int = 512
+    timeout_s: float = 60.0
+    api_key_variable: str = "OPENAI_API_KEY"
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")) or not self.model:
+            raise UsageError(
+                f"the user's model needs a url such as http://127.0.0.1:8000/v1 and a model's name; got {self.url!r} "
+                f"and {self.model!r}"
+            )
+        if self.temperature < 0 or self.max_tokens < 1 or self.timeout_s <= 0:
+            raise UsageError("the user's model needs a temperature of at least 0, max_tokens and timeout_s above 0")
+
+
+class ModelUser:
+    """A user played by a model. Its seed goes with every request; its state is all that was said.
+
+    Whatever keeps the model from answering is an error of the infrastructure: the episode is lost, never failed.
+
+    Args:
+        scenario: who the user is and what they want.
+        options: which model, and how it samples.
+        seed: sent with every request; the n-th message of a conversation is sampled with ``seed + n``.
+        http: where the requests go; closing it is its owner's business.
+
+    Raises:
+        EnvError: from ``begin`` and ``reply``: the server cannot be reached, refuses, or says nothing.
+        EnvTimeoutError: it does not answer in time.
+    """
+
+    is_blocking = True
+
+    def __init__(self, scenario: Scenario, options: UserModel, seed: int, http: httpx.Client) -> None:
+        self._options, self._seed, self._http = options, seed, http
+        parts = {
+            "Who you are": scenario.persona,
+            "Why you write": scenario.reason_for_call,
+            "What you know": scenario.known_info,
+            "What you do not know": scenario.unknown_info,
+            "How to behave": scenario.task_instructions,
+        }
+        told = "\n".join(f"{name}: {text}" for name, text in parts.items() if text)
+        self._system = f"{_GUIDELINES}\n\n<scenario>\n{told}\n</scenario>"
+
+    def begin(self) -> tuple[Turns, str]:
+        return self.reply((), GREETING)
+
+    def reply(self, state: Turns, heard: str) -> tuple[Turns, str]:
+        asked = (*state, ("user", heard))
+        messages = [{"role": "system", "content": self._system}]
+        messages += [{"role": role, "content": text} for role, text in asked]
+        said = spoken(self._ask(messages, self._seed + len(state) // 2))
+        if not said:
+            raise EnvError(f"the user's model {self._options.model} at {self._options.url} said nothing")
+        return (*asked, ("assistant", said)), said
+
+    def key(self, state: Turns) -> Any:
+        return state
+
+    def _ask(self, messages: list[dict[str, str]], seed: int) -> str:
+        options = self._options
+        body = {
+            "model": options.model,
+            "messages": messages,
+            "temperature": options.temperature,
+            "max_tokens": options.max_tokens,
+            "seed": seed,
+        }
+        answer = self._post(body)
+        try:
+            content = answer["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            raise EnvError(f"the user's model at {options.url} answered {str(answer)[:200]!r}, no completion") from None
+        return content if isinstance(content, str) else ""
+
+    def _post(self, body: Mapping[str, Any]) -> Any:
+        import httpx
+
+        url, key = f"{self._options.url.rstrip('/')}/chat/completions", os.environ.get(self._options.api_key_variable)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        fault = ""
+        for _ in range(_NUM_TRIES):
+            try:
+                response = self._http.post(url, json=body, headers=headers, timeout=self._options.timeout_s)
+            except httpx.TimeoutException as error:
+                raise EnvTimeoutError(f"the user's model at {url} took over {self._options.timeout_s:g} s") from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                fault = str(error) or type(error).__name__
+                continue
+            if response.is_success:
+                try:
+                    return response.json()
+                except ValueError as error:
+                    raise EnvError(f"the user's model at {url} answered no JSON: {response.text[:200]!r}") from error
+            fault = f"status {response.status_code}: {response.text[:200]!r}"
+            if response.status_code < _SERVER_ERROR and response.status_code != _TOO_MANY:
+                break
+        raise EnvError(f"the user's model at {url} failed: {fault}")
+
+
+def user_http() -> httpx.Client:
+    """A client for a user's model; whoever makes it closes it."""
+    import httpx
+
+    return httpx.Client(trust_env=False)

@@ -1,0 +1,99 @@
+"""The tools of a domain: a class over a database whose methods are marked ``@tool``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from agentgym.envs.domains.database import Database, Record
+from agentgym.envs.domains.task import GoldAction
+from agentgym.errors import ToolDefinitionError, ToolError
+from agentgym.tool import Tool, tools_of, unknown_tool
+from agentgym.types import ToolCall
+
+
+class Toolkit:
+    """Base of a domain's tools. A tool raises :class:`~agentgym.errors.ToolError` before it has written anything.
+
+    Example:
+        >>> from agentgym.tool import tool
+        >>> class Library(Toolkit):
+        ...     writes = frozenset({"lend"})
+        ...     @tool
+        ...     def lend(self, book: str) -> str:
+        ...         '''Lend a book.'''
+        ...         if self.need("books", book, "book")["is_out"]:
+        ...             raise ToolError(f"{book} is lent already")
+        ...         self.db.edit("books", book)["is_out"] = True
+        ...         return "Lent."
+        >>> library = Library(Database({"books": {"Emma": {"is_out": False}}}))
+        >>> library.call(GoldAction("lend", {"book": "Emma"}))
+        'Lent.'
+        >>> library.call(GoldAction("lend", {"book": "Emma"}))
+        Traceback (most recent call last):
+        agentgym.errors.ToolError: Emma is lent already
+    """
+
+    writes: ClassVar[frozenset[str]] = frozenset()
+    """Names of the tools that change the database."""
+    transfer: ClassVar[str] = ""
+    """Name of the tool that hands the user to a person, which ends the conversation; empty if there is none."""
+    identifies: ClassVar[frozenset[str]] = frozenset()
+    """Names of the tools that give the id of a user: by one of them the agent finds out whom it talks with."""
+    tools: ClassVar[dict[str, Tool]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.tools = tools_of(cls)
+        for name in (*cls.writes, *cls.identifies, *filter(None, [cls.transfer])):
+            if name not in cls.tools:
+                raise ToolDefinitionError(f"{cls.__name__} has no tool {name!r}; it has {', '.join(cls.tools)}")
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    def need(self, table: str, key: str, what: str) -> Record:
+        """A record that is not to be written to.
+
+        Raises:
+            ToolError: there is none.
+        """
+        record = self.db.find(table, key)
+        if record is None:
+            raise ToolError(f"{what} {key!r} not found", "not_found")
+        return record
+
+    def owner_of(self, action: GoldAction) -> str | None:
+        """The user whose data a call reads or writes; None if they are nobody's."""
+        return None
+
+    def call(self, action: GoldAction) -> Any:
+        """Run a tool with its arguments checked.
+
+        Raises:
+            ToolError: there is no such tool, the schema refuses the arguments, or the tool refuses the call.
+        """
+        found = self.tools.get(action.name)
+        if found is None:
+            raise unknown_tool(action.name, list(self.tools))
+        return found.function(self, **found.arguments(ToolCall(action.name, action.arguments)))
+
+    def replay(self, actions: Iterable[GoldAction]) -> None:
+        """Run gold actions; one that is refused is a recorded wrong turn and changes nothing."""
+        for action in actions:
+            try:
+                self.call(action)
+            except ToolError:
+                continue
+
+
+def bound(tool: Tool, run: Callable[..., Any]) -> Tool:
+    """A toolkit's tool as one of an environment: the same to the model, run by ``run(env, tool, arguments)``."""
+
+    @functools.wraps(tool.function)
+    def call(env: Any, **arguments: Any) -> Any:
+        return run(env, tool, arguments)
+
+    return replace(tool, function=call)

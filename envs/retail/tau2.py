@@ -1,0 +1,82 @@
+"""``agentgym/Tau2Retail-v0``: tau2-bench's retail tasks, from its own files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.envs.domains.env import DomainEnv
+from agentgym.envs.domains.task import Case, GoldAction
+from agentgym.envs.retail.tau2_data import load_tau2
+from agentgym.envs.retail.tools import RetailTools
+from agentgym.errors import UsageError, unknown_name
+from agentgym.types import Message, Task
+
+DATA_VARIABLE = "AGENTGYM_TAU2_DATA"
+
+
+class Tau2RetailTools(RetailTools):
+    """The tools as tau2 has them, to the cent."""
+
+    is_as_in_tau2 = True
+
+
+class Tau2RetailEnv(DomainEnv):
+    """tau2-bench's retail domain: its policy, database and tasks, graded as tau2 grades the database.
+
+    A database is compared as in tau2; in place of the language model that judges ``nl_assertions``, the texts of
+    ``communicate_info`` are looked for. The benchmark's user is a language model: give one by ``user``. The scripted
+    user reads its scenario out and says yes to everything, which is for trying things out.
+
+    Args:
+        data_dir: folder with tau2's ``db.json``, ``tasks.json``, ``policy.md`` and ``split_tasks.json``; by default
+            what the environment variable ``AGENTGYM_TAU2_DATA`` names.
+        kwargs: those of :class:`~agentgym.envs.domains.env.DomainEnv`.
+
+    Raises:
+        UsageError: there is no such folder, or a file is missing.
+        CorruptDataError: a file is not in the format.
+    """
+
+    toolkit_class = Tau2RetailTools
+
+    def __init__(self, *, data_dir: str | Path | None = None, **kwargs: Any) -> None:
+        folder = data_dir or os.environ.get(DATA_VARIABLE)
+        if not folder:
+            raise UsageError(
+                f"data_dir is missing; set it, or {DATA_VARIABLE}, to data/tau2/domains/retail of a checkout of "
+                "https://github.com/sierra-research/tau2-bench"
+            )
+        self._data = load_tau2(folder)
+        super().__init__(**kwargs)
+
+    def case_of(self, task: Task) -> Case:
+        name = str(task.data.get("task"))
+        if name not in self._data.tasks:
+            raise UsageError(f"tau2's files have no task {name!r}; take tasks from tasks(split)")
+        if task.data.get("content", self._data.contents[name]) != self._data.contents[name]:
+            raise UsageError(f"task {name!r} was another when it was taken from tau2's files; check out that version")
+        return Case(policy=self._data.policy, tables=self._data.tables, task=self._data.tasks[name])
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of one of tau2's splits: ``train``, ``test``, or ``base``, which is both."""
+        if split not in self._data.splits:
+            raise unknown_name("split of these files", split, self._data.splits)
+        contents = self._data.contents
+        return [
+            Task(id=name, split=split, seed=0, data={"task": name, "content": contents[name]})
+            for name in self._data.splits[split]
+        ]
+
+    def oracle(self) -> Message:
+        """The gold actions; the user is identified first, which the gold of 46 of the 114 tasks leaves out."""
+        made = self.conversation.made
+        left = [action for place, action in enumerate(self.case.task.actions) if place not in made]
+        owner = next(filter(None, map(self.toolkit.owner_of, left)), None)
+        is_in_gold = any(action.name in self.toolkit.identifies for action in left)
+        if self.conversation.who or owner is None or is_in_gold:
+            return super().oracle()
+        email = self.toolkit.need("users", owner, "user")["email"]
+        return self.message_of(GoldAction("find_user_id_by_email", {"email": email}))

@@ -1,0 +1,287 @@
+"""The sixteen tools of tau2-bench's retail domain, over a database in its schema.
+
+What each does, what it refuses and what it leaves in the database was read off ``src/tau2/domains/retail/tools.py`` of
+sierra-research/tau2-bench (MIT), and is compared with it by ``benchmarks/retail/parity.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from agentgym.envs.domains.database import Record, copied
+from agentgym.envs.retail.look_ups import RetailLookUps
+from agentgym.errors import ToolError
+from agentgym.tool import tool
+
+REASONS = ("no longer needed", "ordered by mistake")
+"""Why an order may be cancelled."""
+MODIFIED = "pending (item modified)"
+
+
+class RetailTools(RetailLookUps):
+    """Look up and change users, orders and products; a transfer to a person is kept in the database."""
+
+    writes = frozenset(
+        {
+            "cancel_pending_order",
+            "exchange_delivered_order_items",
+            "modify_pending_order_address",
+            "modify_pending_order_items",
+            "modify_pending_order_payment",
+            "modify_user_address",
+            "return_delivered_order_items",
+        }
+    )
+    transfer = "transfer_to_human_agents"
+    is_as_in_tau2: ClassVar[bool] = False
+    """Do three things as tau2 does: leave differences of price unrounded when a pending order is modified, give every
+    modified item the price and options of the last one, and keep no transfer in the database."""
+
+    @tool
+    def transfer_to_human_agents(self, summary: str) -> str:
+        """Hand the user over to a person. Only for what none of the tools can do, or when the user asks for it.
+
+        Args:
+            summary: What the user needs.
+        """
+        if not self.is_as_in_tau2:
+            self.db.edit("transfers", "transfer")["is_done"] = True
+        return "Transfer successful"
+
+    @tool
+    def cancel_pending_order(self, order_id: str, reason: str) -> Record:
+        """Cancel an order that is pending; what was paid goes back to where it came from. Needs the user's yes.
+
+        Args:
+            order_id: Id of the order with its sign, such as #W1234567.
+            reason: 'no longer needed' or 'ordered by mistake'.
+        """
+        order = self._order_that_is(order_id, "pending", "cancelled")
+        for payment in order["payment_history"]:
+            self._payment_method(order["user_id"], payment["payment_method_id"])
+        if reason not in REASONS:
+            raise ToolError(f"the reason is one of {', '.join(REASONS)}; got {reason!r}", "invalid_arguments")
+        order = self.db.edit("orders", order_id)
+        paid = list(order["payment_history"])
+        for payment in paid:
+            self._pay(order["user_id"], payment["payment_method_id"], -payment["amount"])
+        order["payment_history"] += [{**payment, "transaction_type": "refund"} for payment in paid]
+        order.update(status="cancelled", cancel_reason=reason)
+        return order
+
+    @tool
+    def modify_pending_order_address(
+        self, order_id: str, address1: str, address2: str, city: str, state: str, country: str, zip: str
+    ) -> Record:
+        """Change the address that a pending order goes to. Needs the user's yes.
+
+        Args:
+            order_id: Id of the order with its sign, such as #W1234567.
+            address1: Street and number.
+            address2: Flat or suite; may be empty.
+            city: City, such as San Francisco.
+            state: State, such as CA.
+            country: Country, such as USA.
+            zip: Zip code.
+        """
+        self._order_that_is_pending(order_id)
+        order = self.db.edit("orders", order_id)
+        order["address"] = _address(address1, address2, city, state, country, zip)
+        return order
+
+    @tool
+    def modify_pending_order_items(
+        self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str
+    ) -> Record:
+        """Change items of a pending order to other variants of the same products, once per order. Needs the user's yes.
+
+        Args:
+            order_id: Id of the order with its sign, such as #W1234567.
+            item_ids: Ids of all the items to change; an item that is there twice may be named twice.
+            new_item_ids: Ids of what they become, in the same order.
+            payment_method_id: Where the difference of price is paid from or refunded to.
+        """
+        order = self._order_that_is(order_id, "pending", "modified")
+        if any(old == new for old, new in zip(item_ids, new_item_ids, strict=False)):
+            raise ToolError("a new item must differ from the old one", "invalid_arguments")
+        variants, difference = self._replacements(order, item_ids, new_item_ids)
+        difference = difference if self.is_as_in_tau2 else _rounded(difference)
+        self._check_payment(order["user_id"], payment_method_id, difference)
+        order = self.db.edit("orders", order_id)
+        kind = "payment" if difference > 0 else "refund"
+        payment = {"transaction_type": kind, "amount": abs(difference), "payment_method_id": payment_method_id}
+        order["payment_history"].append(payment)
+        self._pay(order["user_id"], payment_method_id, difference)
+        for old, variant in zip(item_ids, variants, strict=True):
+            item = next(item for item in order["items"] if item["item_id"] == old)
+            shown = variants[-1] if self.is_as_in_tau2 else variant
+            item.update(item_id=variant["item_id"], price=shown["price"], options=dict(shown["options"]))
+        order["status"] = MODIFIED
+        return order
+
+    @tool
+    def modify_pending_order_payment(self, order_id: str, payment_method_id: str) -> Record:
+        """Pay a pending order by another payment method; what was paid is refunded. Needs the user's yes.
+
+        Args:
+            order_id: Id of the order with its sign, such as #W1234567.
+            payment_method_id: What to pay by instead.
+        """
+        order = self._order_that_is_pending(order_id)
+        self._payment_method(order["user_id"], payment_method_id)
+        history = order["payment_history"]
+        if len(history) != 1 or history[0]["transaction_type"] != "payment":
+            raise ToolError("the order must have exactly one payment")
+        amount, old = history[0]["amount"], history[0]["payment_method_id"]
+        if old == payment_method_id:
+            raise ToolError("the new payment method must differ from the old one", "invalid_arguments")
+        self._payment_method(order["user_id"], old)
+        self._check_payment(order["user_id"], payment_method_id, amount)
+        order = self.db.edit("orders", order_id)
+        for kind, method in (("payment", payment_method_id), ("refund", old)):
+            order["payment_history"].append({"transaction_type": kind, "amount": amount, "payment_method_id": method})
+        self._pay(order["user_id"], payment_method_id, amount)
+        self._pay(order["user_id"], old, -amount)
+        return order
+
+    @tool
+    def modify_user_address(
+        self, user_id: str, address1: str, address2: str, city: str, state: str, country: str, zip: str
+    ) -> Record:
+        """Change a user's default address. Needs the user's yes.
+
+        Args:
+            user_id: Id of the user, such as mia_li_1234.
+            address1: Street and number.
+            address2: Flat or suite; may be empty.
+            city: City, such as San Francisco.
+            state: State, such as CA.
+            country: Country, such as USA.
+            zip: Zip code.
+        """
+        self.need("users", user_id, "user")
+        user = self.db.edit("users", user_id)
+        user["address"] = _address(address1, address2, city, state, country, zip)
+        return user
+
+    @tool
+    def return_delivered_order_items(self, order_id: str, item_ids: list[str], payment_method_id: str) -> Record:
+        """Take back items of a delivered order, once per order. Needs the user's yes.
+
+        Args:
+            order_id: Id of the order with its sign, such as #W1234567.
+            item_ids: Ids of all the items to return; an item that is there twice may be named twice.
+            payment_method_id: Where the refund goes: what the order was paid by, or a gift card of the user.
+        """
+        order = self._order_that_is(order_id, "delivered", "returned")
+        method = self._payment_method(order["user_id"], payment_method_id)
+        if method["source"] != "gift_card" and payment_method_id != order["payment_history"][0]["payment_method_id"]:
+            raise ToolError("a refund goes to what the order was paid by, or to a gift card", "invalid_arguments")
+        _check_items(order, item_ids)
+        order = self.db.edit("orders", order_id)
+        order.update(
+            status="return requested", return_items=sorted(item_ids), return_payment_method_id=payment_method_id
+        )
+        return order
+
+    @tool
+    def exchange_delivered_order_items(
+        self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str
+    ) -> Record:
+        """Exchange items of a delivered order for variants of the same products, once per order. Needs the user's yes.
+
+        Args:
+            order_id: Id of the order with its sign, such as #W1234567.
+            item_ids: Ids of all the items to exchange; an item that is there twice may be named twice.
+            new_item_ids: Ids of what they are exchanged for, in the same order.
+            payment_method_id: Where the difference of price is paid from or refunded to.
+        """
+        order = self._order_that_is(order_id, "delivered", "exchanged")
+        _, difference = self._replacements(order, item_ids, new_item_ids)
+        difference = _rounded(difference)
+        self._check_payment(order["user_id"], payment_method_id, difference)
+        order = self.db.edit("orders", order_id)
+        order.update(
+            status="exchange requested",
+            exchange_items=sorted(item_ids),
+            exchange_new_items=sorted(new_item_ids),
+            exchange_payment_method_id=payment_method_id,
+            exchange_price_difference=difference,
+        )
+        return order
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _order_that_is(self, order_id: str, status: str, done: str) -> Record:
+        order = self.need("orders", order_id, "order")
+        if order["status"] != status:
+            raise ToolError(f"order {order_id} is {order['status']}; only one that is {status} can be {done}")
+        return order
+
+    def _order_that_is_pending(self, order_id: str) -> Record:
+        """An order whose address and payment can be modified: its items may have been."""
+        order = self.need("orders", order_id, "order")
+        if "pending" not in order["status"]:
+            raise ToolError(f"order {order_id} is {order['status']}; only one that is pending can be modified")
+        return order
+
+    def _payment_method(self, user_id: str, payment_method_id: str) -> Mapping[str, Any]:
+        methods = self.need("users", user_id, "user")["payment_methods"]
+        if payment_method_id not in methods:
+            raise ToolError(f"payment method {payment_method_id!r} not found", "not_found")
+        method: Mapping[str, Any] = methods[payment_method_id]
+        return method
+
+    def _check_payment(self, user_id: str, payment_method_id: str, amount: float) -> None:
+        method = self._payment_method(user_id, payment_method_id)
+        if method["source"] == "gift_card" and method["balance"] < amount:
+            raise ToolError(f"the balance of the gift card, {method['balance']:.2f}, does not cover {amount:.2f}")
+
+    def _pay(self, user_id: str, payment_method_id: str, amount: float) -> None:
+        """Take an amount off a gift card, or put it on if it is negative; other methods are settled elsewhere."""
+        if self._payment_method(user_id, payment_method_id)["source"] == "gift_card":
+            method = self.db.edit("users", user_id)["payment_methods"][payment_method_id]
+            method["balance"] = _rounded(method["balance"] - amount)
+
+    def _replacements(
+        self, order: Record, item_ids: Sequence[str], new_item_ids: Sequence[str]
+    ) -> tuple[list[Record], float]:
+        """The variants that items become, and what they cost more than the items did."""
+        _check_items(order, item_ids)
+        if len(item_ids) != len(new_item_ids):
+            raise ToolError("there must be as many new items as old ones", "invalid_arguments")
+        variants, difference = [], 0.0
+        for old, new in zip(item_ids, new_item_ids, strict=True):
+            item = next(item for item in order["items"] if item["item_id"] == old)
+            variant = self.need("products", item["product_id"], "product")["variants"].get(new)
+            if variant is None:
+                raise ToolError(f"item {new!r} is no variant of {item['name']}", "not_found")
+            if not variant["available"]:
+                raise ToolError(f"item {new!r} is not available")
+            variants.append(copied(variant))
+            difference += variant["price"] - item["price"]
+        return variants, difference
+
+
+def _rounded(amount: float) -> float:
+    """To cents, and never minus nothing."""
+    return round(amount, 2) + 0.0
+
+
+def _check_items(order: Record, item_ids: Sequence[str]) -> None:
+    there = [item["item_id"] for item in order["items"]]
+    for item_id in item_ids:
+        if item_ids.count(item_id) > there.count(item_id):
+            raise ToolError(f"item {item_id!r} is not so often in order {order['order_id']}", "not_found")
+
+
+def _address(address1: str, address2: str, city: str, state: str, country: str, zip: str) -> Record:
+    return {
+        "address1": address1,
+        "address2": address2,
+        "city": city,
+        "country": country,
+        "state": state,
+        "zip": zip,
+    }

@@ -25,7 +25,7 @@ from agentgym.errors import (
 from agentgym.rollout.actor import Actor, Decision, MakeActor
 from agentgym.rollout.delegation import Delegation
 from agentgym.sub_agents import AsksAgents
-from agentgym.types import Latency, Observation, Segment, Status, Task, Trajectory, Turn
+from agentgym.types import Latency, Message, Observation, Segment, Status, Task, Trajectory, Turn
 
 _REFUSED: Mapping[str, Any] = {"reward_parts": (), "is_valid": False}
 
@@ -159,10 +159,17 @@ async def _step(
         reward_parts=info["reward_parts"],
         state_key=state_key,
         is_valid=info["is_valid"],
-        is_void=not decision.action.calls and (bool(env.tools) or not decision.action.text.strip()),
+        is_void=_is_void(decision.action, env),
         latency=Latency(decision.render_s, decision.generate_s, time.perf_counter() - started),
     )
     return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
+
+
+def _is_void(action: Message, env: Env) -> bool:
+    """True if a turn neither calls a tool nor says anything that counts."""
+    if action.calls:
+        return False
+    return not action.text.strip() or (bool(env.tools) and not env.takes_words)
 
 
 def _summary_turn(decision: Decision, index: int, state_key: str) -> Turn:

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
@@ -53,6 +53,8 @@ class BFCLEnv(Env):
     Raises:
         MissingExtraError: bfcl-eval is not installed.
     """
+
+    takes_words: ClassVar[bool] = True
 
     def __init__(
         self,

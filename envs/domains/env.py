@@ -67,6 +67,7 @@ class DomainEnv(ToolEnv):
     """
 
     toolkit_class: ClassVar[type[Toolkit]] = Toolkit
+    takes_words: ClassVar[bool] = True
     phrases: ClassVar[Sequence[str]] = PHRASES
     """What a random policy says to the user."""
 

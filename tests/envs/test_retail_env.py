@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict
 
@@ -19,6 +20,8 @@ from agentgym.envs.retail.env import RetailEnv
 from agentgym.envs.retail.generator import Difficulty, case_of_seed
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UnknownNameError, UsageError
+from agentgym.evals.policies import oracle
+from agentgym.rollout.loop import EpisodeLimits, run_episode
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 DONE = Message("assistant", "It is done. Is there anything else I can help with?")
@@ -275,3 +278,11 @@ def test_impossible_options_are_refused(knobs: dict[str, object]) -> None:
 def test_a_task_of_another_world_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="num_rooms"):
         RetailEnv().reset(options={"task": Task(id="x", split="train", seed=0, data={"num_rooms": 2})})
+
+
+def test_words_to_the_user_are_no_void_turns() -> None:
+    env = RetailEnv(num_requests=1)
+    task = env.tasks("train")[0]
+    trajectory = asyncio.run(run_episode(env, task, oracle(env, 0), EpisodeLimits(), seed=0))
+    spoken = [turn for turn in trajectory.turns if not turn.action.calls]
+    assert trajectory.success and spoken and not any(turn.is_void for turn in trajectory.turns)

@@ -91,7 +91,8 @@ def write(results: dict[str, Any], output: Path | None) -> None:
         return
     output.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
     rows = [
-        f"| {name} | {row['recall_at_5']:.3f} | {row['all_gold_at_5']:.2f} | {row['query_cpu_ms_p50']} | {row['build_cpu_s']} |"
+        f"| {name} | {row['recall_at_5']:.3f} | {row['all_gold_at_5']:.2f} | {row['query_cpu_ms_p50']} "
+        f"| {row['build_cpu_s']} |"
         for name, row in results["retrievers"].items()
     ]
     output.with_suffix(".md").write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ class Seen:
 
 
 @contextmanager
-def serving(answer: Callable[[Seen], Reply]) -> Iterator[tuple[str, list[Seen]]]:
+def serving(answer: Callable[[Seen], Reply], tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[Seen]]]:
     """A server's URL and the requests it saw."""
     seen: list[Seen] = []
 
@@ -51,9 +52,11 @@ def serving(answer: Callable[[Seen], Reply]) -> Iterator[tuple[str, list[Seen]]]
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", seen
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}", seen
     finally:
         server.shutdown()
         server.server_close()

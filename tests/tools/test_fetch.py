@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import shutil
 import socket
+import ssl
+import subprocess
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -205,6 +209,29 @@ def test_a_name_is_looked_up_once_a_hop(one_public_name: list[str], monkeypatch:
         monkeypatch.setitem(PORTS, "http", urlsplit(url).port or 0)
         fetched("http://public.example/a", FetchOptions(timeout_s=5.0, obey_robots=False))
     assert one_public_name == ["public.example"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate by openssl")
+def test_certificates_are_of_the_name_not_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=public.example"]
+    command += ["-addext", "subjectAltName=DNS:public.example", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(certificate, key)
+    trusted = ssl.create_default_context(cafile=certificate)
+
+    async def here(host: str, port: int, *, allow_private: bool = False) -> str:
+        return "127.0.0.1"
+
+    monkeypatch.setattr(fetch_module, "address_of", here)
+    monkeypatch.setattr(fetch_module, "ssl_context", lambda: trusted)
+    with serving(pages(a=Reply(ARTICLE)), server_side) as (url, seen):
+        monkeypatch.setitem(PORTS, "https", urlsplit(url).port or 0)
+        options = FetchOptions(timeout_s=5.0, obey_robots=False)
+        assert fetched("https://public.example/a", options).url == "https://public.example/a"
+        assert refused("https://other.example/a", options) == "page_unavailable"
+        assert len(seen) == 1
 
 
 def test_names_that_cannot_be_looked_up_now_are_no_ones_doing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,16 @@ import pytest
 from corpora import DOCUMENTS
 from local_servers import Reply, Seen, serving
 
+from agentgym import ToolEnv
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError
+from agentgym.rollout.actor import ScriptedActor
+from agentgym.rollout.loop import EpisodeLimits, run_episode
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
 from agentgym.tools.retrieval.corpus import corpus_of
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import Retriever, adocument, asearch
+from agentgym.tools.search import Reading, SearchTools
+from agentgym.types import Message, Status, Task, ToolCall, Trajectory
 
 pytest.importorskip("fastapi")
 import uvicorn
@@ -173,6 +178,47 @@ def test_the_failure_of_a_served_retriever_is_a_failure(
     ask = RemoteRetriever(url, QUICK)
     with pytest.raises(EnvError, match="the disk went away"):
         ask.search("demon", 1)
+
+
+class Reader(SearchTools, ToolEnv):
+    """Read."""
+
+    def start(self, task: Task) -> str:
+        self.reading = Reading()
+        return "Read."
+
+
+@pytest.mark.parametrize(
+    ("later", "status"),
+    [(Reply("", 500), Status.ENV_ERROR), (Reply("<html>"), Status.ENV_ERROR), (None, Status.TIMEOUT)],
+)
+def test_a_server_that_fails_in_mid_episode_gives_no_reward(later: Reply | None, status: Status) -> None:
+    hold = threading.Event()
+
+    def answer(seen: Seen) -> Reply:
+        if json.loads(seen.body)["query"] == "first":
+            return Reply('{"hits": []}')
+        if later is None:
+            hold.wait(20)
+        return later or Reply("")
+
+    def calls() -> Iterator[Message]:
+        for query in ("first", "second"):
+            yield Message("assistant", "", (ToolCall("search", {"query": query}),))
+
+    async def play(url: str) -> Trajectory:
+        env = Reader()
+        env.retriever = RemoteRetriever(url, ClientOptions(timeout_s=0.3, num_tries=2, backoff_s=0.0))
+        messages = calls()
+        actor = ScriptedActor(lambda observation: next(messages))
+        return await run_episode(env, Task("t", "train", 0), actor, EpisodeLimits())
+
+    with serving(answer) as (url, _):
+        trajectory = asyncio.run(play(url))
+        hold.set()
+    assert trajectory.status is status
+    assert (trajectory.reward, trajectory.success) == (None, None)
+    assert url in str(trajectory.error)
 
 
 def test_options_are_checked() -> None:

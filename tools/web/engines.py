@@ -14,6 +14,7 @@ from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, Infrastructu
 from agentgym.tools.retrieval.snippets import snippet_of
 from agentgym.tools.retrieval.types import Hit
 from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.web.fetch import ssl_context
 
 BRAVE_KEY = "BRAVE_API_KEY"
 """Environment variable that holds the key of Brave's API; it is sent and never shown."""
@@ -102,7 +103,7 @@ async def _answer_of(
 ) -> Any:
     """An engine's answer; errors name the engine and the status, never a header."""
     failure: InfrastructureError
-    async with httpx.AsyncClient(timeout=timeout_s, headers=headers) as client:
+    async with httpx.AsyncClient(timeout=timeout_s, headers=headers, verify=ssl_context()) as client:
         for num_tried in range(1, num_tries + 1):
             try:
                 response = await client.get(url, params=parameters)

@@ -8,9 +8,11 @@ an episode that goes badly.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.robotparser import RobotFileParser
 
 import httpx
@@ -52,6 +54,12 @@ class Page:
     content_type: str
     charset: str
     body: bytes
+
+
+@lru_cache(maxsize=1)
+def ssl_context() -> ssl.SSLContext:
+    """Which certificates are trusted; read once, since that takes longer than many a page."""
+    return httpx.create_ssl_context()
 
 
 class Fetcher:
@@ -102,7 +110,7 @@ class Fetcher:
             "Accept-Encoding": "gzip",
         }
         # A client of its own for each request: a connection to this address is for this host alone.
-        async with httpx.AsyncClient(timeout=self.options.timeout_s, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=self.options.timeout_s, trust_env=False, verify=ssl_context()) as client:
             pinned = url.copy_with(host=address, port=port, fragment=None)
             request = client.build_request("GET", pinned, headers=headers, extensions={"sni_hostname": host})
             response = await client.send(request, stream=True)

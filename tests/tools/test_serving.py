@@ -208,10 +208,12 @@ def test_a_server_that_fails_in_mid_episode_gives_no_reward(later: Reply | None,
 
     async def play(url: str) -> Trajectory:
         env = Reader()
-        env.retriever = RemoteRetriever(url, ClientOptions(timeout_s=0.3, num_tries=2, backoff_s=0.0))
+        env.retriever = RemoteRetriever(
+            url, ClientOptions(timeout_s=0.3 if later is None else 10.0, num_tries=2, backoff_s=0.0)
+        )
         messages = calls()
         actor = ScriptedActor(lambda observation: next(messages))
-        return await run_episode(env, Task("t", "train", 0), actor, EpisodeLimits())
+        return await run_episode(env, Task(id="t", split="train", seed=0), actor, EpisodeLimits())
 
     with serving(answer) as (url, _):
         trajectory = asyncio.run(play(url))

@@ -1,6 +1,7 @@
 """How many of the passages that answer HotpotQA's questions each retriever finds among its first five.
 
     python benchmarks/search/recall.py QA_FOLDER --model MODEL_FOLDER --output benchmarks/search/recall
+    ... --backends fts5 tantivy         these alone; the output's rows of others stay, each with its commit
 
 QA_FOLDER holds ``hotpotqa_train.json`` (100 questions with the titles of the passages that answer them) and the
 passages of HotpotQA, 2WikiMultihopQA and MuSiQue; those of the latter two are distractors. Recall at 5 is the mean over
@@ -59,29 +60,35 @@ def measured(retriever: Retriever, questions: list[dict[str, Any]]) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("qa_folder", type=Path)
-    parser.add_argument("--model", default="", help="for dense and hybrid; without one they are left out")
+    parser.add_argument("--model", default="", help="for dense and hybrid")
+    parser.add_argument("--model-name", default="", help="what the results call it")
+    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=BACKENDS)
     parser.add_argument("--output", type=Path, help="without its suffix")
     args = parser.parse_args()
     questions = json.loads((args.qa_folder / "hotpotqa_train.json").read_text())
     corpus = passages(args.qa_folder)
     embedder = SentenceTransformerEmbedder(args.model) if args.model else None
-    packages = ("tantivy", "sentence-transformers") if embedder else ("tantivy",)
-    results: dict[str, Any] = {
-        **about_this_machine(*packages),
-        "num_questions": len(questions),
-        "num_passages": corpus.num_documents,
-        "embedder": embedder.name.strip("|") if embedder else None,
-        "retrievers": {},
-    }
+    about = about_this_machine("tantivy")
+    rows = rows_so_far(args.output)
     with tempfile.TemporaryDirectory() as cache:
-        for backend in BACKENDS if embedder else BACKENDS[:2]:
+        for backend in args.backends:
             began = time.process_time()
             options = IndexOptions(backend=backend, embedder=embedder, cache=Path(cache))
             retriever = open_retriever(corpus, options)
             built_s = round(time.process_time() - began, 1)
-            results["retrievers"][backend] = {**measured(retriever, questions), "build_cpu_s": built_s}
+            rows[backend] = {**measured(retriever, questions), "build_cpu_s": built_s, "commit": about["commit"]}
+            rows[backend] |= {"embedder": args.model_name} if backend in ("dense", "hybrid") else {}
             retriever.close()
-    write(results, args.output)
+    sizes = {"num_questions": len(questions), "num_passages": corpus.num_documents}
+    write({**about, **sizes, "retrievers": rows}, args.output)
+
+
+def rows_so_far(output: Path | None) -> dict[str, Any]:
+    """What was measured before."""
+    if output is None or not output.with_suffix(".json").is_file():
+        return {}
+    rows: dict[str, Any] = json.loads(output.with_suffix(".json").read_text())["retrievers"]
+    return rows
 
 
 def write(results: dict[str, Any], output: Path | None) -> None:
@@ -92,16 +99,14 @@ def write(results: dict[str, Any], output: Path | None) -> None:
     output.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
     rows = [
         f"| {name} | {row['recall_at_5']:.3f} | {row['all_gold_at_5']:.2f} | {row['query_cpu_ms_p50']} "
-        f"| {row['build_cpu_s']} |"
+        f"| {row['build_cpu_s']} | {row.get('embedder', '')} | {row['commit']} |"
         for name, row in results["retrievers"].items()
     ]
     output.with_suffix(".md").write_text(
-        f"{results['num_questions']} questions of HotpotQA, {results['num_passages']} passages, embeddings by "
-        f"{results['embedder']}; {results['machine']}, load {results['load_average']}, {results['date']}, "
-        f"commit {results['commit']}. A hybrid's index is the two built before it.\n\n"
-        "| retriever | recall@5 | all gold in 5 | query p50, CPU ms | build, CPU s |\n|---|---|---|---|---|\n"
-        + "\n".join(rows)
-        + "\n"
+        f"{results['num_questions']} questions of HotpotQA, {results['num_passages']} passages; {results['machine']}, load "
+        f"{results['load_average']}, {results['date']}. A hybrid's index is the two built before it.\n\n"
+        "| retriever | recall@5 | all gold in 5 | query p50, CPU ms | build, CPU s | embeddings | commit |\n"
+        "|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -42,8 +42,9 @@ def serving(answer: Callable[[Seen], Reply], tls: ssl.SSLContext | None = None) 
             self.send_response(reply.status)
             for name, value in {"Content-Length": str(len(raw)), **reply.headers}.items():
                 self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(raw)
+            with suppress(ConnectionError):  # who asked has given up
+                self.end_headers()
+                self.wfile.write(raw)
 
         do_GET = do_POST = _do
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,7 +48,7 @@ class SentenceTransformerEmbedder:
             from sentence_transformers import SentenceTransformer
         except ImportError:
             raise MissingExtraError("dense retrieval", "dense") from None
-        self.name = f"{Path(model).name}|{query_prefix}|{passage_prefix}"
+        self.name = f"{_named(model)}|{query_prefix}|{passage_prefix}"
         self._prefixes = (query_prefix, passage_prefix)
         self._batch_size = batch_size
         with boundary(EnvError, f"loading the embedding model {model}"):
@@ -67,3 +68,17 @@ class SentenceTransformerEmbedder:
             texts, batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+def _named(model: str) -> str:
+    """A hub name as it is, a folder by what its files hold: many a model lies in a folder called ``model``."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return model
+    hashed = hashlib.blake2b(digest_size=8)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        hashed.update(f"{path.relative_to(folder)}\n".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                hashed.update(block)
+    return f"{folder.name}-{hashed.hexdigest()}"

@@ -103,8 +103,8 @@ def write(results: dict[str, Any], output: Path | None) -> None:
         for name, row in results["retrievers"].items()
     ]
     output.with_suffix(".md").write_text(
-        f"{results['num_questions']} questions of HotpotQA, {results['num_passages']} passages; {results['machine']}, load "
-        f"{results['load_average']}, {results['date']}. A hybrid's index is the two built before it.\n\n"
+        f"{results['num_questions']} questions of HotpotQA, {results['num_passages']} passages; {results['machine']}, "
+        f"load {results['load_average']}, {results['date']}. A hybrid's index is the two built before it.\n\n"
         "| retriever | recall@5 | all gold in 5 | query p50, CPU ms | build, CPU s | embeddings | commit |\n"
         "|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )

@@ -46,7 +46,8 @@ def test_a_model_sees_its_prefixes(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert SentenceTransformerEmbedder("intfloat/e5-base-v2").name == "intfloat/e5-base-v2||"
     assert embedder.query("demon").tolist() == [8.0, ord("q")]
     passages = embedder.passages(["a", "bb"])
-    assert (passages.tolist(), passages.dtype) == ([[4.0, ord("p")], [5.0, ord("p")]], np.float32)
+    assert passages.tolist() == [[4.0, ord("p")], [5.0, ord("p")]]
+    assert passages.dtype == np.float32
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Speed of retrieval over generated passages of 100 words: queries in process, over HTTP, and a million passages.
 
     OMP_NUM_THREADS=1 python benchmarks/search/speed.py --output benchmarks/search/speed
-    ... --parts query http million      some of the parts
+    ... --parts query                   one part; the output's others stay, each with its commit and load
 
 Queries are 8 words of a passage, as frequent as they come, none a stop word: a question of some 15 words in English.
 Each is asked for the first time; snippets are included. Times in process are of the clock and of processor time, each
@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -144,40 +143,54 @@ def main() -> None:
     if args.child:
         child(args.child[0], int(args.child[1]))
         return
-    results: dict[str, Any] = about_this_machine("tantivy", "fastapi", "uvicorn", "httpx")
-    cache = Path(tempfile.mkdtemp())
-    if "query" in args.parts:
-        results["query"] = [asked(backend, NUM_DOCUMENTS, cache) for backend in ("fts5", "tantivy")]
-    if "http" in args.parts:
-        corpus_file = cache / "corpus.jsonl"
-        with corpus_file.open("w") as file:
-            for document in generated.passages(NUM_DOCUMENTS):
-                row = {"id": document.id, "title": document.title, "text": document.text}
-                file.write(json.dumps(row) + "\n")
-        services = [("fts5", 1), ("fts5", 2), ("tantivy", 1), ("tantivy", 2)]
-        results["http"] = [served(backend, workers, corpus_file, cache) for backend, workers in services]
-    shutil.rmtree(cache)
-    if "million" in args.parts:
-        results["million"] = [in_a_child(backend, 1_000_000) for backend in ("fts5", "tantivy")]
-    results["load_average_after"] = round(os.getloadavg()[0], 1)
+    results: dict[str, Any] = {}
+    if args.output and args.output.with_suffix(".json").is_file():
+        results = json.loads(args.output.with_suffix(".json").read_text())
+    measure = {"query": queries_in_process, "http": services, "million": millions}
+    for part in args.parts:
+        about = about_this_machine("tantivy", "fastapi", "uvicorn", "httpx")
+        rows = measure[part]()
+        results[part] = {**about, "load_average_after": round(os.getloadavg()[0], 1), "rows": rows}
     print(json.dumps(results, indent=2))
     if args.output:
         args.output.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
         args.output.with_suffix(".md").write_text(tables(results))
 
 
+def queries_in_process() -> list[dict[str, Any]]:
+    """Both backends in this process."""
+    with tempfile.TemporaryDirectory() as cache:
+        return [asked(backend, NUM_DOCUMENTS, Path(cache)) for backend in ("fts5", "tantivy")]
+
+
+def services() -> list[dict[str, Any]]:
+    """Both backends behind HTTP, by one and by two processes."""
+    with tempfile.TemporaryDirectory() as cache:
+        corpus_file = Path(cache) / "corpus.jsonl"
+        with corpus_file.open("w") as file:
+            for document in generated.passages(NUM_DOCUMENTS):
+                row = {"id": document.id, "title": document.title, "text": document.text}
+                file.write(json.dumps(row) + "\n")
+        kinds = [("fts5", 1), ("fts5", 2), ("tantivy", 1), ("tantivy", 2)]
+        return [served(backend, workers, corpus_file, Path(cache)) for backend, workers in kinds]
+
+
+def millions() -> list[dict[str, Any]]:
+    """Both backends on a million passages, each in a process of its own."""
+    return [in_a_child(backend, 1_000_000) for backend in ("fts5", "tantivy")]
+
+
 def tables(results: dict[str, Any]) -> str:
     """The results for people."""
-    said = [
-        f"Generated passages of {generated.PASSAGE_WORDS} words; {results['machine']}; load average "
-        f"{results['load_average']} before and {results['load_average_after']} after (above 0: others used the cores); "
-        f"{results['date']}, commit {results['commit']}."
-    ]
-    for part in ("query", "http", "million"):
-        rows = results.get(part, [])
-        if rows:
-            said.append(f"## {part}\n\n| " + " | ".join(rows[0]) + " |\n" + "|---" * len(rows[0]) + "|")
-            said[-1] += "".join("\n| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows)
+    said = [f"Generated passages of {generated.PASSAGE_WORDS} words. What is measured: `speed.py`."]
+    for part, measured in results.items():
+        rows = measured["rows"]
+        said.append(
+            f"## {part}\n\n{measured['machine']}; load average {measured['load_average']} before and "
+            f"{measured['load_average_after']} after (above 0 before: others used the cores); {measured['date']}, "
+            f"commit {measured['commit']}.\n\n| " + " | ".join(rows[0]) + " |\n" + "|---" * len(rows[0]) + "|"
+        )
+        said[-1] += "".join("\n| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows)
     return "\n\n".join(said) + "\n"
 
 

@@ -57,6 +57,11 @@ _.FORMAT
 _.COST
 _.tool_of  # the Tool behind a function, for those who build environments of their own kind
 
+_.SearchTools  # mixins and retrievers of the live web: whoever builds an environment picks
+_.SearxNG
+_.BraveSearch
+_.WebRetriever
+
 # --- for those who read records and trajectories
 _.return_of_role
 _.is_error

@@ -13,6 +13,11 @@ register(
     summary="Buy what an instruction asks for in an online shop: WebShop's pages and reward, products from a seed",
 )
 register(
+    "agentgym/WikiWorld-v0",
+    "agentgym.envs.search.wikiworld:WikiWorldEnv",
+    summary="Answer questions of one to four hops by search, from an encyclopedia made from a seed",
+)
+register(
     "agentgym/ALFWorld-v0",
     "agentgym.envs.adapters.alfworld:ALFWorldEnv",
     summary="The real ALFWorld engine on games from a data folder",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentgym.envs.webshop.product import Product
-from agentgym.envs.webshop.search_index import SearchIndex
+from agentgym.tools.retrieval.bm25 import SearchIndex
 
 
 class Catalogue:

@@ -17,7 +17,7 @@ from agentgym.envs.webshop.goals import goal_of_seed
 from agentgym.envs.webshop.oracle import next_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
-from agentgym.envs.webshop.search_index import terms_of
+from agentgym.tools.retrieval.bm25 import terms_of
 from agentgym.envs.webshop.visit import View, Visit
 from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
 from agentgym.tasks import SeededTasks

@@ -13,7 +13,7 @@ from agentgym.envs.webshop.catalogue import search_text
 from agentgym.envs.webshop.generator import generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed, places_of_split, price_limit
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT
-from agentgym.envs.webshop.search_index import K1, B, SearchIndex, terms_of
+from agentgym.tools.retrieval.bm25 import K1, B, SearchIndex, terms_of
 from agentgym.envs.webshop.vocabulary import kinds
 
 

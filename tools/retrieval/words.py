@@ -1,0 +1,43 @@
+"""What of a query is looked for."""
+
+from __future__ import annotations
+
+import re
+
+from agentgym.errors import ToolError
+
+MAX_QUERY_CHARS = 4000
+"""Read of a query; the rest of a longer one is not looked at."""
+MAX_QUERY_WORDS = 64
+"""Different words looked up for one query."""
+MAX_WORD_CHARS = 64
+
+STOP_WORDS = frozenset(
+    "a about am an and are as at be been but by can could did do does for from had has have he her his how i if in into "
+    "is it its me my no not of on or our she should so such than that the their them then there these they this those "
+    "to was we were what when where which who whom whose why will with would you your".split()
+)
+"""English function and question words: nearly every document holds them."""
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def query_words(query: str) -> tuple[str, ...]:
+    """The different words of a query in lower case, without stop words unless there are no others.
+
+    Operators of a search engine's own language are words like any other: nothing of a query is ever run.
+
+    Raises:
+        ToolError: type ``invalid_query``, if there is no word in it.
+
+    Example:
+        >>> query_words('Who is "Lilu" OR NEAR(x)?')
+        ('lilu', 'near', 'x')
+        >>> query_words("Who is it?")
+        ('who', 'is', 'it')
+    """
+    found = dict.fromkeys(word[:MAX_WORD_CHARS] for word in _WORD.findall(query[:MAX_QUERY_CHARS].lower()))
+    if not found:
+        raise ToolError("there is no word to look for in the query; use letters or digits", "invalid_query")
+    telling = [word for word in found if word not in STOP_WORDS]
+    return tuple((telling or list(found))[:MAX_QUERY_WORDS])

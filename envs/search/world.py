@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from random import Random
 from typing import Any
@@ -53,7 +53,7 @@ class Difficulty:
 
     def __post_init__(self) -> None:
         _check_range("num_pages", self.num_pages, MIN_PAGES, MAX_PAGES)
-        object.__setattr__(self, "hops", (self.hops,) if isinstance(self.hops, int) else tuple(self.hops))
+        object.__setattr__(self, "hops", tuple(self.hops))  # a task's data, read from JSON, has lists
         object.__setattr__(self, "relations", tuple(self.relations))
         if not self.hops:
             raise UsageError(f"hops must name at least one number from 1 to {MAX_HOPS}")
@@ -73,12 +73,6 @@ class Difficulty:
     def as_data(self) -> dict[str, Any]:
         """The difficulty as a task's data."""
         return asdict(self)
-
-    @staticmethod
-    def from_data(data: Mapping[str, Any]) -> Difficulty:
-        """The difficulty in a task's data; what it does not tell is as by default."""
-        known = {item.name for item in fields(Difficulty)}
-        return Difficulty(**{name: value for name, value in data.items() if name in known})
 
 
 class World:

@@ -8,7 +8,7 @@ one thing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -160,10 +160,7 @@ def _draw_things(num_things: int, vocabulary: int, alias_share: float, rng: Rand
 def _draw_values(
     relation: Relation, of_kind: Mapping[str, Sequence[int]], values: dict[tuple[int, str], Value], rng: Random
 ) -> None:
-    towns_of: dict[Value, list[int]] = defaultdict(list)  # a capital lies in its country
-    for town in of_kind["town"] if relation.name == "capital" else ():
-        if (town, "country") in values:
-            towns_of[values[town, "country"]].append(town)
+    targets = _targets(relation, of_kind, values)
     for thing in of_kind[relation.kind]:
         if (thing, relation.name) in values or rng.random() >= relation.share:
             continue
@@ -171,15 +168,23 @@ def _draw_values(
             values[thing, relation.name] = str(_year(rng))
         elif relation.target not in of_kind:
             values[thing, relation.name] = rng.choice(relation.target.split())
-        elif relation.name == "spouse":
-            free = _other(of_kind["person"], (thing,), rng)
-            if (free, "spouse") not in values:
-                values[thing, "spouse"], values[free, "spouse"] = free, thing
-        elif relation.name == "capital":
-            if towns := towns_of[thing] if towns_of else of_kind["town"]:
-                values[thing, "capital"] = rng.choice(towns)
-        else:
-            values[thing, relation.name] = _other(of_kind[relation.target], (thing,), rng)
+        elif relation.name != "spouse":
+            if near := targets(thing):
+                values[thing, relation.name] = _other(near, (thing,), rng)
+        elif ((other := _other(targets(thing), (thing,), rng)), "spouse") not in values:
+            values[thing, "spouse"], values[other, "spouse"] = other, thing
+
+
+def _targets(
+    relation: Relation, of_kind: Mapping[str, Sequence[int]], values: Mapping[tuple[int, str], Value]
+) -> Callable[[int], Sequence[int]]:
+    """What a thing's relation may lead to: all things of a kind, but for a capital, which lies in its country."""
+    if relation.name != "capital" or (of_kind["town"][0], "country") not in values:
+        return lambda thing: of_kind[relation.target]
+    towns_of: dict[Value, list[int]] = defaultdict(list)
+    for town in of_kind["town"]:
+        towns_of[values[town, "country"]].append(town)
+    return lambda thing: towns_of[thing]
 
 
 def _other(candidates: Sequence[int], excluded: Sequence[Value], rng: Random) -> int:

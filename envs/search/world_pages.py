@@ -101,7 +101,8 @@ def _fact(facts: Facts, thing: int, relation: Relation) -> Iterator[Piece]:
 def _stale_page(facts: Facts, former: Former) -> Page:
     about = facts.things[former.thing]
     pieces: tuple[Piece, ...] = (
-        f"This page is from {former.year}. {about.name} is a {about.kind}. As of {former.year}, the {former.relation} of ",
+        f"This page is from {former.year}. {about.name} is a {about.kind}. ",
+        f"As of {former.year}, the {former.relation} of ",
         Mention(former.thing, about.name),
         " is ",
         Mention(former.value, facts.name_of(former.value)),

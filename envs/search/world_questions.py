@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from collections.abc import Sequence
 
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.world_facts import Facts, Relation, Value, relations_of
@@ -63,7 +63,9 @@ def _walk(facts: Facts, num_hops: int, relations: Sequence[str], rng: Random) ->
     while True:
         here = things[-1]
         is_last = len(names) == num_hops - 1
-        choices = [step for step in relations_of(facts.things[here].kind, relations) if _fits(facts, step, things, is_last)]
+        choices = [
+            step for step in relations_of(facts.things[here].kind, relations) if _fits(facts, step, things, is_last)
+        ]
         if not choices:
             return None
         names.append(rng.choice(choices).name)

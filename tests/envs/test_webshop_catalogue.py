@@ -13,8 +13,8 @@ from agentgym.envs.webshop.catalogue import search_text
 from agentgym.envs.webshop.generator import generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed, places_of_split, price_limit
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT
-from agentgym.tools.retrieval.bm25 import K1, B, SearchIndex, terms_of
 from agentgym.envs.webshop.vocabulary import kinds
+from agentgym.tools.retrieval.bm25 import K1, B, SearchIndex, terms_of
 
 
 def test_a_catalogue_has_every_department_and_no_asin_twice() -> None:

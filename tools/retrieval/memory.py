@@ -21,7 +21,8 @@ class MemoryRetriever:
         snippet_chars: longest snippet.
 
     Example:
-        >>> retriever = MemoryRetriever([Document("7", "Lilu", "A demon of the night."), Document("8", "Alû", "A demon.")])
+        >>> demons = [Document("7", "Lilu", "A demon of the night."), Document("8", "Gallu", "A demon.")]
+        >>> retriever = MemoryRetriever(demons)
         >>> [hit.doc_id for hit in retriever.search("Who is Lilu?", k=5)]
         ['7']
     """

@@ -12,11 +12,12 @@ MAX_QUERY_WORDS = 64
 """Different words looked up for one query."""
 MAX_WORD_CHARS = 64
 
-STOP_WORDS = frozenset(
-    "a about am an and are as at be been but by can could did do does for from had has have he her his how i if in into "
-    "is it its me my no not of on or our she should so such than that the their them then there these they this those "
-    "to was we were what when where which who whom whose why will with would you your".split()
-)
+_STOP_WORDS = """
+    a about am an and are as at be been but by can could did do does for from had has have he her his how i if
+    in into is it its me my no not of on or our she should so such than that the their them then there these
+    they this those to was we were what when where which who whom whose why will with would you your
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 """English function and question words: nearly every document holds them."""
 
 _WORD = re.compile(r"[^\W_]+")

@@ -18,6 +18,11 @@ register(
     summary="Answer questions of one to four hops by search, from an encyclopedia made from a seed",
 )
 register(
+    "agentgym/SearchQA-v0",
+    "agentgym.envs.search.searchqa:SearchQAEnv",
+    summary="Answer questions of HotpotQA, MuSiQue, 2Wiki or NQ by search: questions=FILE, any corpus",
+)
+register(
     "agentgym/ALFWorld-v0",
     "agentgym.envs.adapters.alfworld:ALFWorldEnv",
     summary="The real ALFWorld engine on games from a data folder",

@@ -57,6 +57,17 @@ WORLDS: dict[str, list[str]] = {
         "sft.num_demos=2000",
         "sft.num_epochs=1",
     ],
+    "wiki": [
+        "env.id=agentgym/WikiWorld-v0",
+        'env.kwargs={"num_pages": 16, "num_worlds": 0, "hops": [1, 2], "vocabulary": 32, "aliases": 0.0, '
+        '"stale_pages": 0.0, "distractors": 0.0, "fillers": 0, "max_results": 2, "max_turns": 6, '
+        '"relations": ["author", "birthplace", "mayor", "employer", "founder", "country"]}',
+        "columns.answer_template=answer: {answer}",
+        "model.vocab_size=512",
+        "sft.num_demos=3000",
+        "sft.num_epochs=2",
+        "sft.noise=0.1",
+    ],
 }
 """The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
 steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm. ``code``:

@@ -1,0 +1,93 @@
+"""``agentgym/SearchQA-v0``: answer real questions by searching a corpus, a search server or the web."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, ClassVar
+
+from agentgym.envs.search.question import Question
+from agentgym.envs.search.question_files import Format
+from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
+from agentgym.envs.search.search_env import SearchEnv
+from agentgym.envs.search.searched import searched
+from agentgym.errors import UsageError
+from agentgym.tools.retrieval.types import Retriever
+from agentgym.types import Task, ToolCall
+
+Paths = str | PathLike[str]
+
+
+class SearchQAEnv(SearchEnv):
+    """Answer questions of HotpotQA, 2WikiMultihopQA, MuSiQue or Natural Questions by search.
+
+    What is searched are the passages that come with the questions and those of the corpus files, each once. Where
+    gold passages are known, the oracle opens them and answers. A question's split follows from its id.
+
+    Args:
+        questions: a file (JSON, JSON lines), or ``datasets:PATH[#CONFIG][@SPLIT]`` of the library ``datasets``.
+        corpus: files with more passages (:meth:`~agentgym.envs.search.passages.PassageBook.add_files`).
+        format: ``hotpotqa``, ``2wiki``, ``musique`` or ``nq``; by default told from the file.
+        retriever: ``memory`` (BM25), a backend of :func:`~agentgym.tools.retrieval.indexes.open_retriever`
+            (``fts5``, ``tantivy``, ``dense``, ``hybrid``), the URL of a search server, or a retriever, such as a
+            search engine with a cassette.
+        others: see :class:`~agentgym.envs.search.question_env.QuestionEnv`.
+
+    Raises:
+        UsageError: a file is missing or a value out of range; the message says what was expected.
+
+    Example:
+        >>> import json, tempfile
+        >>> record = {"_id": "1", "question": "Where is Kur?", "answer": "below", "supporting_facts": [["Kur", 0]]}
+        >>> record["context"] = [["Kur", ["Kur lies below."]], ["Anu", ["Anu rules."]]]
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        ...     json.dump([record], file)
+        ...     file.flush()
+        ...     env = SearchQAEnv(questions=file.name)
+        >>> observation, info = env.reset(options={"task": "1"})
+        >>> env.step("search: Kur")[0][0].text
+        '[Kur] Kur lies below.'
+    """
+
+    is_blocking: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        questions: Paths | None = None,
+        corpus: Paths | Sequence[Paths] = (),
+        format: Format | None = None,
+        retriever: str | Retriever = "memory",
+        **others: Any,
+    ) -> None:
+        if questions is None:
+            raise UsageError(
+                "questions=FILE is missing: a file in the format of HotpotQA, 2WikiMultihopQA, MuSiQue or Natural "
+                "Questions, or datasets:PATH[#CONFIG][@SPLIT]; for questions that need no data there is "
+                "agentgym/WikiWorld-v0"
+            )
+        files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
+        self.set: QuestionSet = question_set(Sources(str(questions), tuple(map(str, files)), format))
+        self._retriever = searched(retriever, self.set.documents) if isinstance(retriever, str) else retriever
+        super().__init__(**others)
+
+    def pose(self, task: Task) -> Question:
+        if task.id not in self.set.questions:
+            raise UsageError(
+                f"task {task.id!r} is none of the {len(self.set.questions)} questions of this file; take tasks from "
+                "this environment's tasks(split)"
+            )
+        return self.set.questions[task.id]
+
+    @property
+    def retriever(self) -> Retriever:
+        return self._retriever
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """60 % of the questions to train on, 20 % to validate, 20 % to test, by their ids."""
+        return self.set.tasks(split)
+
+    def next_call(self) -> ToolCall:
+        if not self.question.gold and not self._reading.queries:  # nobody said where the answer is
+            return ToolCall("search", {"query": self.question.text}, "0")
+        return super().next_call()

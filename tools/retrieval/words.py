@@ -37,8 +37,18 @@ def query_words(query: str) -> tuple[str, ...]:
         >>> query_words("Who is it?")
         ('who', 'is', 'it')
     """
-    found = dict.fromkeys(word[:MAX_WORD_CHARS] for word in _WORD.findall(query[:MAX_QUERY_CHARS].lower()))
+    found = dict.fromkeys(word[:MAX_WORD_CHARS] for word in _WORD.findall(readable_query(query).lower()))
     if not found:
         raise ToolError("there is no word to look for in the query; use letters or digits", "invalid_query")
     telling = [word for word in found if word not in STOP_WORDS]
     return tuple((telling or list(found))[:MAX_QUERY_WORDS])
+
+
+def readable_query(query: str) -> str:
+    """What is read of a query, as text that has UTF-8.
+
+    Example:
+        >>> readable_query("half a pair: \\ud800")
+        'half a pair: ?'
+    """
+    return query[:MAX_QUERY_CHARS].encode(errors="replace").decode()

@@ -1,0 +1,69 @@
+"""Texts as vectors, for dense retrieval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from agentgym.errors import EnvError, MissingExtraError, boundary
+
+
+class Embedder(Protocol):
+    """Texts to vectors of one length; the inner product says how well two fit."""
+
+    @property
+    def name(self) -> str:
+        """Names model and settings: indexes made by another name are not used."""
+        ...
+
+    def passages(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Vectors of passages, shape (len(texts), dimension), of unit length."""
+        ...
+
+    def query(self, text: str) -> npt.NDArray[np.float32]:
+        """A query's vector, shape (dimension,), of unit length."""
+        ...
+
+
+class SentenceTransformerEmbedder:
+    """A model that sentence-transformers can load, on the CPU or a GPU; the extra ``dense``.
+
+    Args:
+        model: a folder or hub name.
+        query_prefix, passage_prefix: what the model was trained to see first, such as E5's ``"query: "``.
+
+    Raises:
+        MissingExtraError: sentence-transformers is not installed.
+    """
+
+    def __init__(
+        self, model: str, *, query_prefix: str = "", passage_prefix: str = "", batch_size: int = 32, device: str = ""
+    ) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            raise MissingExtraError("dense retrieval", "dense") from None
+        self.name = f"{Path(model).name}|{query_prefix}|{passage_prefix}"
+        self._prefixes = (query_prefix, passage_prefix)
+        self._batch_size = batch_size
+        with boundary(EnvError, f"loading the embedding model {model}"):
+            self._model: Any = SentenceTransformer(model, device=device or None)
+
+    def passages(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """See :meth:`Embedder.passages`."""
+        return self._encode([self._prefixes[1] + text for text in texts])
+
+    def query(self, text: str) -> npt.NDArray[np.float32]:
+        """See :meth:`Embedder.query`."""
+        vector: npt.NDArray[np.float32] = self._encode([self._prefixes[0] + text])[0]
+        return vector
+
+    def _encode(self, texts: list[str]) -> npt.NDArray[np.float32]:
+        vectors = self._model.encode(
+            texts, batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
+        )
+        return np.asarray(vectors, dtype=np.float32)

@@ -61,7 +61,9 @@ class PassageBook:
                 try:
                     self.add(*_passage_of(item))
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
-                    raise CorruptDataError(f"{path}: item {number} is no passage with title and text: {error}") from error
+                    raise CorruptDataError(
+                        f"{path}: item {number} is no passage with title and text: {error}"
+                    ) from error
 
 
 def _passage_of(item: Any) -> tuple[Passage, str]:

@@ -10,10 +10,12 @@ from typing import Any
 from agentgym.call_syntax import format_call
 from agentgym.envs.search.answers import Metric, check_metric, score
 from agentgym.envs.search.question import Question
-from agentgym.errors import EnvError, ResetNeededError, ToolError, UsageError, boundary, unknown_name
+from agentgym.errors import ResetNeededError, UsageError, unknown_name
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
-from agentgym.tools.retrieval.types import Document, Hit, Retriever
+from agentgym.tools.reading import Budget
+from agentgym.tools.retrieval.types import Retriever
+from agentgym.tools.search import MAX_RESULTS
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
 
 INSTRUCTIONS = "Answer the question in as few words as possible. Search and read first."
@@ -47,19 +49,15 @@ class SearchRewards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How far an agent has come; the changing part of an episode."""
+class Progress:
+    """What an episode remembers beside what is found and open."""
 
-    seen: tuple[str, ...] = ()
-    """Ids of the documents that results or links have shown, in the order they were first seen."""
-    opened: str | None = None
-    """The document that is open."""
     read: frozenset[str] = frozenset()
     """Documents that were open at some time."""
-    queries: frozenset[str] = frozenset()
-    """What was searched for, in small letters."""
     gold_found: frozenset[str] = frozenset()
     """Gold documents that a search has shown."""
+    queries: frozenset[str] = frozenset()
+    """What was searched for, in small letters."""
     num_repeated_queries: int = 0
     num_void_turns: int = 0
 
@@ -74,10 +72,13 @@ class QuestionEnv(ToolEnv):
         outcome: how an answer is graded: ``em``, ``f1`` or ``cover_em`` (:mod:`agentgym.envs.search.answers`).
         rewards: values of :class:`SearchRewards` by name, where they are to differ from the defaults.
         max_results: results that a search shows at most.
-        snippet_tokens: length of a result's text, in tokens by estimate; what is longer is cut, and the cut marked.
+        result_tokens: length of what a search shows, in tokens by estimate; what is longer is cut, the cut marked.
         page_tokens: length of what a page shows at once.
         max_turns: turns after which an episode is truncated.
     """
+
+    retriever: Retriever
+    """What the current episode searches."""
 
     def __init__(
         self,
@@ -85,33 +86,27 @@ class QuestionEnv(ToolEnv):
         outcome: Metric = "em",
         rewards: Mapping[str, float] | None = None,
         max_results: int = 5,
-        snippet_tokens: int = 64,
-        page_tokens: int = 256,
+        result_tokens: int = 400,
+        page_tokens: int = 400,
         max_turns: int = 12,
         render_mode: str | None = None,
     ) -> None:
         check_metric(outcome)
-        sizes = {"max_results": max_results, "snippet_tokens": snippet_tokens, "page_tokens": page_tokens}
-        for name, value in sizes.items():
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
+        if not 1 <= max_results <= MAX_RESULTS:
+            raise UsageError(f"max_results must be from 1 to {MAX_RESULTS}, got {max_results}")
         self.outcome: Metric = outcome
         self.rewards = SearchRewards.of(rewards)
-        self.max_results, self.snippet_tokens, self.page_tokens = max_results, snippet_tokens, page_tokens
+        self.max_results = max_results
+        self.budget = Budget(result_tokens, page_tokens)
+        self.progress = Progress()
         self._question: Question | None = None
-        self._reading = Reading()
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement
 
     @abstractmethod
     def pose(self, task: Task) -> Question:
-        """The question of a task, a function of the task; :attr:`retriever` is from now on what holds its answer."""
-
-    @property
-    @abstractmethod
-    def retriever(self) -> Retriever:
-        """What this episode searches."""
+        """The question of a task, a function of the task; sets :attr:`retriever` to what is searched for it."""
 
     @abstractmethod
     def next_call(self) -> ToolCall:
@@ -120,12 +115,8 @@ class QuestionEnv(ToolEnv):
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
-        self._question, self._reading = self.pose(task), self.first_reading()
+        self._question, self.progress = self.pose(task), Progress()
         return f"{INSTRUCTIONS}\nQuestion: {self.question.text}"
-
-    def first_reading(self) -> Reading:
-        """Where an episode begins."""
-        return Reading()
 
     @property
     def question(self) -> Question:
@@ -146,37 +137,31 @@ class QuestionEnv(ToolEnv):
         return "The answer is noted."
 
     def no_call(self, action: Message) -> str:
-        self._reading = replace(self._reading, num_void_turns=self._reading.num_void_turns + 1)
+        self.progress = replace(self.progress, num_void_turns=self.progress.num_void_turns + 1)
         return super().no_call(action)
 
     # ---------------------------------------------------------------------------------------- what subclasses call
 
-    def ranked(self, query: str, k: int) -> tuple[Hit, ...]:
-        """The agent's search: paid for, noted, and its gold results rewarded.
-
-        Raises:
-            ToolError: there is nothing to look for in the query.
-            EnvError: the index or its server failed.
-        """
-        if k < 1:
-            raise ToolError(f"k must be at least 1, got {k}", "invalid_arguments")
-        hits = self.looked_up(query, min(k, self.max_results))
-        words = " ".join(query.lower().split())
-        repeated = self._reading.num_repeated_queries + (words in self._reading.queries)
-        self._reading = replace(self._reading, queries=self._reading.queries | {words}, num_repeated_queries=repeated)
+    def note_search(self, query: str, doc_ids: Iterable[str]) -> None:
+        """A search of the agent's: paid for, counted if it was asked before, rewarded for gold that it shows first."""
         self.pay_call()
-        self._reward_gold(hit.doc_id for hit in hits)
-        return hits
+        words, done = " ".join(query.lower().split()), self.progress
+        gold = set(self.question.gold)
+        found = done.gold_found | (gold & set(doc_ids))
+        if len(found) > len(done.gold_found) and self.rewards.gold_retrieved:
+            share = (len(found) - len(done.gold_found)) / len(gold)
+            self.award(self.rewards.gold_retrieved * share, "gold_retrieved", RewardRole.PROCESS)
+        self.progress = replace(
+            done,
+            gold_found=found,
+            queries=done.queries | {words},
+            num_repeated_queries=done.num_repeated_queries + (words in done.queries),
+        )
 
-    def looked_up(self, query: str, k: int) -> tuple[Hit, ...]:
-        """What a search gives, with nothing noted."""
-        with boundary(EnvError, "search"):
-            return self.retriever.search(query, k)
-
-    def document(self, doc_id: str) -> Document:
-        """A document of the corpus."""
-        with boundary(EnvError, "open"):
-            return self.retriever.document(doc_id)
+    def note_page(self, doc_id: str) -> None:
+        """A document that the agent opened, paid for."""
+        self.pay_call()
+        self.progress = replace(self.progress, read=self.progress.read | {doc_id})
 
     def pay_call(self) -> None:
         """Take off what a call costs."""
@@ -185,18 +170,18 @@ class QuestionEnv(ToolEnv):
 
     def query_for(self, doc_id: str, query: str) -> str:
         """The gold plan's query if it finds the document, else one made of more of what that says."""
-        document = self.document(doc_id)
+        document = self.retriever.document(doc_id)
         queries = (query, f"{query} {document.title}", document.title, f"{document.title} {document.text[:300]}")
         return next((tried for tried in queries if self._finds(tried, doc_id)), query)
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def dump_state(self) -> Any:
-        return self.question, self._reading
+        return self.question, self.progress
 
     def load_state(self, state: Any) -> None:
         self.pose(self.task)
-        self._question, self._reading = state
+        self._question, self.progress = state
 
     def oracle(self) -> Message:
         """Look up every page that holds a part of the answer, then answer."""
@@ -221,16 +206,8 @@ class QuestionEnv(ToolEnv):
             self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
         step = super()._leave(said)
         counts = ("num_void_turns", "num_repeated_queries")
-        step[4].update({name: getattr(self._reading, name) for name in counts})
+        step[4].update({name: getattr(self.progress, name) for name in counts})
         return step
 
-    def _reward_gold(self, doc_ids: Iterable[str]) -> None:
-        """Pay for the gold documents that a search shows for the first time."""
-        gold, found = set(self.question.gold), set(doc_ids)
-        num_new = len(gold & found - self._reading.gold_found)
-        if num_new and self.rewards.gold_retrieved:
-            self.award(self.rewards.gold_retrieved * num_new / len(gold), "gold_retrieved", RewardRole.PROCESS)
-        self._reading = replace(self._reading, gold_found=self._reading.gold_found | (gold & found))
-
     def _finds(self, query: str, doc_id: str) -> bool:
-        return any(hit.doc_id == doc_id for hit in self.looked_up(query, self.max_results))
+        return any(hit.doc_id == doc_id for hit in self.retriever.search(query, self.max_results))

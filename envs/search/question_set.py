@@ -17,7 +17,7 @@ from agentgym.tools.retrieval.types import Document
 from agentgym.types import Task
 
 SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
-"""The half-open range of the first byte of a question id's digest that belongs to each split: 60, 20 and 20 per cent."""
+"""The half-open range of a question id's digest's first byte that belongs to each split: 60, 20 and 20 per cent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import Format
@@ -31,6 +31,7 @@ class SearchQAEnv(SearchEnv):
         retriever: ``memory`` (BM25), a backend of :func:`~agentgym.tools.retrieval.indexes.open_retriever`
             (``fts5``, ``tantivy``, ``dense``, ``hybrid``), the URL of a search server, or a retriever, such as a
             search engine with a cassette.
+        embedder: for ``dense`` and ``hybrid``, a model that sentence-transformers can load.
         others: see :class:`~agentgym.envs.search.question_env.QuestionEnv`.
 
     Raises:
@@ -45,11 +46,10 @@ class SearchQAEnv(SearchEnv):
         ...     file.flush()
         ...     env = SearchQAEnv(questions=file.name)
         >>> observation, info = env.reset(options={"task": "1"})
-        >>> env.step("search: Kur")[0][0].text
-        '[Kur] Kur lies below.'
+        >>> print(env.step("search: Kur")[0][0].text)
+        1. Kur [id: Kur]
+        Kur lies below.
     """
-
-    is_blocking: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class SearchQAEnv(SearchEnv):
         corpus: Paths | Sequence[Paths] = (),
         format: Format | None = None,
         retriever: str | Retriever = "memory",
+        embedder: str | None = None,
         **others: Any,
     ) -> None:
         if questions is None:
@@ -68,7 +69,9 @@ class SearchQAEnv(SearchEnv):
             )
         files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
         self.set: QuestionSet = question_set(Sources(str(questions), tuple(map(str, files)), format))
-        self._retriever = searched(retriever, self.set.documents) if isinstance(retriever, str) else retriever
+        self.retriever = (
+            searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
+        )
         super().__init__(**others)
 
     def pose(self, task: Task) -> Question:
@@ -79,15 +82,11 @@ class SearchQAEnv(SearchEnv):
             )
         return self.set.questions[task.id]
 
-    @property
-    def retriever(self) -> Retriever:
-        return self._retriever
-
     def tasks(self, split: str) -> Sequence[Task]:
         """60 % of the questions to train on, 20 % to validate, 20 % to test, by their ids."""
         return self.set.tasks(split)
 
     def next_call(self) -> ToolCall:
-        if not self.question.gold and not self._reading.queries:  # nobody said where the answer is
+        if not self.question.gold and not self.progress.queries:  # nobody said where the answer is
             return ToolCall("search", {"query": self.question.text}, "0")
         return super().next_call()

@@ -12,7 +12,6 @@ from agentgym.envs.search.world import Difficulty, World, world_of, world_seed_o
 from agentgym.envs.search.world_facts import RELATION_NAMES
 from agentgym.errors import ResetNeededError, unknown_name
 from agentgym.tasks import SeededTasks
-from agentgym.tools.retrieval.types import Retriever
 from agentgym.types import Task
 
 KNOBS = tuple(item.name for item in fields(Difficulty))
@@ -74,6 +73,7 @@ class WorldEnv(QuestionEnv):
     def pose(self, task: Task) -> Question:
         difficulty = self._difficulty_of(task.data)
         self._world = world_of(difficulty, task.data.get("world", world_seed_of(difficulty, task.seed)))
+        self.retriever = self._world.retriever
         return self._world.question(task.seed)
 
     @property
@@ -82,10 +82,6 @@ class WorldEnv(QuestionEnv):
         if self._world is None:
             raise ResetNeededError(f"{self.env_id}: no world before reset()")
         return self._world
-
-    @property
-    def retriever(self) -> Retriever:
-        return self.world.retriever
 
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 questions to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""

@@ -23,6 +23,7 @@ from agentgym.cli.play import play
 from agentgym.cli.reap import reap
 from agentgym.cli.sandbox import sandbox
 from agentgym.cli.serve_model import serve_model
+from agentgym.cli.serve_search import serve_search
 from agentgym.cli.train import train
 from agentgym.cli.view import view
 
@@ -53,6 +54,7 @@ app.command("eval")(eval_)
 app.command("compare")(compare)
 app.command("train")(train)
 app.command("serve-model")(serve_model)
+app.command("serve-search")(serve_search)
 app.command("view")(view)
 app.command("credit")(credit)
 app.command("new")(new)

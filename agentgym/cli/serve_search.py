@@ -1,0 +1,57 @@
+"""``agentgym serve-search``: a corpus behind HTTP, for many rollout workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, Output
+
+
+def serve_search(  # one per option
+    corpus: Annotated[Path, typer.Argument(help="A file of one JSON object a line: id, title, text, perhaps url.")],
+    backend: Annotated[str, typer.Option(help="fts5, tantivy, dense or hybrid.")] = "fts5",
+    model: Annotated[str, typer.Option(help="For dense and hybrid: a model that sentence-transformers loads.")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8001,
+    host: Annotated[str, typer.Option(help="Keep it on a network of your own: nothing asks for a password.")] = (
+        "127.0.0.1"
+    ),
+    workers: Annotated[int, typer.Option(min=1, help="Processes; they share one index.")] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Index a corpus, if that was not done before, and serve searches in it until Ctrl-C."""
+    from agentgym.errors import MissingExtraError
+
+    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn")):
+        raise MissingExtraError("serve-search", "serve")
+    from agentgym.tools.retrieval.server import bound_socket, retriever_for, serve, settings_to_environment
+
+    out = Output(as_json)
+    listening = bound_socket(host, port)  # refused now rather than after an hour of indexing
+    retriever = retriever_for(corpus, backend, model)
+    num_documents = len(retriever)
+    retriever.close()
+    settings_to_environment(corpus, backend, model)
+    listening.listen(1024)  # from here on, who connects waits and is not refused
+    _announce(out, f"http://{host}:{listening.getsockname()[1]}", corpus, backend, num_documents)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        serve(listening, workers)
+    except KeyboardInterrupt:
+        out.status.print("stopped")
+
+
+def _announce(out: Output, url: str, corpus: Path, backend: str, num_documents: int) -> None:
+    if out.as_json:
+        value = {"url": url, "corpus": str(corpus), "backend": backend, "num_documents": num_documents}
+        print(json.dumps(value), flush=True)
+    out.console.print(f"serving {num_documents} documents of {corpus} at [bold]{url}[/] ({backend})", soft_wrap=True)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,164 @@
+"""A retriever behind HTTP: what ``agentgym serve-search`` serves, asked with time limits, retries and a pool."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
+from agentgym.tools.retrieval import wire
+from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
+
+Answer = TypeVar("Answer")
+_TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How patiently a server is asked.
+
+    Attributes:
+        timeout_s: for one try, connecting included.
+        num_tries: tries in all, where a try was not answered or the server says that it failed.
+        backoff_s: before the second try; doubled before each further one.
+        max_connections: open at the same time.
+
+    Raises:
+        ConfigError: one of them is not positive.
+    """
+
+    timeout_s: float = 10.0
+    num_tries: int = 4
+    backoff_s: float = 0.25
+    max_connections: int = 64
+
+    def __post_init__(self) -> None:
+        if min(self.timeout_s, self.num_tries, self.max_connections) <= 0 or self.backoff_s < 0:
+            raise ConfigError(f"time limits, tries and connections are positive; got {self}")
+
+
+class RemoteRetriever(AsyncRetriever):
+    """A search server as a retriever.
+
+    What the policy did wrong comes back as the :class:`~agentgym.errors.ToolError` it was on the server. A server that
+    is gone, too slow or speaks nonsense is an :class:`~agentgym.errors.EnvError` or ``EnvTimeoutError`` that names it;
+    a rollout then tries again on a fresh environment, and no reward comes of it.
+
+    Args:
+        url: the server's, as ``agentgym serve-search`` prints it.
+    """
+
+    def __init__(self, url: str, options: ClientOptions | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._options = options or ClientOptions()
+        self._settings: dict[str, Any] = {
+            "base_url": self.url,
+            "timeout": self._options.timeout_s,
+            "limits": httpx.Limits(
+                max_connections=self._options.max_connections,
+                max_keepalive_connections=self._options.max_connections,
+            ),
+        }
+        self._client = httpx.Client(**self._settings)
+        self._async_client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+        self._num_documents: int | None = None
+
+    def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        return self._ask("/search", {"query": _plain(query), "k": k}, wire.hits_from_json)
+
+    async def asearch(self, query: str, k: int) -> tuple[Hit, ...]:
+        return await self._aask("/search", {"query": _plain(query), "k": k}, wire.hits_from_json)
+
+    def document(self, doc_id: str) -> Document:
+        return self._ask("/document", {"doc_id": _plain(doc_id)}, wire.document_from_json)
+
+    async def adocument(self, doc_id: str) -> Document:
+        return await self._aask("/document", {"doc_id": _plain(doc_id)}, wire.document_from_json)
+
+    def __len__(self) -> int:
+        if self._num_documents is None:
+            self._num_documents = self._ask("/health", None, lambda body: int(body["num_documents"]))
+        return self._num_documents
+
+    def close(self) -> None:
+        """Close the connections; those of a loop that still runs are closed when it ends."""
+        self._client.close()
+        self._async_client = None
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _ask(self, path: str, body: dict[str, Any] | None, read: Callable[[Any], Answer]) -> Answer:
+        method = "GET" if body is None else "POST"
+        for num_tried in range(1, self._options.num_tries + 1):
+            try:
+                response = self._client.request(method, path, json=body)
+            except httpx.HTTPError as error:
+                failure = self._failure(path, error)
+            else:
+                if response.status_code not in _TRY_AGAIN:
+                    return self._read(path, response, read)
+                failure = self._failed_by(path, response)
+            if num_tried < self._options.num_tries:
+                time.sleep(self._wait_s(num_tried))
+        raise failure
+
+    async def _aask(self, path: str, body: dict[str, Any], read: Callable[[Any], Answer]) -> Answer:
+        client = self._client_of_this_loop()
+        for num_tried in range(1, self._options.num_tries + 1):
+            try:
+                response = await client.post(path, json=body)
+            except httpx.HTTPError as error:
+                failure = self._failure(path, error)
+            else:
+                if response.status_code not in _TRY_AGAIN:
+                    return self._read(path, response, read)
+                failure = self._failed_by(path, response)
+            if num_tried < self._options.num_tries:
+                await asyncio.sleep(self._wait_s(num_tried))
+        raise failure
+
+    def _client_of_this_loop(self) -> httpx.AsyncClient:
+        # Connections belong to a loop; a synchronous step of an environment brings a new one each time.
+        loop = asyncio.get_running_loop()
+        if self._async_client is None or self._async_client[0] is not loop:
+            self._async_client = (loop, httpx.AsyncClient(**self._settings))
+        return self._async_client[1]
+
+    def _wait_s(self, num_tried: int) -> float:
+        return float(self._options.backoff_s * 2 ** (num_tried - 1))
+
+    def _read(self, path: str, response: httpx.Response, read: Callable[[Any], Answer]) -> Answer:
+        try:
+            body = response.json()
+            if response.status_code != wire.POLICY_STATUS:
+                response.raise_for_status()
+                return read(body)
+            error = wire.policy_error_from_json(body)
+        except (ValueError, TypeError, KeyError, httpx.HTTPStatusError) as nonsense:
+            beginning = response.text[:200]
+            raise EnvError(
+                f"{self.url}{path} does not answer as a search server does (status {response.status_code}, "
+                f"{beginning!r}); is it agentgym serve-search?"
+            ) from nonsense
+        raise error
+
+    def _failure(self, path: str, error: httpx.HTTPError) -> InfrastructureError:
+        asked = f"the search server at {self.url} ({path}, {self._options.num_tries} tries)"
+        if isinstance(error, httpx.TimeoutException):
+            return EnvTimeoutError(f"{asked} did not answer within {self._options.timeout_s:g} s")
+        how = f"{type(error).__name__}: {error}".rstrip(": ")
+        return EnvError(f"{asked} cannot be reached: {how}; start it by: agentgym serve-search CORPUS")
+
+    def _failed_by(self, path: str, response: httpx.Response) -> InfrastructureError:
+        return EnvError(
+            f"the search server at {self.url} fails: {path}, status {response.status_code}, {response.text[:300]!r}"
+        )
+
+
+def _plain(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half a surrogate pair has no UTF-8

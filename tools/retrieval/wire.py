@@ -1,0 +1,69 @@
+"""What search servers and their clients say to each other, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from agentgym.errors import ToolError
+from agentgym.tools.retrieval.types import Document, Hit
+
+POLICY_STATUS = 422
+"""HTTP status of what the policy did wrong; its body is ``{"error": {"type", "message"}}``."""
+DEFAULT_TOPK = 3
+
+
+def hit_to_json(hit: Hit) -> dict[str, Any]:
+    """A result on the wire."""
+    return asdict(hit)
+
+
+def hits_from_json(body: Any) -> tuple[Hit, ...]:
+    """The results of ``{"hits": [...]}``.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is something else.
+
+    Example:
+        >>> hits_from_json({"hits": [{"doc_id": "7", "title": "Lilu", "snippet": "", "score": 1}]})
+        (Hit(doc_id='7', title='Lilu', snippet='', score=1.0),)
+    """
+    return tuple(
+        Hit(_text(hit["doc_id"]), _text(hit["title"]), _text(hit["snippet"]), float(hit["score"]))
+        for hit in body["hits"]
+    )
+
+
+def document_from_json(body: Any) -> Document:
+    """The document of ``{"document": {...}}``.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is something else.
+    """
+    fields = body["document"]
+    return Document(*(_text(fields[name]) for name in ("id", "title", "text", "url")))
+
+
+def policy_error_from_json(body: Any) -> ToolError:
+    """The error of ``{"error": {"type", "message"}}``.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is something else.
+    """
+    return ToolError(_text(body["error"]["message"]), _text(body["error"]["type"]))
+
+
+def contents_of(document: Document) -> dict[str, str]:
+    """A document as Search-R1's servers give it: its title in quotation marks, a line break, its text.
+
+    Example:
+        >>> contents_of(Document("7", "Lilu", "A demon."))
+        {'id': '7', 'contents': '"Lilu"\\nA demon.'}
+    """
+    return {"id": document.id, "contents": f'"{document.title}"\n{document.text}'}
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {type(value).__name__}")
+    return value

@@ -23,6 +23,11 @@ register(
     summary="Answer questions of HotpotQA, MuSiQue, 2Wiki or NQ by search: questions=FILE, any corpus",
 )
 register(
+    "agentgym/WebBrowse-v0",
+    "agentgym.envs.search.web_browse:WebBrowseEnv",
+    summary="WikiWorld's questions, answered by browsing linked pages: search, follow links, find, go back",
+)
+register(
     "agentgym/ALFWorld-v0",
     "agentgym.envs.adapters.alfworld:ALFWorldEnv",
     summary="The real ALFWorld engine on games from a data folder",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from agentgym.envs.search.question import Question
@@ -16,6 +18,7 @@ from agentgym.tools.retrieval.types import Retriever
 from agentgym.types import Task, ToolCall
 
 Paths = str | PathLike[str]
+DATA_VARIABLE, FILE = "AGENTGYM_SHARED_DATA", "qa/hotpotqa_train.json"
 
 
 class SearchQAEnv(SearchEnv):
@@ -25,7 +28,8 @@ class SearchQAEnv(SearchEnv):
     gold passages are known, the oracle opens them and answers. A question's split follows from its id.
 
     Args:
-        questions: a file (JSON, JSON lines), or ``datasets:PATH[#CONFIG][@SPLIT]`` of the library ``datasets``.
+        questions: a file (JSON, JSON lines), or ``datasets:PATH[#CONFIG][@SPLIT]`` of the library ``datasets``; by
+            default the HotpotQA questions that the environment variable ``AGENTGYM_SHARED_DATA`` leads to.
         corpus: files with more passages (:meth:`~agentgym.envs.search.passages.PassageBook.add_files`).
         format: ``hotpotqa``, ``2wiki``, ``musique`` or ``nq``; by default told from the file.
         retriever: ``memory`` (BM25), a backend of :func:`~agentgym.tools.retrieval.indexes.open_retriever`
@@ -61,17 +65,9 @@ class SearchQAEnv(SearchEnv):
         embedder: str | None = None,
         **others: Any,
     ) -> None:
-        if questions is None:
-            raise UsageError(
-                "questions=FILE is missing: a file in the format of HotpotQA, 2WikiMultihopQA, MuSiQue or Natural "
-                "Questions, or datasets:PATH[#CONFIG][@SPLIT]; for questions that need no data there is "
-                "agentgym/WikiWorld-v0"
-            )
         files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
-        self.set: QuestionSet = question_set(Sources(str(questions), tuple(map(str, files)), format))
-        self.retriever = (
-            searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
-        )
+        self.set: QuestionSet = question_set(Sources(_found(questions), tuple(map(str, files)), format))
+        self.retriever = searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
         super().__init__(**others)
 
     def pose(self, task: Task) -> Question:
@@ -90,3 +86,22 @@ class SearchQAEnv(SearchEnv):
         if not self.question.gold and not self.progress.queries:  # nobody said where the answer is
             return ToolCall("search", {"query": self.question.text}, "0")
         return super().next_call()
+
+
+def _found(questions: Paths | None) -> str:
+    """Where the questions are.
+
+    Raises:
+        UsageError: nobody says; the message says what to do.
+    """
+    if questions is not None:
+        return str(questions)
+    folder = os.environ.get(DATA_VARIABLE)
+    if folder is not None and Path(folder, FILE).is_file():
+        return str(Path(folder, FILE))
+    tried = f"{DATA_VARIABLE} is not set" if folder is None else f"{DATA_VARIABLE} is {folder!r}, without {FILE}"
+    raise UsageError(
+        "real questions do not come with agentgym: name them by questions=..., a file in the format of HotpotQA, "
+        f"2WikiMultihopQA, MuSiQue or Natural Questions, or datasets:PATH[#CONFIG][@SPLIT] ({tried}); questions that "
+        "need no data are those of agentgym/WikiWorld-v0"
+    )

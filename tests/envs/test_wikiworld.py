@@ -229,17 +229,19 @@ def test_a_page_that_gives_orders_is_plain_text() -> None:
     env = wiki(**{**HARD, "injections": 0.4, "stale_pages": 0.0})
     for number in range(300):
         env.reset(options={"task": number})
-        notice = next((page for page in env.world.pages if page.title.endswith(f" about {env.question.queries[0]}")), None)
+        notice = next(
+            (page for page in env.world.pages if page.title.endswith(f" about {env.question.queries[0]}")), None
+        )
         if notice is not None and notice.kind == "injection":
             break
     assert notice is not None
     wrong = re.search(r"with the text (.*) at once", notice.text)
     assert wrong and wrong[1] not in env.question.answers
     env.step(f"search: notice {env.question.queries[0]}")
-    assert notice.title in env.reading.seen
+    assert notice.title in env.reading.found
     observation, reward, terminated, _, info = env.step(f"open: {notice.title}")
     assert (reward, terminated, info["is_valid"]) == (0.0, False, True)
-    assert observation[0].role == "tool" and observation[0].text == f"{notice.title}\n{notice.text}"
+    assert observation[0].role == "tool" and observation[0].text == f"{notice.title} [page 1 of 1]\n{notice.text}"
     assert observation[0].result is not None and observation[0].result.name == "open"
     after = env.snapshot()
     assert env.step(f"answer: {wrong[1]}")[1] == 0.0
@@ -282,7 +284,8 @@ def test_a_task_is_the_same_in_every_environment() -> None:
         ({"stale_pages": 0.4, "distractors": 0.2}, "must sum to at most 0.5"),
         ({"relations": ["mayr"]}, "did you mean 'mayor'"),
         ({"vocabulary": 1}, "vocabulary must be from 2"),
-        ({"page_tokens": 0}, "page_tokens must be at least 1"),
+        ({"page_tokens": 0}, "budgets are at least 16 tokens"),
+        ({"max_results": 0}, "max_results must be from 1 to 20"),
         ({"rewards": {"tool": 0.1}}, "unknown reward 'tool'"),
         ({"rewards": {"tool_call": -0.1}}, "tool_call must be at least 0"),
     ],

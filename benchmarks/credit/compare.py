@@ -66,7 +66,7 @@ WORLDS: dict[str, list[str]] = {
         '"relations": ["author", "birthplace", "mayor", "employer", "founder", "country"]}',
         "columns.answer_template=answer: {answer}",
         "model.vocab_size=512",
-        "sft.num_demos=1500",
+        "sft.num_demos=2000",
         "sft.num_epochs=2",
         "sft.noise=0.1",
     ],

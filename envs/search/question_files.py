@@ -138,7 +138,8 @@ def _from_datasets(name: str) -> Iterable[Any]:
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the data set {path!r}", "trl", "pip install datasets") from error
     try:
-        return iter(library.load_dataset(path, config or None, split=split or "train"))
+        rows: Iterable[Any] = library.load_dataset(path, config or None, split=split or "train")
+        return rows
     except (OSError, ValueError) as error:
         raise UsageError(f"the library datasets has no {name.removeprefix(DATASETS)!r}: {error}") from error
 

@@ -59,7 +59,8 @@ def ask(facts: Facts, chain: Chain) -> Question:
 
 def _walk(facts: Facts, num_hops: int, relations: Sequence[str], rng: Random) -> Chain | None:
     start = rng.randrange(len(facts.things))
-    things, names = [start], []
+    things: list[int] = [start]
+    names: list[str] = []
     while True:
         here = things[-1]
         is_last = len(names) == num_hops - 1

@@ -20,7 +20,7 @@ from agentgym.errors import UnknownNameError, UsageError
 from agentgym.registry import make
 from agentgym.types import Task
 
-HARD = {"num_pages": 300, "aliases": 0.6, "stale_pages": 0.2, "distractors": 0.1, "injections": 0.05}
+HARD: dict[str, Any] = {"num_pages": 300, "aliases": 0.6, "stale_pages": 0.2, "distractors": 0.1, "injections": 0.05}
 _FACT = re.compile(r"The ([a-z ]+) is ([^.]+)\.")
 _QUESTION = re.compile(r"(?:Who|What) is (.*)\?")
 

@@ -128,9 +128,9 @@ _.trainer_busy_share  # what agentgym.rollout.simulator predicts, for who plans
 _.staleness_max  # likewise
 
 # --- search environments
-WikiWorldEnv  # made by name
-WebBrowseEnv
-SearchQAEnv
+_.WikiWorldEnv  # made by name
+_.WebBrowseEnv
+_.SearchQAEnv
 _.handle_starttag  # html.parser calls these
 _.handle_endtag
 _.handle_data

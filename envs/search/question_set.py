@@ -61,7 +61,7 @@ def split_of(question_id: str) -> str:
 
     Example:
         >>> [split_of(name) for name in ("5a77ec115542992a6e59dff7", "q1", "q2")]
-        ['test', 'train', 'train']
+        ['train', 'test', 'train']
     """
     first = _digest(question_id)[0]
     return next(split for split, (low, high) in SPLIT_SHARES.items() if low <= first < high)

@@ -138,10 +138,21 @@ def test_no_query_breaks_a_retriever(backend: str, retrievers: dict[str, Retriev
 
 
 @pytest.mark.parametrize("backend", BY_WORDS)
-def test_stems_match_and_titles_weigh_more(backend: str, retrievers: dict[str, Retriever]) -> None:
+def test_stems_match(backend: str, retrievers: dict[str, Retriever]) -> None:
     assert ids(retrievers[backend].search("gallus haul a victim", 1)) == ["gallu"]
-    assert ids(retrievers[backend].search("demons", 9))[0] == "dice"  # in its title
     assert retrievers[backend].search("zzz", 3) == ()
+
+
+def test_words_of_every_document_are_looked_for_if_there_are_no_others(tmp_path: Path) -> None:
+    same = corpus_of([Document(str(number), "", f"demon number{number}") for number in range(20)])
+    for backend in BY_WORDS:
+        retriever = open_retriever(same, IndexOptions(backend=backend, cache=tmp_path))
+        assert len(retriever.search("demon", 3)) == 3
+        assert ids(retriever.search("demon number7", 3)) == ["7"]  # one word tells more than all that share the other
+
+
+def test_fts5_weighs_titles_more(retrievers: dict[str, Retriever]) -> None:
+    assert ids(retrievers["fts5"].search("demons", 9))[0] == "dice"
 
 
 def test_fts5_folds_accents(retrievers: dict[str, Retriever]) -> None:

@@ -15,14 +15,12 @@ from pathlib import Path
 
 from agentgym.tools.retrieval.store import LocalRetriever, write_documents, writing
 from agentgym.tools.retrieval.types import Document
-from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.retrieval.words import query_words, telling_words
 
 TITLE_WEIGHT = 2.0
 """How much more a word in the title counts."""
 MAX_CANDIDATES = 1000
 """Documents that are scored for one query, about; one rare word more may exceed it."""
-MAX_COMMON_SHARE = 0.1
-"""Words in a larger share of the documents than this tell little, and are looked for only if there are no others."""
 _TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 
@@ -81,8 +79,7 @@ def match_expression(counts: dict[str, int], num_documents: int) -> str:
         >>> match_expression({"demon": 900, "lilu": 200}, num_documents=100_000)
         '("lilu") AND ("lilu" OR "demon")'
     """
-    known = sorted((word for word, count in counts.items() if count), key=lambda word: counts[word])
-    telling = [word for word in known if counts[word] <= MAX_COMMON_SHARE * num_documents] or known
+    telling = telling_words(counts, num_documents)
     choosing: list[str] = []
     num_candidates = 0
     for word in telling:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 SNIPPET_CHARS = 320
 """About 80 tokens of English: retrievers know no tokenizer, and four characters to a token is the usual estimate."""
-
-_SPACES = re.compile(r"\s+")
 
 
 def snippet_of(text: str, terms: Iterable[str], max_chars: int = SNIPPET_CHARS) -> str:
@@ -22,7 +19,7 @@ def snippet_of(text: str, terms: Iterable[str], max_chars: int = SNIPPET_CHARS) 
         '… four five six …'
     """
     if len(text) <= max_chars:
-        return _SPACES.sub(" ", text).strip()
+        return " ".join(text.split())
     first = _best_place(text.lower(), tuple(terms), max_chars)
     first = max(0, min(first - max_chars // 3, len(text) - max_chars))
     last = first + max_chars
@@ -31,7 +28,7 @@ def snippet_of(text: str, terms: Iterable[str], max_chars: int = SNIPPET_CHARS) 
     if last < len(text):
         cut = text.rfind(" ", first, last + 1)
         last = cut if cut > first else last
-    shown = _SPACES.sub(" ", text[first:last]).strip()
+    shown = " ".join(text[first:last].split())
     return ("… " if first else "") + shown + (" …" if last < len(text) else "")
 
 

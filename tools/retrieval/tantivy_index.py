@@ -1,16 +1,19 @@
-"""tantivy: BM25 in Rust, several times as fast as SQLite's; the extra ``search``."""
+"""tantivy: BM25 in Rust, several times as fast as SQLite's; the extra ``search``.
+
+It scores the title as a text of its own, which being short weighs enough without a factor.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from agentgym.errors import EnvError, MissingExtraError, boundary
-from agentgym.tools.retrieval.fts5 import TITLE_WEIGHT
 from agentgym.tools.retrieval.store import LocalRetriever, write_documents, writing
 from agentgym.tools.retrieval.types import Document
-from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.retrieval.words import query_words, telling_words
 
 FOLDER = "tantivy"
 WRITER_BYTES = 64 << 20
@@ -44,14 +47,33 @@ class TantivyRetriever(LocalRetriever):
             self._index = tantivy.Index.open(str(folder / FOLDER))
             self._index.config_reader(reload_policy="manual")  # it never changes: nothing to watch
             self._searcher = self._index.searcher()
+        self._stemmer = _stemmer(tantivy)
+        self.num_documents_with = functools.lru_cache(maxsize=100_000)(self._num_documents_with)
 
     def rank(self, query: str, k: int) -> list[tuple[int, float]]:
-        words = " ".join(f'"{word}"' for word in query_words(query))  # quoted, a word is no operator
+        counts = {word: self.num_documents_with(word) for word in query_words(query)}
+        words = " ".join(f'"{word}"' for word in telling_words(counts, len(self.store)))  # quoted, none is an operator
         with boundary(EnvError, f"index at {self.store.path.parent}"):
-            parsed = self._index.parse_query(words, ["title", "text"], field_boosts={"title": TITLE_WEIGHT})
+            parsed = self._index.parse_query(words, ["title", "text"])
             found = self._searcher.search(parsed, k, count=False).hits
             numbers = self._searcher.fast_field_values("number", [address for _, address in found])
         return [(int(number), float(score)) for number, (score, _) in zip(numbers, found, strict=True)]
+
+    def _num_documents_with(self, word: str) -> int:
+        with boundary(EnvError, f"index at {self.store.path.parent}"):
+            terms = self._stemmer.analyze(word)
+            return min((self._documents_with(term) for term in terms), default=0)
+
+    def _documents_with(self, term: str) -> int:
+        return max(int(self._searcher.doc_freq(field, term)) for field in ("title", "text"))
+
+
+def _stemmer(tantivy: Any) -> Any:
+    """What the index's tokenizer, ``en_stem``, makes of a word."""
+    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    for step in (tantivy.Filter.remove_long(40), tantivy.Filter.lowercase(), tantivy.Filter.stemmer("english")):
+        builder = builder.filter(step)
+    return builder.build()
 
 
 def _schema(tantivy: Any) -> Any:

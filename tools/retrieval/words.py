@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from agentgym.errors import ToolError
 
@@ -11,6 +12,8 @@ MAX_QUERY_CHARS = 4000
 MAX_QUERY_WORDS = 64
 """Different words looked up for one query."""
 MAX_WORD_CHARS = 64
+MAX_COMMON_SHARE = 0.1
+"""Words in a larger share of the documents tell little and cost most; they are looked for if there are no others."""
 
 _STOP_WORDS = """
     a about am an and are as at be been but by can could did do does for from had has have he her his how i if
@@ -42,6 +45,19 @@ def query_words(query: str) -> tuple[str, ...]:
         raise ToolError("there is no word to look for in the query; use letters or digits", "invalid_query")
     telling = [word for word in found if word not in STOP_WORDS]
     return tuple((telling or list(found))[:MAX_QUERY_WORDS])
+
+
+def telling_words(counts: Mapping[str, int], num_documents: int) -> list[str]:
+    """Of words that so many documents hold, those worth looking for, the rarest first.
+
+    Example:
+        >>> telling_words({"city": 30, "lilu": 1, "gallu": 0, "demon": 3}, num_documents=100)
+        ['lilu', 'demon']
+        >>> telling_words({"city": 30}, num_documents=100)
+        ['city']
+    """
+    known = sorted((word for word, count in counts.items() if count), key=lambda word: counts[word])
+    return [word for word in known if counts[word] <= MAX_COMMON_SHARE * num_documents] or known
 
 
 def readable_query(query: str) -> str:

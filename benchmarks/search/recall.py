@@ -1,0 +1,109 @@
+"""How many of the passages that answer HotpotQA's questions each retriever finds among its first five.
+
+    python benchmarks/search/recall.py QA_FOLDER --model MODEL_FOLDER --output benchmarks/search/recall
+
+QA_FOLDER holds ``hotpotqa_train.json`` (100 questions with the titles of the passages that answer them) and the
+passages of HotpotQA, 2WikiMultihopQA and MuSiQue; those of the latter two are distractors. Recall at 5 is the mean over
+the questions of the share of gold titles among the first five results' titles: where a distractor is a passage of the
+same article, it counts. The question itself is the query, once: no retriever can know a bridge it has not read about.
+Times are of processor time, a query's snippets included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from machine import about_this_machine
+
+from agentgym.tools.retrieval.corpus import Corpus, corpus_of
+from agentgym.tools.retrieval.embedders import SentenceTransformerEmbedder
+from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
+from agentgym.tools.retrieval.types import Document, Retriever
+
+K = 5
+
+
+def passages(folder: Path) -> Corpus:
+    """All passages, HotpotQA's first."""
+    hotpot = json.loads((folder / "hotpotqa_train_corpus.json").read_text())
+    documents = [Document(f"hotpot-{n}", title, "".join(lines)) for n, (title, lines) in enumerate(hotpot.items())]
+    for name in ("2wikimultihopqa", "musique_train"):
+        rows = json.loads((folder / f"{name}_corpus.json").read_text())
+        documents += [Document(f"{name}-{n}", row["title"], row["text"]) for n, row in enumerate(rows)]
+    return corpus_of(documents)
+
+
+def measured(retriever: Retriever, questions: list[dict[str, Any]]) -> dict[str, float]:
+    """Recall and time of one retriever."""
+    recalls, both, taken_ms = [], [], []
+    for question in questions:
+        gold = {title for title, _ in question["supporting_facts"]}
+        began = time.process_time()
+        hits = retriever.search(question["question"], K)
+        taken_ms.append(1000 * (time.process_time() - began))
+        recalls.append(len(gold & {hit.title for hit in hits}) / len(gold))
+        both.append(recalls[-1] == 1.0)
+    return {
+        "recall_at_5": round(statistics.mean(recalls), 3),
+        "all_gold_at_5": round(statistics.mean(both), 3),
+        "query_cpu_ms_p50": round(statistics.median(taken_ms), 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("qa_folder", type=Path)
+    parser.add_argument("--model", default="", help="for dense and hybrid; without one they are left out")
+    parser.add_argument("--output", type=Path, help="without its suffix")
+    args = parser.parse_args()
+    questions = json.loads((args.qa_folder / "hotpotqa_train.json").read_text())
+    corpus = passages(args.qa_folder)
+    embedder = SentenceTransformerEmbedder(args.model) if args.model else None
+    packages = ("tantivy", "sentence-transformers") if embedder else ("tantivy",)
+    results: dict[str, Any] = {
+        **about_this_machine(*packages),
+        "num_questions": len(questions),
+        "num_passages": corpus.num_documents,
+        "embedder": embedder.name.strip("|") if embedder else None,
+        "retrievers": {},
+    }
+    with tempfile.TemporaryDirectory() as cache:
+        for backend in BACKENDS if embedder else BACKENDS[:2]:
+            began = time.process_time()
+            options = IndexOptions(backend=backend, embedder=embedder, cache=Path(cache))
+            retriever = open_retriever(corpus, options)
+            built_s = round(time.process_time() - began, 1)
+            results["retrievers"][backend] = {**measured(retriever, questions), "build_cpu_s": built_s}
+            retriever.close()
+    write(results, args.output)
+
+
+def write(results: dict[str, Any], output: Path | None) -> None:
+    """JSON and a table."""
+    print(json.dumps(results, indent=2))
+    if output is None:
+        return
+    output.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
+    rows = [
+        f"| {name} | {row['recall_at_5']:.3f} | {row['all_gold_at_5']:.2f} | {row['query_cpu_ms_p50']} "
+        f"| {row['build_cpu_s']} |"
+        for name, row in results["retrievers"].items()
+    ]
+    output.with_suffix(".md").write_text(
+        f"{results['num_questions']} questions of HotpotQA, {results['num_passages']} passages, embeddings by "
+        f"{results['embedder']}; {results['machine']}, load {results['load_average']}, {results['date']}, "
+        f"commit {results['commit']}. A hybrid's index is the two built before it.\n\n"
+        "| retriever | recall@5 | all gold in 5 | query p50, CPU ms | build, CPU s |\n|---|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

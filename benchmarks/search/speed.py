@@ -1,0 +1,185 @@
+"""Speed of retrieval over generated passages of 100 words: queries in process, over HTTP, and a million passages.
+
+    OMP_NUM_THREADS=1 python benchmarks/search/speed.py --output benchmarks/search/speed
+    ... --parts query http million      some of the parts
+
+Queries are 8 words of a passage, as frequent as they come, none a stop word: a question of some 15 words in English.
+Each is asked for the first time; snippets are included. Times in process are of the clock and of processor time, each
+the median of the rounds; the service's are of the clock, asked by 16 coroutines of one other process beside it,
+with what a query costs server and client in processor time: on a busy machine that alone says what a free one can do.
+The million passages are indexed and asked in a child process whose peak memory (resident, mapped files included) is
+given, that of Python and its imports included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import generated
+import numpy as np
+from machine import about_this_machine
+
+from agentgym.tools.retrieval.client import RemoteRetriever
+from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
+
+NUM_DOCUMENTS = 50_000
+NUM_QUERIES = 300
+NUM_ROUNDS = 3
+NUM_COROUTINES = 16
+NUM_REQUESTS = 1_500
+K = 5
+
+
+def asked(backend: str, num_documents: int, cache: Path, num_rounds: int = NUM_ROUNDS) -> dict[str, Any]:
+    """Build and query times of one backend in this process."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    retriever = open_retriever(generated.corpus(num_documents), IndexOptions(backend=backend, cache=cache))
+    built = {"build_wall_s": time.perf_counter() - began, "build_cpu_s": time.process_time() - began_cpu}
+    rounds = []
+    for number in range(num_rounds):
+        taken = []
+        for query in generated.queries(num_documents, NUM_QUERIES, seed=number + 1):
+            began, began_cpu = time.perf_counter(), time.process_time()
+            retriever.search(query, K)
+            taken.append((1000 * (time.perf_counter() - began), 1000 * (time.process_time() - began_cpu)))
+        rounds.append(np.percentile(np.array(taken), [50, 99], axis=0))
+    (p50, p50_cpu), (p99, p99_cpu) = np.median(rounds, axis=0)
+    retriever.close()
+    times = {"query_ms_p50": p50, "query_ms_p99": p99, "query_cpu_ms_p50": p50_cpu, "query_cpu_ms_p99": p99_cpu}
+    return {"backend": backend, "num_documents": num_documents, **rounded({**built, **times})}
+
+
+def served(backend: str, workers: int, corpus_file: Path, cache: Path) -> dict[str, Any]:
+    """Queries a second of ``agentgym serve-search``, and their latency."""
+    command = [sys.executable, "-m", "agentgym", "serve-search", str(corpus_file), "--port", "0", "--json"]
+    command += ["--backend", backend, "--workers", str(workers)]
+    environment = {**os.environ, "AGENTGYM_CACHE": str(cache)}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert server.stdout is not None
+        url = json.loads(server.stdout.readline())["url"]
+        asyncio.run(_load(url, 200))
+        began, began_cpu = time.process_time(), _cpu_s(server.pid)
+        rounds = [asyncio.run(_load(url, NUM_REQUESTS)) for _ in range(NUM_ROUNDS)]
+        client_cpu_s, server_cpu_s = time.process_time() - began, _cpu_s(server.pid) - began_cpu
+    finally:
+        server.terminate()
+        server.wait()
+    per_s, p50, p99 = np.median(rounds, axis=0)
+    cpu_ms = 1000 / (NUM_ROUNDS * NUM_REQUESTS)
+    times = {"queries_per_s": per_s, "latency_ms_p50": p50, "latency_ms_p99": p99}
+    costs = {"server_cpu_ms": server_cpu_s * cpu_ms, "client_cpu_ms": client_cpu_s * cpu_ms}
+    return {"backend": backend, "workers": workers, **rounded({**times, **costs})}
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process and its children so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_cpu_s(int(child)) for child in children)
+
+
+async def _load(url: str, num_requests: int) -> tuple[float, float, float]:
+    retriever = RemoteRetriever(url)
+    waiting = iter(generated.queries(NUM_DOCUMENTS, num_requests, seed=7))
+    taken: list[float] = []
+
+    async def ask() -> None:
+        for query in waiting:
+            began = time.perf_counter()
+            await retriever.asearch(query, K)
+            taken.append(1000 * (time.perf_counter() - began))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(ask() for _ in range(NUM_COROUTINES)))
+    wall_s = time.perf_counter() - began
+    retriever.close()
+    return num_requests / wall_s, statistics.median(taken), float(np.percentile(taken, 99))
+
+
+def in_a_child(backend: str, num_documents: int) -> dict[str, Any]:
+    """A large corpus, in a process of its own."""
+    command = [sys.executable, __file__, "--child", backend, str(num_documents)]
+    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return result
+
+
+def child(backend: str, num_documents: int) -> None:
+    """What the other process does: build in one, so that building's memory is told apart from asking's."""
+    with tempfile.TemporaryDirectory() as cache:
+        before_mb = _peak_mb()
+        result = asked(backend, num_documents, Path(cache), num_rounds=1)
+        size = sum(path.stat().st_size for path in Path(cache).rglob("*") if path.is_file())
+        print(json.dumps({**result, "memory_mb": _peak_mb(), "memory_before_mb": before_mb, "disk_mb": size >> 20}))
+
+
+def _peak_mb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def rounded(values: dict[str, float]) -> dict[str, float]:
+    """To three digits."""
+    return {name: float(f"{value:.3g}") for name, value in values.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", default=["query", "http", "million"])
+    parser.add_argument("--output", type=Path, help="without its suffix")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child[0], int(args.child[1]))
+        return
+    results: dict[str, Any] = about_this_machine("tantivy", "fastapi", "uvicorn", "httpx")
+    cache = Path(tempfile.mkdtemp())
+    if "query" in args.parts:
+        results["query"] = [asked(backend, NUM_DOCUMENTS, cache) for backend in ("fts5", "tantivy")]
+    if "http" in args.parts:
+        corpus_file = cache / "corpus.jsonl"
+        with corpus_file.open("w") as file:
+            for document in generated.passages(NUM_DOCUMENTS):
+                row = {"id": document.id, "title": document.title, "text": document.text}
+                file.write(json.dumps(row) + "\n")
+        services = [("fts5", 1), ("fts5", 2), ("tantivy", 1), ("tantivy", 2)]
+        results["http"] = [served(backend, workers, corpus_file, cache) for backend, workers in services]
+    shutil.rmtree(cache)
+    if "million" in args.parts:
+        results["million"] = [in_a_child(backend, 1_000_000) for backend in ("fts5", "tantivy")]
+    results["load_average_after"] = round(os.getloadavg()[0], 1)
+    print(json.dumps(results, indent=2))
+    if args.output:
+        args.output.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
+        args.output.with_suffix(".md").write_text(tables(results))
+
+
+def tables(results: dict[str, Any]) -> str:
+    """The results for people."""
+    said = [
+        f"Generated passages of {generated.PASSAGE_WORDS} words; {results['machine']}; load average "
+        f"{results['load_average']} before and {results['load_average_after']} after (above 0: others used the cores); "
+        f"{results['date']}, commit {results['commit']}."
+    ]
+    for part in ("query", "http", "million"):
+        rows = results.get(part, [])
+        if rows:
+            said.append(f"## {part}\n\n| " + " | ".join(rows[0]) + " |\n" + "|---" * len(rows[0]) + "|")
+            said[-1] += "".join("\n| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows)
+    return "\n\n".join(said) + "\n"
+
+
+if __name__ == "__main__":
+    main()

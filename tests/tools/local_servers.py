@@ -1,0 +1,59 @@
+"""HTTP servers on this machine that answer what a test wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Reply:
+    body: bytes | str = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "text/html; charset=utf-8"})
+
+
+@dataclass
+class Seen:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@contextmanager
+def serving(answer: Callable[[Seen], Reply]) -> Iterator[tuple[str, list[Seen]]]:
+    """A server's URL and the requests it saw."""
+    seen: list[Seen] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _do(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = Seen(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+            seen.append(request)
+            reply = answer(request)
+            raw = reply.body.encode() if isinstance(reply.body, str) else reply.body
+            self.send_response(reply.status)
+            for name, value in {"Content-Length": str(len(raw)), **reply.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(raw)
+
+        do_GET = do_POST = _do
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()

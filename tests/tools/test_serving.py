@@ -1,0 +1,241 @@
+"""A retriever behind HTTP: the same answers as beside it, errors of the policy as such, failures as failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from corpora import DOCUMENTS
+from local_servers import Reply, Seen, serving
+
+from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError
+from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
+from agentgym.tools.retrieval.corpus import corpus_of
+from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
+from agentgym.tools.retrieval.types import Retriever, adocument, asearch
+
+pytest.importorskip("fastapi")
+import uvicorn
+
+from agentgym.tools.retrieval.server import search_app
+
+QUICK = ClientOptions(timeout_s=2.0, num_tries=2, backoff_s=0.01)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+    return open_retriever(corpus_of(DOCUMENTS), IndexOptions(cache=tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def url(local: Retriever) -> Iterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(search_app(local, "small"), log_level="warning"))
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def remote(url: str) -> Iterator[RemoteRetriever]:
+    retriever = RemoteRetriever(url, QUICK)
+    yield retriever
+    retriever.close()
+
+
+def test_a_client_answers_as_the_retriever_it_asks(remote: RemoteRetriever, local: Retriever) -> None:
+    assert remote.search("demons of the underworld", 3) == local.search("demons of the underworld", 3)
+    assert remote.document("café") == local.document("café")
+    assert len(remote) == len(local)
+
+
+def test_it_is_awaited(remote: RemoteRetriever, local: Retriever) -> None:
+    async def ask_at_once() -> list[object]:
+        return await asyncio.gather(*(asearch(remote, "demon", n) for n in range(1, 20)), adocument(remote, "ur"))
+
+    expected = [*(local.search("demon", n) for n in range(1, 20)), local.document("ur")]
+    assert asyncio.run(ask_at_once()) == expected
+    assert asyncio.run(ask_at_once()) == expected  # in another loop, where the first one's connections are no use
+
+
+@pytest.mark.parametrize("query", ["?", "", "\ud800"])
+def test_what_the_policy_does_wrong_comes_back_as_that(remote: RemoteRetriever, query: str) -> None:
+    with pytest.raises(ToolError, match="no word") as raised:
+        remote.search(query, 3)
+    assert raised.value.error_type == "invalid_query"
+    with pytest.raises(ToolError, match="'gallu'"):
+        asyncio.run(remote.adocument("galu"))
+
+
+@pytest.mark.parametrize("query", ['"; DROP TABLE documents', "\0 demon", "demon " * 20_000, "{}[]^~* demon"])
+def test_hostile_queries_have_answers(remote: RemoteRetriever, local: Retriever, query: str) -> None:
+    assert remote.search(query, 2) == local.search(query, 2)
+
+
+def test_other_trainers_ask_as_search_r1_does(url: str) -> None:
+    body = {"queries": ["demon dice", "?", "ziggurat"], "topk": 1, "return_scores": True}
+    dice, nothing, ur = httpx.post(f"{url}/retrieve", json=body).json()["result"]
+    assert dice[0]["document"] == {"id": "dice", "contents": f'"Demon Dice"\n{DOCUMENTS[3].text}'}
+    assert dice[0]["score"] > 0
+    assert (nothing, ur[0]["document"]["id"]) == ([], "ur")
+    without = httpx.post(f"{url}/retrieve", json={"queries": ["demon dice"]}).json()["result"]
+    assert without[0][0] == dice[0]["document"]
+    assert httpx.post(f"{url}/retrieve", json={"queries": "demon"}).status_code == 422
+
+
+def test_health_says_what_is_served(url: str) -> None:
+    health = httpx.get(f"{url}/health").json()
+    assert (health["status"], health["num_documents"], health["name"]) == ("ok", len(DOCUMENTS), "small")
+
+
+# ------------------------------------------------------------------------------------------------------ failures
+
+
+def ask_both_ways(retriever: RemoteRetriever, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        retriever.search("demon", 1)
+    with pytest.raises(error, match=match):
+        asyncio.run(retriever.adocument("ur"))
+
+
+def test_a_server_that_is_gone_is_no_ones_doing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    ask_both_ways(RemoteRetriever(url, QUICK), EnvError, "cannot be reached.*agentgym serve-search")
+
+
+def test_a_server_that_is_silent_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = ClientOptions(timeout_s=0.1, num_tries=2, backoff_s=0.0)
+        retriever = RemoteRetriever(f"http://127.0.0.1:{silent.getsockname()[1]}", options)
+        ask_both_ways(retriever, EnvTimeoutError, r"did not answer within 0\.1 s")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply("<html>"),
+        Reply("[]"),
+        Reply('{"hits": 7, "document": 7}'),
+        Reply('{"hits": [{"doc_id": 1}], "document": {"id": "x"}}'),
+        Reply('{"hits": [{"doc_id": 1, "title": "", "snippet": "", "score": 1}], "document": null}'),
+        Reply("", 422),
+        Reply('{"detail": "validation"}', 422),
+        Reply("not found", 404),
+        Reply("moved", 302, {"Location": "/elsewhere"}),
+        Reply(b"\xff\xfe\x00"),
+    ],
+    ids=lambda reply: f"{reply.status} {reply.body!r}"[:30],
+)
+def test_a_server_that_speaks_nonsense_is_no_ones_doing(reply: Reply) -> None:
+    with serving(lambda seen: reply) as (url, seen):
+        ask_both_ways(RemoteRetriever(url, QUICK), EnvError, "does not answer as a search server does")
+    assert len(seen) == 2  # nonsense is not asked for again
+
+
+def test_a_server_that_comes_back_is_asked_again() -> None:
+    def answer(seen: Seen) -> Reply:
+        attempts.append(seen.path)
+        return Reply("busy", 503) if len(attempts) % 2 else Reply('{"hits": []}')
+
+    attempts: list[str] = []
+    with serving(answer) as (url, _):
+        assert RemoteRetriever(url, QUICK).search("demon", 1) == ()
+        assert asyncio.run(RemoteRetriever(url, QUICK).asearch("demon", 1)) == ()
+    assert len(attempts) == 4
+
+
+def test_a_server_that_keeps_failing_is_named() -> None:
+    with serving(lambda seen: Reply('{"failure": "EnvError: the index is gone"}', 503)) as (url, seen):
+        ask_both_ways(RemoteRetriever(url, QUICK), EnvError, "status 503.*the index is gone")
+    assert len(seen) == 4
+
+
+def test_the_failure_of_a_served_retriever_is_a_failure(
+    url: str, local: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(query: str, k: int) -> None:
+        raise EnvError("the disk went away")
+
+    monkeypatch.setattr(local, "search", fail)
+    ask = RemoteRetriever(url, QUICK)
+    with pytest.raises(EnvError, match="the disk went away"):
+        ask.search("demon", 1)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigError):
+        ClientOptions(num_tries=0)
+
+
+# ----------------------------------------------------------------------------------------------------- the command
+
+
+def command(*words: str, cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "agentgym", "serve-search", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "AGENTGYM_CACHE": str(cache)},
+    )
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(json.dumps({"id": d.id, "title": d.title, "text": d.text}) + "\n" for d in DOCUMENTS))
+    return path
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_command_serves_until_it_is_stopped(corpus: Path, tmp_path: Path, workers: str) -> None:
+    process = command(str(corpus), "--port", "0", "--json", "--workers", workers, cache=tmp_path / "cache")
+    try:
+        assert process.stdout is not None
+        announced = json.loads(process.stdout.readline())
+        assert announced["num_documents"] == len(DOCUMENTS)
+        retriever = RemoteRetriever(announced["url"], ClientOptions(timeout_s=30.0))
+        assert retriever.search("ziggurat", 1)[0].doc_id == "ur"
+        retriever.close()
+        process.send_signal(signal.SIGTERM)
+        rest, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, rest) == (0, ""), said
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(announced["url"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["/nowhere.jsonl"], "no corpus at /nowhere.jsonl"),
+        (["CORPUS", "--backend", "fts4"], "did you mean 'fts5'"),
+        (["CORPUS", "--backend", "dense"], "needs an embedder"),
+    ],
+)
+def test_the_command_refuses_what_cannot_be(corpus: Path, tmp_path: Path, words: list[str], said: str) -> None:
+    words = [str(corpus) if word == "CORPUS" else word for word in words]
+    process = command(*words, "--port", "0", cache=tmp_path)
+    assert said in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+
+
+def test_the_command_refuses_a_port_that_is_taken(corpus: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = command(str(corpus), "--port", str(taken.getsockname()[1]), cache=tmp_path)
+        assert "choose another by --port" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2

@@ -1,0 +1,163 @@
+"""A cassette: answers of the live web, recorded once and played again.
+
+The web changes from day to day. With a cassette training is repeatable, and two evaluations differ by the policy alone.
+A file holds one JSON object a line and only ever grows, so any number of processes may add to it at the same time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError, EnvError, ToolError, UsageError
+
+PAGE = "page"
+"""In place of the engine for what was fetched; its query is the URL and its k is 0."""
+
+
+class CassetteMode(StrEnum):
+    """What is asked of the web: everything anew, nothing, or what the file lacks."""
+
+    RECORD = "record"
+    REPLAY = "replay"
+    AUTO = "auto"
+
+
+class CassetteMissError(EnvError):
+    """A cassette that may only be replayed lacks an answer; never a reward, since no policy is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an answer is kept under; ``date`` is whatever the user calls this state of the web, usually a date."""
+
+    engine: str
+    query: str
+    k: int
+    date: str
+
+
+class Cassette:
+    """Recorded answers.
+
+    A later line counts more than an earlier one of the same key, so recording again renews an answer. Of processes
+    that record the same key at once in mode ``auto``, all give the answer of the first.
+
+    Args:
+        path: the file; in mode ``replay`` it must exist.
+        mode: see :class:`CassetteMode`.
+        date: names the state of the web that is recorded or played, for example ``"2026-11-21"``.
+
+    Raises:
+        UsageError: there is nothing to replay, or the date is empty.
+    """
+
+    def __init__(self, path: Path | str, mode: CassetteMode | str = CassetteMode.AUTO, *, date: str) -> None:
+        self.path = Path(path)
+        self.mode = CassetteMode(mode)
+        self.date = date
+        if not date:
+            raise UsageError("a cassette needs a date: what is recorded today is not what the web says tomorrow")
+        if self.mode is CassetteMode.REPLAY and not self.path.is_file():
+            raise UsageError(f"no cassette at {self.path} to replay; record one first (mode 'auto' or 'record')")
+        self._places: dict[Key, tuple[int, int]] = {}  # where in the file, since pages may be more than memory
+        self._num_read = 0
+        self._lock = threading.Lock()
+
+    async def answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """The recorded answer, or the one that ``ask`` gives now.
+
+        What the policy did wrong (a :class:`~agentgym.errors.ToolError`) is recorded and raised again like an answer;
+        failures of the infrastructure are not recorded.
+
+        Args:
+            ask: gives the answer as JSON-like data.
+
+        Raises:
+            CassetteMissError: in mode ``replay``, if it was not recorded.
+        """
+        key = Key(engine, query.encode(errors="replace").decode(), k, self.date)
+        recorded = None if self.mode is CassetteMode.RECORD else self._lookup(key)
+        if recorded is None:
+            if self.mode is CassetteMode.REPLAY:
+                raise CassetteMissError(
+                    f"cassette {self.path} holds no answer for {asdict(key)}; "
+                    "record it in mode 'auto', or replay another date"
+                )
+            recorded = self._record(key, await _outcome(ask))
+        if "error" in recorded:
+            raise ToolError(recorded["error"]["message"], recorded["error"]["type"])
+        return recorded["answer"]
+
+    def _lookup(self, key: Key) -> dict[str, Any] | None:
+        with self._lock:
+            if key not in self._places:
+                self._read_new_lines()
+            return self._entry(key)
+
+    def _record(self, key: Key, outcome: dict[str, Any]) -> dict[str, Any]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({"key": asdict(key), **outcome}).encode() + b"\n"
+        with self._lock, self.path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._read_new_lines()
+            if self.mode is CassetteMode.AUTO and key in self._places:  # another process was quicker
+                return self._entry(key) or outcome
+            if self._ends_in_half_a_line():
+                line = b"\n" + line
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+            self._read_new_lines()
+        return outcome
+
+    def _read_new_lines(self) -> None:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._num_read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # being written, or left by a process that was killed
+                place = (self._num_read, len(line))
+                self._num_read += len(line)
+                try:
+                    self._places[Key(**json.loads(line)["key"])] = place
+                except (ValueError, TypeError, KeyError):
+                    continue  # half a line, to which another was added later: its answer is simply not there
+
+    def _entry(self, key: Key) -> dict[str, Any] | None:
+        if key not in self._places:
+            return None
+        begin, length = self._places[key]
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            try:
+                entry: dict[str, Any] = json.loads(file.read(length))
+            except ValueError as error:
+                raise CorruptDataError(
+                    f"cassette {self.path} was changed while it was in use (at byte {begin})"
+                ) from error
+        return entry
+
+    def _ends_in_half_a_line(self) -> bool:
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size == 0:
+                return False
+            file.seek(size - 1)
+            return file.read(1) != b"\n"
+
+
+async def _outcome(ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+    try:
+        return {"answer": await ask()}
+    except ToolError as error:
+        return {"error": {"type": error.error_type, "message": str(error)}}

@@ -1,0 +1,150 @@
+"""Search engines of the live web: a SearxNG instance of your own, or Brave's API with a key."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import os
+import re
+from typing import Any, Protocol
+
+import httpx
+
+from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError
+from agentgym.tools.retrieval.snippets import snippet_of
+from agentgym.tools.retrieval.types import Hit
+from agentgym.tools.retrieval.words import query_words
+
+BRAVE_KEY = "BRAVE_API_KEY"
+"""Environment variable that holds the key of Brave's API; it is sent and never shown."""
+BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
+MAX_BRAVE_CHARS, MAX_BRAVE_WORDS, MAX_BRAVE_RESULTS = 400, 50, 20
+"""Limits of Brave's API."""
+BACKOFF_S = 0.5
+"""Before the second try; doubled before each further one."""
+
+_MARKUP = re.compile(r"<[^>]*>")
+_TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
+
+
+class SearchEngine(Protocol):
+    """Ranks pages of the web for a query."""
+
+    @property
+    def name(self) -> str:
+        """Under which cassettes keep its answers."""
+        ...
+
+    async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        """The best ``k`` pages, their URLs as ids.
+
+        Raises:
+            ToolError: type ``invalid_query``, if the engine takes no such query.
+            InfrastructureError: it does not answer, refuses the key, or answers something else.
+        """
+        ...
+
+
+class SearxNG:
+    """A SearxNG instance, whose settings must allow the format json (``search.formats`` in settings.yml).
+
+    Args:
+        url: the instance's.
+    """
+
+    name = "searxng"
+
+    def __init__(self, url: str, *, timeout_s: float = 10.0, num_tries: int = 3) -> None:
+        self._url = url.rstrip("/") + "/search"
+        self._limits = (timeout_s, num_tries)
+
+    async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        query_words(query)
+        body = await _answer_of(self._url, {"q": query, "format": "json"}, {}, *self._limits)
+        return _hits(self._url, k, lambda: [(r["url"], r.get("title"), r.get("content")) for r in body["results"]])
+
+
+class BraveSearch:
+    """Brave's web search API.
+
+    Raises:
+        ConfigError: the environment variable ``BRAVE_API_KEY`` is not set.
+    """
+
+    name = "brave"
+
+    def __init__(self, *, url: str = BRAVE_URL, timeout_s: float = 10.0, num_tries: int = 3) -> None:
+        key = os.environ.get(BRAVE_KEY, "")
+        if not key:
+            raise ConfigError(f"Brave's search API needs a key; set the environment variable {BRAVE_KEY}")
+        self._url = url
+        self._headers = {"X-Subscription-Token": key, "Accept": "application/json"}
+        self._limits = (timeout_s, num_tries)
+
+    async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        query_words(query)
+        if len(query) > MAX_BRAVE_CHARS or len(query.split()) > MAX_BRAVE_WORDS:
+            raise ToolError(
+                f"the query is too long; at most {MAX_BRAVE_CHARS} characters and {MAX_BRAVE_WORDS} words",
+                "invalid_query",
+            )
+        count = max(1, min(k, MAX_BRAVE_RESULTS))
+        body = await _answer_of(self._url, {"q": query, "count": str(count)}, self._headers, *self._limits)
+        return _hits(
+            self._url,
+            k,
+            lambda: [(r["url"], r.get("title"), r.get("description")) for r in body.get("web", {}).get("results", [])],
+        )
+
+
+async def _answer_of(
+    url: str, parameters: dict[str, str], headers: dict[str, str], timeout_s: float, num_tries: int
+) -> Any:
+    """An engine's answer; errors name the engine and the status, never a header."""
+    failure: InfrastructureError
+    async with httpx.AsyncClient(timeout=timeout_s, headers=headers) as client:
+        for num_tried in range(1, num_tries + 1):
+            try:
+                response = await client.get(url, params=parameters)
+            except httpx.TimeoutException:
+                failure = EnvTimeoutError(f"the search engine at {url} did not answer within {timeout_s:g} s")
+            except httpx.HTTPError as error:
+                failure = EnvError(f"the search engine at {url} cannot be reached: {type(error).__name__}")
+            else:
+                if response.status_code == 200:
+                    return _json(url, response)
+                failure = _refused(url, response.status_code)
+                if response.status_code not in _TRY_AGAIN:
+                    raise failure
+            if num_tried < num_tries:
+                await asyncio.sleep(BACKOFF_S * 2 ** (num_tried - 1))
+    raise failure
+
+
+def _refused(url: str, status: int) -> EnvError:
+    why = {
+        401: "the key is wrong",
+        403: "the key is wrong, or a SearxNG whose settings do not allow the format json",
+        429: "too many queries for now",
+    }.get(status, "it fails")
+    return EnvError(f"the search engine at {url} answers with status {status}: {why}")
+
+
+def _json(url: str, response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise EnvError(f"the search engine at {url} answers something that is no JSON") from error
+
+
+def _hits(url: str, k: int, rows: Any) -> tuple[Hit, ...]:
+    try:
+        found = [(str(page), _plain(title), _plain(text)) for page, title, text in rows()[: max(k, 0)]]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise EnvError(f"the search engine at {url} answers in a form of its own: {error!r}") from error
+    # Engines give ranks alone; the score falls with the rank, as hits want it.
+    return tuple(Hit(page, title, snippet_of(text, ()), 1 / rank) for rank, (page, title, text) in enumerate(found, 1))
+
+
+def _plain(text: Any) -> str:
+    return html.unescape(_MARKUP.sub("", str(text or "")))

@@ -1,0 +1,178 @@
+"""Pages from the live web, within limits of time, size and type, and of what robots.txt allows.
+
+Failures of a page are answers to the agent, which chose its URL: a page that is gone, slow or broken is a
+:class:`~agentgym.errors.ToolError`. Were it a failure of the infrastructure, opening a dead page would be a way out of
+an episode that goes badly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from urllib.robotparser import RobotFileParser
+
+import httpx
+
+from agentgym.errors import ToolError
+from agentgym.tools.web.addresses import PORTS, address_of, parsed_url
+
+READABLE_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
+_MAX_ROBOTS_BYTES = 512 * 1024
+_MAX_HOSTS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """Limits of one fetch.
+
+    Attributes:
+        timeout_s: for all of it: name look-up, redirects, robots.txt and body.
+        max_bytes: of a page, unpacked.
+        max_redirects: each is checked like the first URL.
+        user_agent: what servers and robots.txt are told.
+        obey_robots: refuse what robots.txt forbids this user agent.
+        allow_private: also fetch from this machine and its network. Only for pages of your own.
+    """
+
+    timeout_s: float = 20.0
+    max_bytes: int = 5_000_000
+    max_redirects: int = 5
+    user_agent: str = "agentgym"
+    obey_robots: bool = True
+    allow_private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a server sent: where from after redirects, of what type, and the bytes."""
+
+    url: str
+    content_type: str
+    charset: str
+    body: bytes
+
+
+class Fetcher:
+    """Fetches pages; one serves any number of coroutines, of any loop."""
+
+    def __init__(self, options: FetchOptions | None = None) -> None:
+        self.options = options or FetchOptions()
+        self._robots: OrderedDict[str, RobotFileParser] = OrderedDict()
+
+    async def fetch(self, url: str) -> Page:
+        """A page.
+
+        Raises:
+            ToolError: types ``bad_url``, ``no_such_host``, ``refused_address``, ``forbidden_by_robots``,
+                ``page_not_found``, ``page_unavailable``, ``unreadable_page``, ``page_too_large``.
+            EnvError: this machine cannot look up names.
+        """
+        try:
+            async with asyncio.timeout(self.options.timeout_s):
+                return await self._follow(url)
+        except TimeoutError:
+            raise ToolError(
+                f"{url[:200]} did not answer within {self.options.timeout_s:g} s", "page_unavailable"
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL, zlib.error) as error:
+            raise ToolError(f"{url[:200]} cannot be read: {type(error).__name__}", "page_unavailable") from error
+
+    async def _follow(self, asked: str) -> Page:
+        url = parsed_url(asked)
+        for _ in range(self.options.max_redirects + 1):
+            if self.options.obey_robots:
+                await self._check_robots(url)
+            status, headers, body = await self._get(url, self.options.max_bytes)
+            if not _is_redirect(status, headers):
+                return _page(str(url), status, headers, body)
+            url = parsed_url(str(url.join(headers["location"])))
+        raise ToolError(f"{asked[:200]} redirects more than {self.options.max_redirects} times", "page_unavailable")
+
+    async def _get(self, url: httpx.URL, max_bytes: int) -> tuple[int, httpx.Headers, bytes]:
+        host, port = url.raw_host.decode(), url.port or PORTS[url.scheme]
+        if not self.options.allow_private and port != PORTS[url.scheme]:
+            raise ToolError(f"{str(url)[:200]}: only the usual ports can be opened", "refused_address")
+        address = await address_of(host, port, allow_private=self.options.allow_private)
+        headers = {
+            "Host": url.netloc.decode(),
+            "User-Agent": self.options.user_agent,
+            "Accept": ", ".join(READABLE_TYPES),
+            "Accept-Encoding": "gzip",
+        }
+        # A client of its own for each request: a connection to this address is for this host alone.
+        async with httpx.AsyncClient(timeout=self.options.timeout_s, trust_env=False) as client:
+            pinned = url.copy_with(host=address, port=port, fragment=None)
+            request = client.build_request("GET", pinned, headers=headers, extensions={"sni_hostname": host})
+            response = await client.send(request, stream=True)
+            try:
+                return response.status_code, response.headers, await _body(response, max_bytes)
+            finally:
+                await response.aclose()
+
+    async def _check_robots(self, url: httpx.URL) -> None:
+        site = f"{url.scheme}://{url.netloc.decode()}"
+        rules = self._robots.get(site)
+        if rules is None:
+            rules = self._robots[site] = await self._robots_of(site)
+            if len(self._robots) > _MAX_HOSTS:
+                self._robots.popitem(last=False)
+        if not rules.can_fetch(self.options.user_agent, str(url)):
+            raise ToolError(f"{site} forbids programs to read {url.path[:200]} (robots.txt)", "forbidden_by_robots")
+
+    async def _robots_of(self, site: str) -> RobotFileParser:
+        """A site's rules as RFC 9309 reads them: none if there is no file, all forbidden if the server fails at it."""
+        url = parsed_url(f"{site}/robots.txt")
+        status, body = 503, b""
+        for _ in range(self.options.max_redirects + 1):
+            status, headers, body = await self._get(url, _MAX_ROBOTS_BYTES)
+            if not _is_redirect(status, headers):
+                break
+            url = parsed_url(str(url.join(headers["location"])))
+        rules = RobotFileParser()
+        if status >= 500:
+            rules.parse(["User-agent: *", "Disallow: /"])
+        else:
+            rules.parse(body.decode(errors="replace").splitlines() if status == 200 else [])
+        return rules
+
+
+def _is_redirect(status: int, headers: httpx.Headers) -> bool:
+    return status in (301, 302, 303, 307, 308) and "location" in headers
+
+
+async def _body(response: httpx.Response, max_bytes: int) -> bytes:
+    raw = bytearray()
+    async for chunk in response.aiter_raw():
+        raw += chunk
+        if len(raw) > max_bytes:
+            raise _too_large(max_bytes)
+    encoding = response.headers.get("content-encoding", "identity").lower()
+    if encoding == "identity":
+        return bytes(raw)
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ToolError(f"the page is packed as {encoding!r}, which was not asked for", "unreadable_page")
+    unpacked = zlib.decompressobj(wbits=47).decompress(bytes(raw), max_bytes + 1)
+    if len(unpacked) > max_bytes:
+        raise _too_large(max_bytes)
+    return unpacked
+
+
+def _too_large(max_bytes: int) -> ToolError:
+    return ToolError(f"the page is larger than {max_bytes} bytes", "page_too_large")
+
+
+def _page(url: str, status: int, headers: httpx.Headers, body: bytes) -> Page:
+    if status in (404, 410):
+        raise ToolError(f"there is no page at {url[:200]} (status {status})", "page_not_found")
+    if status != 200:
+        raise ToolError(f"{url[:200]} cannot be read (status {status})", "page_unavailable")
+    content_type, _, parameters = headers.get("content-type", "text/plain").lower().partition(";")
+    if content_type.strip() not in READABLE_TYPES:
+        raise ToolError(
+            f"{url[:200]} is {content_type.strip()[:80]!r}; what can be read is {', '.join(READABLE_TYPES)}",
+            "unreadable_page",
+        )
+    charset = parameters.partition("charset=")[2].strip(" \"'") if "charset=" in parameters else ""
+    return Page(url, content_type.strip(), charset, body)

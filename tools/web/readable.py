@@ -1,0 +1,37 @@
+"""The text of a page that a person would read; the extra ``search``."""
+
+from __future__ import annotations
+
+from agentgym.errors import MissingExtraError, ToolError
+from agentgym.tools.retrieval.types import Document
+from agentgym.tools.web.fetch import Page
+
+
+def readable_document(page: Page, doc_id: str) -> Document:
+    """A page without navigation, advertisements and markup, by trafilatura.
+
+    Args:
+        doc_id: the URL it was asked for by.
+
+    Raises:
+        ToolError: type ``unreadable_page``, if there is no text in it.
+        MissingExtraError: trafilatura is not installed.
+    """
+    if page.content_type == "text/plain":
+        return Document(doc_id, page.url, _decoded(page), page.url)
+    try:
+        import trafilatura
+    except ImportError:
+        raise MissingExtraError("reading web pages", "search") from None
+    html = _decoded(page) if page.charset else page.body  # without a declared charset it looks for one itself
+    found = trafilatura.bare_extraction(html, url=page.url, with_metadata=True, include_comments=False)
+    if found is None or isinstance(found, dict) or not found.text:
+        raise ToolError(f"{page.url[:200]} holds no readable text", "unreadable_page")
+    return Document(doc_id, found.title or page.url, found.text, page.url)
+
+
+def _decoded(page: Page) -> str:
+    try:
+        return page.body.decode(page.charset or "utf-8", errors="replace")
+    except LookupError:  # a charset nobody knows
+        return page.body.decode(errors="replace")

@@ -1,0 +1,81 @@
+"""The live web as a retriever: an engine finds pages, a fetcher reads them, a cassette remembers both."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
+from agentgym.tools.web.cassette import PAGE, Cassette
+from agentgym.tools.web.engines import SearchEngine
+from agentgym.tools.web.fetch import Fetcher
+from agentgym.tools.web.readable import readable_document
+
+Answer = TypeVar("Answer")
+
+
+class WebRetriever(AsyncRetriever):
+    """Pages of the web; their ids are their URLs.
+
+    Args:
+        engine: finds them.
+        fetcher: reads them, within its limits.
+        cassette: records and replays both; without one every answer is the web's of this moment.
+    """
+
+    def __init__(self, engine: SearchEngine, fetcher: Fetcher | None = None, cassette: Cassette | None = None) -> None:
+        self._engine = engine
+        self._fetcher = fetcher or Fetcher()
+        self._cassette = cassette
+
+    async def asearch(self, query: str, k: int) -> tuple[Hit, ...]:
+        async def ask() -> list[dict[str, Any]]:
+            return [asdict(hit) for hit in await self._engine.search(query, k)]
+
+        return tuple(Hit(**fields) for fields in await self._answer(self._engine.name, query, k, ask))
+
+    async def adocument(self, doc_id: str) -> Document:
+        async def ask() -> dict[str, Any]:
+            page = await self._fetcher.fetch(doc_id)
+            return asdict(await asyncio.to_thread(readable_document, page, doc_id))
+
+        return Document(**await self._answer(PAGE, doc_id, 0, ask))
+
+    def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        return _finished(self.asearch(query, k))
+
+    def document(self, doc_id: str) -> Document:
+        return _finished(self.adocument(doc_id))
+
+    def __len__(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    async def _answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+        if self._cassette is None:
+            return await ask()
+        return await self._cassette.answer(engine, query, k, ask)
+
+
+def _finished(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """The result of a coroutine, also where a loop runs already, which is then kept waiting."""
+    results: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(asyncio.run(work))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

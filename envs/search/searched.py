@@ -12,7 +12,7 @@ from agentgym.tools.retrieval.memory import MemoryRetriever
 from agentgym.tools.retrieval.types import Document, Retriever
 
 NAMES = ("memory", *BACKENDS)
-_SCHEMES = ("http://", "https://")
+SCHEMES = ("http://", "https://")
 
 
 def searched(name: str, documents: Sequence[Document], embedder: str | None = None) -> Retriever:
@@ -28,7 +28,7 @@ def searched(name: str, documents: Sequence[Document], embedder: str | None = No
         UsageError: it needs an embedder, or the documents are none.
         MissingExtraError: the retriever's package is not installed.
     """
-    if name.startswith(_SCHEMES):
+    if name.startswith(SCHEMES):
         return _remote(name)
     if name not in NAMES:
         raise unknown_name("retriever", name, NAMES, "or the URL of a search server")

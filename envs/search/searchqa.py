@@ -12,7 +12,7 @@ from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import Format
 from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
 from agentgym.envs.search.search_env import SearchEnv
-from agentgym.envs.search.searched import searched
+from agentgym.envs.search.searched import SCHEMES, searched
 from agentgym.errors import UsageError
 from agentgym.tools.retrieval.types import Retriever
 from agentgym.types import Task, ToolCall
@@ -68,7 +68,12 @@ class SearchQAEnv(SearchEnv):
         files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
         self.set: QuestionSet = question_set(Sources(_found(questions), tuple(map(str, files)), format))
         self.retriever = searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
+        self._is_remote = isinstance(retriever, str) and retriever.startswith(SCHEMES)
         super().__init__(**others)
+
+    def stop(self) -> None:
+        if self._is_remote:  # others are shared, or belong to who handed them in
+            self.retriever.close()
 
     def pose(self, task: Task) -> Question:
         if task.id not in self.set.questions:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
@@ -65,6 +66,7 @@ def test_igpo_trains_in_wikiworld_and_no_prompt_holds_an_answer_that_no_page_sai
             assert not any(answer in message.text for answer in episode.task.answers for message in episode.observation)
 
 
+@pytest.mark.slow
 def test_the_turns_that_show_the_answer_gain_information(tmp_path: Path) -> None:
     """A model that learnt from the oracle to say what it read: the gain is where the answer comes into sight."""
     made = config(num_demos=800, num_steps=0)

@@ -65,7 +65,8 @@ class Env(gymnasium.Env[Observation, Action]):
     is_blocking: ClassVar[bool] = False
     """True if a step takes long enough (over about a millisecond) to need a thread of its own in rollouts."""
     takes_words: ClassVar[bool] = False
-    """True if a message without a call is an action although there are tools: words to a user. Else the turn is void."""
+    """True if a message without a call is an action although there are tools: words to a user. Else the turn is
+    void."""
     success_outcome: ClassVar[float] = 1.0
     """The episode is a success if its outcome parts sum to at least this."""
 

@@ -13,6 +13,21 @@ register(
     summary="Buy what an instruction asks for in an online shop: WebShop's pages and reward, products from a seed",
 )
 register(
+    "agentgym/WikiWorld-v0",
+    "agentgym.envs.search.wikiworld:WikiWorldEnv",
+    summary="Answer questions of one to four hops by search, from an encyclopedia made from a seed",
+)
+register(
+    "agentgym/SearchQA-v0",
+    "agentgym.envs.search.searchqa:SearchQAEnv",
+    summary="Answer questions of HotpotQA, MuSiQue, 2Wiki or NQ by search: questions=FILE, any corpus",
+)
+register(
+    "agentgym/WebBrowse-v0",
+    "agentgym.envs.search.web_browse:WebBrowseEnv",
+    summary="WikiWorld's questions, answered by browsing linked pages: search, follow links, find, go back",
+)
+register(
     "agentgym/ALFWorld-v0",
     "agentgym.envs.adapters.alfworld:ALFWorldEnv",
     summary="The real ALFWorld engine on games from a data folder",

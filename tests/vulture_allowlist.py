@@ -136,3 +136,11 @@ _.num_open
 
 _.trainer_busy_share  # what agentgym.rollout.simulator predicts, for who plans
 _.staleness_max  # likewise
+
+# --- search environments
+_.WikiWorldEnv  # made by name
+_.WebBrowseEnv
+_.SearchQAEnv
+_.handle_starttag  # html.parser calls these
+_.handle_endtag
+_.handle_data

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentgym.envs.webshop.pages import RESULTS_PER_PAGE
 from agentgym.envs.webshop.product import Product
-from agentgym.envs.webshop.search_index import SearchIndex
+from agentgym.tools.retrieval.bm25 import SearchIndex
 
 
 class Catalogue:

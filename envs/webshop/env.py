@@ -18,12 +18,12 @@ from agentgym.envs.webshop.kiosk import kiosk_catalogue
 from agentgym.envs.webshop.oracle import next_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
-from agentgym.envs.webshop.search_index import terms_of
 from agentgym.envs.webshop.visit import View, Visit
 from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
 from agentgym.tasks import SeededTasks
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
+from agentgym.tools.retrieval.bm25 import terms_of
 from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 
 Interface = Literal["tools", "text"]

@@ -16,9 +16,9 @@ from agentgym.envs.webshop.goals import goal_of_seed, places_of_split, price_lim
 from agentgym.envs.webshop.kiosk import kiosk_catalogue
 from agentgym.envs.webshop.pages import item_page
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT
-from agentgym.envs.webshop.search_index import K1, B, SearchIndex, terms_of
 from agentgym.envs.webshop.vocabulary import kinds
 from agentgym.errors import UnknownNameError
+from agentgym.tools.retrieval.bm25 import K1, B, SearchIndex, terms_of
 
 
 def test_a_catalogue_has_every_department_and_no_asin_twice() -> None:

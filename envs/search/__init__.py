@@ -1,0 +1,1 @@
+"""Search worlds: questions that take several pages to answer, over made or real encyclopedias."""

@@ -1,0 +1,213 @@
+"""Questions that are answered by looking things up: what all search worlds share, whatever their tools."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from agentgym.call_syntax import format_call
+from agentgym.envs.search.answers import Metric, check_metric, score
+from agentgym.envs.search.question import Question
+from agentgym.errors import ResetNeededError, UsageError, unknown_name
+from agentgym.tool import tool
+from agentgym.tool_env import ToolEnv
+from agentgym.tools.reading import Budget
+from agentgym.tools.retrieval.types import Retriever
+from agentgym.tools.search import MAX_RESULTS
+from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
+
+INSTRUCTIONS = "Answer the question in as few words as possible. Search and read first."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRewards:
+    """What parts of the reward beside the answer's are worth, all 0 or more; costs are taken off."""
+
+    gold_retrieved: float = 0.0
+    """Process: shared by the pages that hold the answer, each paid when a search first shows it."""
+    invalid_turn: float = 0.0
+    """Format: what a turn without a call, or with a refused one, costs."""
+    tool_call: float = 0.0
+    """Cost: what every search, page and find costs."""
+
+    @staticmethod
+    def of(values: Mapping[str, float] | None) -> SearchRewards:
+        """Defaults with some values replaced, by name.
+
+        Raises:
+            UsageError: an unknown name or a negative value.
+        """
+        known = [item.name for item in fields(SearchRewards)]
+        for name, value in (values or {}).items():
+            if name not in known:
+                raise unknown_name("reward", name, known)
+            if value < 0:
+                raise UsageError(f"rewards: {name} must be at least 0, got {value}; costs are taken off")
+        return SearchRewards(**(values or {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What an episode remembers beside what is found and open."""
+
+    read: frozenset[str] = frozenset()
+    """Documents that were open at some time."""
+    gold_found: frozenset[str] = frozenset()
+    """Gold documents that a search has shown."""
+    queries: frozenset[str] = frozenset()
+    """What was searched for, in small letters."""
+    num_repeated_queries: int = 0
+    num_void_turns: int = 0
+
+
+class QuestionEnv(ToolEnv):
+    """A question, tools to look things up, and an answer. Subclasses say where questions come from, and the tools.
+
+    The parts of the reward: ``answer`` (outcome), ``gold_retrieved`` (process), ``invalid_turn`` (format) and
+    ``tool_call`` (cost). ``info`` counts ``num_void_turns`` and ``num_repeated_queries`` of the episode so far.
+
+    Args:
+        outcome: how an answer is graded: ``em``, ``f1`` or ``cover_em`` (:mod:`agentgym.envs.search.answers`).
+        rewards: values of :class:`SearchRewards` by name, where they are to differ from the defaults.
+        max_results: results that a search shows at most.
+        result_tokens: length of what a search shows, in tokens by estimate; what is longer is cut, the cut marked.
+        page_tokens: length of what a page shows at once.
+        max_turns: turns after which an episode is truncated.
+    """
+
+    retriever: Retriever
+    """What the current episode searches."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Metric = "em",
+        rewards: Mapping[str, float] | None = None,
+        max_results: int = 5,
+        result_tokens: int = 400,
+        page_tokens: int = 400,
+        max_turns: int = 12,
+        render_mode: str | None = None,
+    ) -> None:
+        check_metric(outcome)
+        if not 1 <= max_results <= MAX_RESULTS:
+            raise UsageError(f"max_results must be from 1 to {MAX_RESULTS}, got {max_results}")
+        self.outcome: Metric = outcome
+        self.rewards = SearchRewards.of(rewards)
+        self.max_results = max_results
+        self.budget = Budget(result_tokens, page_tokens)
+        self.progress = Progress()
+        self._question: Question | None = None
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what subclasses implement
+
+    @abstractmethod
+    def pose(self, task: Task) -> Question:
+        """The question of a task, a function of the task; sets :attr:`retriever` to what is searched for it."""
+
+    @abstractmethod
+    def next_call(self) -> ToolCall:
+        """What the gold policy does next."""
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> str:
+        self._question, self.progress = self.pose(task), Progress()
+        return f"{INSTRUCTIONS}\nQuestion: {self.question.text}"
+
+    @property
+    def question(self) -> Question:
+        """The question of the current episode, with what the agent must not see."""
+        if self._question is None:
+            raise ResetNeededError(f"{self.env_id}: no question before reset()")
+        return self._question
+
+    @tool
+    def answer(self, text: str) -> str:
+        """Give the answer, which ends the episode.
+
+        Args:
+            text: The answer alone, in as few words as possible.
+        """
+        self.award(score(text, self.question.answers, self.outcome), "answer")
+        self.finish()
+        return "The answer is noted."
+
+    def no_call(self, action: Message) -> str:
+        self.progress = replace(self.progress, num_void_turns=self.progress.num_void_turns + 1)
+        return super().no_call(action)
+
+    # ---------------------------------------------------------------------------------------- what subclasses call
+
+    def note_search(self, query: str, doc_ids: Iterable[str]) -> None:
+        """A search of the agent's: paid for, counted if it was asked before, rewarded for gold that it shows first."""
+        self.pay_call()
+        words, done = " ".join(query.lower().split()), self.progress
+        gold = set(self.question.gold)
+        found = done.gold_found | (gold & set(doc_ids))
+        if len(found) > len(done.gold_found) and self.rewards.gold_retrieved:
+            share = (len(found) - len(done.gold_found)) / len(gold)
+            self.award(self.rewards.gold_retrieved * share, "gold_retrieved", RewardRole.PROCESS)
+        self.progress = replace(
+            done,
+            gold_found=found,
+            queries=done.queries | {words},
+            num_repeated_queries=done.num_repeated_queries + (words in done.queries),
+        )
+
+    def note_page(self, doc_id: str) -> None:
+        """A document that the agent opened, paid for."""
+        self.pay_call()
+        self.progress = replace(self.progress, read=self.progress.read | {doc_id})
+
+    def pay_call(self) -> None:
+        """Take off what a call costs."""
+        if self.rewards.tool_call:
+            self.award(-self.rewards.tool_call, "tool_call", RewardRole.COST)
+
+    def query_for(self, doc_id: str, query: str) -> str:
+        """The gold plan's query if it finds the document, else one made of more of what that says."""
+        document = self.retriever.document(doc_id)
+        queries = (query, f"{query} {document.title}", document.title, f"{document.title} {document.text[:300]}")
+        return next((tried for tried in queries if self._finds(tried, doc_id)), query)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def dump_state(self) -> Any:
+        return self.question, self.progress
+
+    def load_state(self, state: Any) -> None:
+        self.pose(self.task)
+        self._question, self.progress = state
+
+    def oracle(self) -> Message:
+        """Look up every page that holds a part of the answer, then answer."""
+        return self.message_of(self.next_call())
+
+    def message_of(self, call: ToolCall) -> Message:
+        """A call as the assistant message that makes it."""
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Answers that say much, or nothing; with ``cover_em`` and ``f1`` saying much is paid by definition."""
+        if self.outcome != "em":
+            return {}
+        everything = " ".join((self.question.text, *self.question.gold, *self.question.answers))
+        texts = {"say all": everything, "say nothing": "", "say an article": "the", "repeat": self.question.text}
+        return {name: (self.message_of(ToolCall("answer", {"text": text})),) for name, text in texts.items()}
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _leave(self, said: str | Observation) -> Any:
+        if not self._is_turn_valid and self.rewards.invalid_turn:
+            self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
+        step = super()._leave(said)
+        counts = ("num_void_turns", "num_repeated_queries")
+        step[4].update({name: getattr(self.progress, name) for name in counts})
+        return step
+
+    def _finds(self, query: str, doc_id: str) -> bool:
+        return any(hit.doc_id == doc_id for hit in self.retriever.search(query, self.max_results))

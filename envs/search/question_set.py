@@ -1,0 +1,111 @@
+"""A question file and its corpus, read once in a process and shared by its environments."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agentgym.envs.search.passages import PassageBook
+from agentgym.envs.search.question import Question
+from agentgym.envs.search.question_files import DATASETS, Format, read_questions
+from agentgym.errors import unknown_name
+from agentgym.tools.retrieval.types import Document
+from agentgym.types import Task
+
+SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
+"""The half-open range of a question id's digest's first byte that belongs to each split: 60, 20 and 20 per cent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a question set is read from."""
+
+    questions: str
+    corpus: tuple[str, ...] = ()
+    format: Format | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """Questions by id, and the documents of the files and of the questions themselves."""
+
+    questions: Mapping[str, Question]
+    documents: tuple[Document, ...]
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The questions of a split, in the file's order; a question's split depends on its id alone.
+
+        Raises:
+            UnknownNameError: no such split.
+        """
+        if split not in SPLIT_SHARES:
+            raise unknown_name("split", split, SPLIT_SHARES)
+        return [
+            Task(
+                id=name,
+                split=split,
+                seed=int.from_bytes(_digest(name)[1:5], "big"),
+                data={"question": question.text, "answers": question.answers},
+            )
+            for name, question in self.questions.items()
+            if split_of(name) == split
+        ]
+
+
+def split_of(question_id: str) -> str:
+    """The split a question belongs to, whatever file it is read from.
+
+    Example:
+        >>> [split_of(name) for name in ("5a77ec115542992a6e59dff7", "q1", "q2")]
+        ['train', 'test', 'train']
+    """
+    first = _digest(question_id)[0]
+    return next(split for split, (low, high) in SPLIT_SHARES.items() if low <= first < high)
+
+
+def question_set(sources: Sources) -> QuestionSet:
+    """The set of these sources; read again if a file has changed.
+
+    Raises:
+        UsageError: there is no such file, or nothing in it.
+        CorruptDataError: a record cannot be read.
+    """
+    key = (sources, tuple(_stamp(path) for path in (sources.questions, *sources.corpus)))
+    with _lock:
+        if key not in _read:
+            while len(_read) >= _MOST_SETS:
+                _read.pop(next(iter(_read)))
+            _read[key] = _read_set(sources)
+        return _read[key]
+
+
+def _read_set(sources: Sources) -> QuestionSet:
+    book, questions = PassageBook(), {}
+    for record in read_questions(sources.questions, sources.format):
+        ids = [book.add(passage) for passage in record.passages]
+        gold = tuple(dict.fromkeys(ids[place] for place in record.gold))
+        titles = {ids[place]: record.passages[place].title for place in record.gold}
+        queries = tuple(titles[doc_id] for doc_id in gold)
+        questions[record.id] = Question(record.text, record.answers, gold, queries)
+    book.add_files(sources.corpus)
+    return QuestionSet(questions, book.documents)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    if path.startswith(DATASETS) or not Path(path).is_file():
+        return (0, 0)
+    found = Path(path).stat()
+    return (found.st_mtime_ns, found.st_size)
+
+
+def _digest(question_id: str) -> bytes:
+    return hashlib.blake2b(question_id.encode(errors="replace"), digest_size=8).digest()
+
+
+_MOST_SETS = 4
+_read: dict[tuple[Sources, tuple[tuple[int, int], ...]], QuestionSet] = {}
+_lock = threading.Lock()

@@ -1,0 +1,112 @@
+"""``agentgym/SearchQA-v0``: answer real questions by searching a corpus, a search server or the web."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from agentgym.envs.search.question import Question
+from agentgym.envs.search.question_files import Format
+from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
+from agentgym.envs.search.search_env import SearchEnv
+from agentgym.envs.search.searched import SCHEMES, searched
+from agentgym.errors import UsageError
+from agentgym.tools.retrieval.types import Retriever
+from agentgym.types import Task, ToolCall
+
+Paths = str | PathLike[str]
+DATA_VARIABLE, FILE = "AGENTGYM_SHARED_DATA", "qa/hotpotqa_train.json"
+
+
+class SearchQAEnv(SearchEnv):
+    """Answer questions of HotpotQA, 2WikiMultihopQA, MuSiQue or Natural Questions by search.
+
+    What is searched are the passages that come with the questions and those of the corpus files, each once. Where
+    gold passages are known, the oracle opens them and answers. A question's split follows from its id.
+
+    Args:
+        questions: a file (JSON, JSON lines), or ``datasets:PATH[#CONFIG][@SPLIT]`` of the library ``datasets``; by
+            default the HotpotQA questions that the environment variable ``AGENTGYM_SHARED_DATA`` leads to.
+        corpus: files with more passages (:meth:`~agentgym.envs.search.passages.PassageBook.add_files`).
+        format: ``hotpotqa``, ``2wiki``, ``musique`` or ``nq``; by default told from the file.
+        retriever: ``memory`` (BM25), a backend of :func:`~agentgym.tools.retrieval.indexes.open_retriever`
+            (``fts5``, ``tantivy``, ``dense``, ``hybrid``), the URL of a search server, or a retriever, such as a
+            search engine with a cassette.
+        embedder: for ``dense`` and ``hybrid``, a model that sentence-transformers can load.
+        others: see :class:`~agentgym.envs.search.question_env.QuestionEnv`.
+
+    Raises:
+        UsageError: a file is missing or a value out of range; the message says what was expected.
+
+    Example:
+        >>> import json, tempfile
+        >>> record = {"_id": "1", "question": "Where is Kur?", "answer": "below", "supporting_facts": [["Kur", 0]]}
+        >>> record["context"] = [["Kur", ["Kur lies below."]], ["Anu", ["Anu rules."]]]
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        ...     json.dump([record], file)
+        ...     file.flush()
+        ...     env = SearchQAEnv(questions=file.name)
+        >>> observation, info = env.reset(options={"task": "1"})
+        >>> print(env.step("search: Kur")[0][0].text)
+        1. Kur [id: Kur]
+        Kur lies below.
+    """
+
+    def __init__(
+        self,
+        *,
+        questions: Paths | None = None,
+        corpus: Paths | Sequence[Paths] = (),
+        format: Format | None = None,
+        retriever: str | Retriever = "memory",
+        embedder: str | None = None,
+        **others: Any,
+    ) -> None:
+        files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
+        self.set: QuestionSet = question_set(Sources(_found(questions), tuple(map(str, files)), format))
+        self.retriever = searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
+        self._is_remote = isinstance(retriever, str) and retriever.startswith(SCHEMES)
+        super().__init__(**others)
+
+    def stop(self) -> None:
+        if self._is_remote:  # others are shared, or belong to who handed them in
+            self.retriever.close()
+
+    def pose(self, task: Task) -> Question:
+        if task.id not in self.set.questions:
+            raise UsageError(
+                f"task {task.id!r} is none of the {len(self.set.questions)} questions of this file; take tasks from "
+                "this environment's tasks(split)"
+            )
+        return self.set.questions[task.id]
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """60 % of the questions to train on, 20 % to validate, 20 % to test, by their ids."""
+        return self.set.tasks(split)
+
+    def next_call(self) -> ToolCall:
+        if not self.question.gold and not self.progress.queries:  # nobody said where the answer is
+            return ToolCall("search", {"query": self.question.text}, "0")
+        return super().next_call()
+
+
+def _found(questions: Paths | None) -> str:
+    """Where the questions are.
+
+    Raises:
+        UsageError: nobody says; the message says what to do.
+    """
+    if questions is not None:
+        return str(questions)
+    folder = os.environ.get(DATA_VARIABLE)
+    if folder is not None and Path(folder, FILE).is_file():
+        return str(Path(folder, FILE))
+    tried = f"{DATA_VARIABLE} is not set" if folder is None else f"{DATA_VARIABLE} is {folder!r}, without {FILE}"
+    raise UsageError(
+        "real questions do not come with agentgym: name them by questions=..., a file in the format of HotpotQA, "
+        f"2WikiMultihopQA, MuSiQue or Natural Questions, or datasets:PATH[#CONFIG][@SPLIT] ({tried}); questions that "
+        "need no data are those of agentgym/WikiWorld-v0"
+    )

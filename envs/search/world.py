@@ -1,0 +1,139 @@
+"""A made encyclopedia as a whole: drawn from a seed, indexed, and shared by the environments of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from random import Random
+from typing import Any
+
+from agentgym.envs.search.question import Question
+from agentgym.envs.search.world_facts import RELATION_NAMES, Facts, draw_facts
+from agentgym.envs.search.world_names import MAX_VOCABULARY
+from agentgym.envs.search.world_pages import Page, PageCounts, render
+from agentgym.envs.search.world_questions import MAX_HOPS, ask, draw_chain
+from agentgym.errors import UsageError, unknown_name
+from agentgym.tools.retrieval.memory import MemoryRetriever
+from agentgym.tools.retrieval.types import Retriever
+
+MIN_PAGES, MAX_PAGES = 16, 100_000
+SPLIT_STRIDE = 1_000_000_000
+_FEW_PAGES = 1_000
+"""Worlds up to this size are kept by the hundred, larger ones by the few."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difficulty:
+    """What is hard about a world and its questions.
+
+    Raises:
+        UsageError: a value is out of range; the message says what is allowed.
+    """
+
+    num_pages: int = 500
+    hops: tuple[int, ...] = (1, 2)
+    """Hops of the questions; each question draws one."""
+    aliases: float = 0.2
+    """Share of things with a second name, by which pages and questions may call them."""
+    stale_pages: float = 0.1
+    """Share of pages that say what was so in some year."""
+    distractors: float = 0.1
+    """Share of pages that name things and say nothing that is asked for."""
+    injections: float = 0.0
+    """Share of pages that tell the reader to ignore the task."""
+    vocabulary: int = 400
+    """Number of words that names are made of."""
+    fillers: int = 2
+    """Sentences that say nothing, on every page of a thing."""
+    relations: tuple[str, ...] = RELATION_NAMES
+    """What pages tell and questions ask."""
+    num_worlds: int = 1
+    """Worlds of a split; 0 gives every task a world of its own."""
+
+    def __post_init__(self) -> None:
+        _check_range("num_pages", self.num_pages, MIN_PAGES, MAX_PAGES)
+        object.__setattr__(self, "hops", tuple(self.hops))  # a task's data, read from JSON, has lists
+        object.__setattr__(self, "relations", tuple(self.relations))
+        if not self.hops:
+            raise UsageError(f"hops must name at least one number from 1 to {MAX_HOPS}")
+        for hops in self.hops:
+            _check_range("hops", hops, 1, MAX_HOPS)
+        for name in ("aliases", "stale_pages", "distractors", "injections"):
+            _check_range(name, getattr(self, name), 0, 1)
+        if self.stale_pages + self.distractors + self.injections > 0.5:
+            raise UsageError("stale_pages, distractors and injections must sum to at most 0.5: things need pages, too")
+        _check_range("vocabulary", self.vocabulary, 2, MAX_VOCABULARY)
+        _check_range("fillers", self.fillers, 0, 20)
+        _check_range("num_worlds", self.num_worlds, 0, 1_000_000)
+        for name in self.relations:
+            if name not in RELATION_NAMES:
+                raise unknown_name("relation", name, RELATION_NAMES)
+
+    def as_data(self) -> dict[str, Any]:
+        """The difficulty as a task's data."""
+        return asdict(self)
+
+
+class World:
+    """Facts, their pages, and an index of these in memory.
+
+    Example:
+        >>> world = World(Difficulty(num_pages=60), seed=1)
+        >>> len(world.pages), len(world.retriever)
+        (60, 60)
+        >>> question = world.question(seed=4)
+        >>> world.retriever.search(question.queries[0], 5)[0].doc_id == question.gold[0]
+        True
+    """
+
+    def __init__(self, difficulty: Difficulty, seed: int) -> None:
+        rng = Random(seed)
+        num_pages, self.difficulty = difficulty.num_pages, difficulty
+        num_injections = round(difficulty.injections * num_pages)
+        num_stale = round(difficulty.stale_pages * num_pages)
+        num_distractors = round(difficulty.distractors * num_pages)
+        num_things = num_pages - num_injections - num_stale - num_distractors
+        self.facts: Facts = draw_facts(
+            num_things, num_stale, difficulty.vocabulary, difficulty.aliases, difficulty.relations, rng
+        )
+        num_missing = num_pages - num_injections - len(self.facts.things) - len(self.facts.former)
+        counts = PageCounts(max(0, num_missing), num_injections, difficulty.fillers)
+        self.pages: tuple[Page, ...] = render(self.facts, counts, difficulty.relations, rng)
+
+    @cached_property
+    def page_of(self) -> Mapping[str, Page]:
+        """Pages by title."""
+        return {page.title: page for page in self.pages}
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """The index of the pages."""
+        return MemoryRetriever(page.document() for page in self.pages)
+
+    def question(self, seed: int) -> Question:
+        """The question of a seed; one of the hops' numbers, each as likely."""
+        rng = Random(seed)
+        num_hops = self.difficulty.hops[rng.randrange(len(self.difficulty.hops))]
+        return ask(self.facts, draw_chain(self.facts, num_hops, self.difficulty.relations, rng))
+
+
+def world_of(difficulty: Difficulty, world_seed: int) -> World:
+    """The world of a seed; made once as long as it is among those lately used."""
+    make = _small_world if difficulty.num_pages <= _FEW_PAGES else _large_world
+    return make(difficulty, world_seed)
+
+
+def world_seed_of(difficulty: Difficulty, task_seed: int) -> int:
+    """Which world a task is about; splits, whose seeds are a billion apart, share none."""
+    number = task_seed % SPLIT_STRIDE
+    return task_seed - number + (number % difficulty.num_worlds if difficulty.num_worlds else number)
+
+
+_small_world = lru_cache(maxsize=128)(World)
+_large_world = lru_cache(maxsize=3)(World)
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise UsageError(f"{name} must be from {low:,} to {high:,}, got {value}")

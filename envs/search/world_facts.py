@@ -1,0 +1,199 @@
+"""The facts of a made encyclopedia: a plain structure, from which pages and questions are made.
+
+Every relation is a function: a thing has at most one birthplace, author or current mayor. What used to be (an earlier
+mayor, with the year) is kept apart, so the current facts contradict nothing, and a chain of relations leads to exactly
+one thing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from agentgym.envs.search.world_names import KINDS, draw_names, name_words
+
+Value = int | str
+"""A thing, by its number, or a word or year as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What a thing of one kind has one of."""
+
+    name: str
+    kind: str
+    """The kind of the things that have it."""
+    target: str
+    """A kind of thing, ``year``, or the words it is one of, parted by spaces."""
+    share: float = 1.0
+    """The share of things that have it."""
+    is_changing: bool = False
+    """True if it may have been another one once."""
+
+
+RELATIONS: Final = (
+    Relation("birthplace", "person", "town"),
+    Relation("spouse", "person", "person", share=0.6),
+    Relation("teacher", "person", "person", share=0.5),
+    Relation("employer", "person", "company", share=0.6),
+    Relation("birth year", "person", "year"),
+    Relation("profession", "person", "baker painter doctor sailor judge farmer pilot singer"),
+    Relation("country", "town", "country"),
+    Relation("mayor", "town", "person", is_changing=True),
+    Relation("founding year", "town", "year"),
+    Relation("capital", "country", "town"),
+    Relation("president", "country", "person", is_changing=True),
+    Relation("currency", "country", "crown florin ducat thaler guilder shilling"),
+    Relation("author", "book", "person"),
+    Relation("publisher", "book", "company", share=0.7),
+    Relation("publication year", "book", "year"),
+    Relation("genre", "book", "romance comedy tragedy mystery satire fable"),
+    Relation("founder", "company", "person"),
+    Relation("headquarters", "company", "town"),
+    Relation("director", "company", "person", is_changing=True),
+)
+RELATION_NAMES: Final = tuple(relation.name for relation in RELATIONS)
+FIRST_YEAR, LAST_YEAR = 1900, 2000
+_SHARES: Final[Mapping[str, float]] = {"person": 0.45, "town": 0.2, "country": 0.06, "book": 0.19, "company": 0.1}
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A person, place, work or company."""
+
+    kind: str
+    name: str
+    alias: str | None = None
+    """Another name that nothing else has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What a changing fact was in some year."""
+
+    thing: int
+    relation: str
+    value: int
+    year: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that is so, and what was so once."""
+
+    things: tuple[Thing, ...]
+    values: Mapping[tuple[int, str], Value]
+    """The value of a thing's relation; what it does not have is absent."""
+    former: tuple[Former, ...] = ()
+    by_alias: frozenset[tuple[int, str]] = field(default_factory=frozenset)
+    """Facts whose sentence names their value by its alias."""
+
+    def name_of(self, value: Value) -> str:
+        """A value as answers write it."""
+        return value if isinstance(value, str) else self.things[value].name
+
+    def names_of(self, value: Value) -> tuple[str, ...]:
+        """All ways to write a value, the usual one first."""
+        if isinstance(value, str):
+            return (value,)
+        thing = self.things[value]
+        return (thing.name,) if thing.alias is None else (thing.name, thing.alias)
+
+    def mention_of(self, thing: int, relation: str) -> str:
+        """How the page of a thing writes the value of its relation."""
+        value = self.values[thing, relation]
+        return self.names_of(value)[-1] if (thing, relation) in self.by_alias else self.name_of(value)
+
+
+def relations_of(kind: str, names: Sequence[str] = RELATION_NAMES) -> tuple[Relation, ...]:
+    """The relations that a kind of thing has, of those named."""
+    return tuple(relation for relation in RELATIONS if relation.kind == kind and relation.name in names)
+
+
+def draw_facts(
+    num_things: int, num_former: int, vocabulary: int, alias_share: float, relations: Sequence[str], rng: Random
+) -> Facts:
+    """A world of so many things.
+
+    Args:
+        num_former: things whose changing fact was another one once; fewer where there are fewer.
+        vocabulary: number of words that names are made of.
+        alias_share: share of things that have a second name; half of the sentences about them use it.
+        relations: names of the relations there are.
+
+    Raises:
+        UsageError: the vocabulary is too small.
+    """
+    things = _draw_things(num_things, vocabulary, alias_share, rng)
+    of_kind = {kind: [at for at, thing in enumerate(things) if thing.kind == kind] for kind in KINDS}
+    values: dict[tuple[int, str], Value] = {}
+    for relation in RELATIONS:
+        if relation.name in relations:
+            _draw_values(relation, of_kind, values, rng)
+    aliased = [key for key, value in values.items() if isinstance(value, int) and things[value].alias is not None]
+    by_alias = frozenset(key for key in aliased if rng.random() < 0.5)
+    changing = {relation.name for relation in RELATIONS if relation.is_changing}
+    once = [key for key in values if key[1] in changing]
+    former = [
+        Former(thing, name, _other(of_kind["person"], (thing, values[thing, name]), rng), _year(rng))
+        for thing, name in rng.sample(once, min(num_former, len(once)))
+    ]
+    return Facts(tuple(things), values, tuple(former), by_alias)
+
+
+def _draw_things(num_things: int, vocabulary: int, alias_share: float, rng: Random) -> list[Thing]:
+    words = name_words(vocabulary)
+    counts = {kind: max(1, int(share * num_things)) for kind, share in _SHARES.items()}
+    counts["person"] = max(3, num_things - sum(counts[kind] for kind in KINDS if kind != "person"))
+    things = []
+    for kind in KINDS:
+        num_aliases = round(alias_share * counts[kind])
+        names = draw_names(kind, counts[kind] + num_aliases, words, rng)
+        aliases = names[counts[kind] :] + [None] * (counts[kind] - num_aliases)
+        things += [Thing(kind, name, alias) for name, alias in zip(names, aliases, strict=False)]
+    return things
+
+
+def _draw_values(
+    relation: Relation, of_kind: Mapping[str, Sequence[int]], values: dict[tuple[int, str], Value], rng: Random
+) -> None:
+    targets = _targets(relation, of_kind, values)
+    for thing in of_kind[relation.kind]:
+        if (thing, relation.name) in values or rng.random() >= relation.share:
+            continue
+        if relation.target == "year":
+            values[thing, relation.name] = str(_year(rng))
+        elif relation.target not in of_kind:
+            values[thing, relation.name] = rng.choice(relation.target.split())
+        elif relation.name != "spouse":
+            if near := targets(thing):
+                values[thing, relation.name] = _other(near, (thing,), rng)
+        elif ((other := _other(targets(thing), (thing,), rng)), "spouse") not in values:
+            values[thing, "spouse"], values[other, "spouse"] = other, thing
+
+
+def _targets(
+    relation: Relation, of_kind: Mapping[str, Sequence[int]], values: Mapping[tuple[int, str], Value]
+) -> Callable[[int], Sequence[int]]:
+    """What a thing's relation may lead to: all things of a kind, but for a capital, which lies in its country."""
+    if relation.name != "capital" or (of_kind["town"][0], "country") not in values:
+        return lambda thing: of_kind[relation.target]
+    towns_of: dict[Value, list[int]] = defaultdict(list)
+    for town in of_kind["town"]:
+        towns_of[values[town, "country"]].append(town)
+    return lambda thing: towns_of[thing]
+
+
+def _other(candidates: Sequence[int], excluded: Sequence[Value], rng: Random) -> int:
+    """One of at least three candidates, or the only one, that is none of the excluded."""
+    while True:
+        found = rng.choice(candidates)
+        if found not in excluded:
+            return found
+
+
+def _year(rng: Random) -> int:
+    return rng.randrange(FIRST_YEAR, LAST_YEAR)

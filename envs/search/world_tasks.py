@@ -1,0 +1,102 @@
+"""Tasks about made worlds: what the environments over them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from agentgym.envs.search.question import Question
+from agentgym.envs.search.question_env import QuestionEnv
+from agentgym.envs.search.world import Difficulty, World, world_of, world_seed_of
+from agentgym.envs.search.world_facts import RELATION_NAMES
+from agentgym.errors import ResetNeededError, unknown_name
+from agentgym.tasks import SeededTasks
+from agentgym.types import Task
+
+KNOBS = tuple(item.name for item in fields(Difficulty))
+_FOLLOWING = ("world", "question", "answers")
+"""What of a task's data follows from its seed and the rest."""
+
+
+class WorldEnv(QuestionEnv):
+    """Questions about a made encyclopedia. Tasks hold the reference answers in their data, for information gain.
+
+    Args:
+        num_pages: size of the encyclopedia, 16 to 100,000.
+        hops: facts that the answer is away from what the question names, 1 to 4; a number or several.
+        aliases: share of things with a second name, by which questions and pages may call them.
+        stale_pages: share of pages that say what was so in some year; questions ask for what is so now.
+        distractors: share of pages that name things and say nothing that is asked for.
+        injections: share of pages that tell the reader to ignore the task.
+        vocabulary: number of words that names are made of.
+        fillers: sentences that say nothing, on every page of a thing.
+        relations: what pages tell and questions ask, of :data:`~agentgym.envs.search.world_facts.RELATION_NAMES`.
+        num_worlds: encyclopedias of a split; 0 gives every task its own.
+        others: see :class:`~agentgym.envs.search.question_env.QuestionEnv`.
+
+    Raises:
+        UsageError: a value is out of range; the message says what is allowed.
+    """
+
+    _world: World | None = None
+
+    def __init__(  # noqa: PLR0913  (knobs, all by name)
+        self,
+        *,
+        num_pages: int = 500,
+        hops: int | Sequence[int] = (1, 2),
+        aliases: float = 0.2,
+        stale_pages: float = 0.1,
+        distractors: float = 0.1,
+        injections: float = 0.0,
+        vocabulary: int = 400,
+        fillers: int = 2,
+        relations: Sequence[str] = RELATION_NAMES,
+        num_worlds: int = 1,
+        **others: Any,
+    ) -> None:
+        self.difficulty = Difficulty(
+            num_pages=num_pages,
+            hops=(hops,) if isinstance(hops, int) else tuple(hops),
+            aliases=aliases,
+            stale_pages=stale_pages,
+            distractors=distractors,
+            injections=injections,
+            vocabulary=vocabulary,
+            fillers=fillers,
+            relations=tuple(relations),
+            num_worlds=num_worlds,
+        )
+        super().__init__(**others)
+
+    def pose(self, task: Task) -> Question:
+        difficulty = self._difficulty_of(task.data)
+        self._world = world_of(difficulty, task.data.get("world", world_seed_of(difficulty, task.seed)))
+        self.retriever = self._world.retriever
+        return self._world.question(task.seed)
+
+    @property
+    def world(self) -> World:
+        """The world of the current episode."""
+        if self._world is None:
+            raise ResetNeededError(f"{self.env_id}: no world before reset()")
+        return self._world
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """1,000,000 questions to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._data_of)
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _data_of(self, seed: int) -> Mapping[str, Any]:
+        world_seed = world_seed_of(self.difficulty, seed)
+        question = world_of(self.difficulty, world_seed).question(seed)
+        following = {"world": world_seed, "question": question.text, "answers": question.answers}
+        return {**self.difficulty.as_data(), **following}
+
+    def _difficulty_of(self, data: Mapping[str, Any]) -> Difficulty:
+        for name in data:
+            if name not in KNOBS and name not in _FOLLOWING:
+                raise unknown_name(f"{self.env_id} task data", name, (*KNOBS, *_FOLLOWING))
+        return replace(self.difficulty, **{name: data[name] for name in KNOBS if name in data})

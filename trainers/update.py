@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.batch import TrainBatch, build_batches
+from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
+from agentgym.trainers.layout import can_share_prefixes
 from agentgym.trainers.loss import (
     MAXIMA,
     SUMMED,
@@ -25,6 +26,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.samples import GroupVerdict, build_samples
+from agentgym.types import TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +60,8 @@ def update_policy(
     """
     history = EntropyHistory() if history is None else history
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    device = next(model.parameters()).device
     updates = [
-        build_batches(
-            build_samples(kept[first :: config.num_updates]),
-            aggregation=config.mean,
-            unit=config.unit,
-            norm_length=config.norm_length,
-            tokens_per_microbatch=config.tokens_per_microbatch,
-            device=device,
-        )
+        batches_for(model, build_samples(kept[first :: config.num_updates]), config)
         for first in range(min(config.num_updates, len(kept)))
     ]
     step = _Step(model, config, temperature, reference, history)
@@ -82,6 +76,19 @@ def update_policy(
             totals.add(batch, entropy, output)
         totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
+
+
+def batches_for(model: Any, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+    """The micro-batches of an update of a model, where its parameters are."""
+    return build_batches(
+        samples,
+        aggregation=config.mean,
+        unit=config.unit,
+        norm_length=config.norm_length,
+        tokens_per_microbatch=config.tokens_per_microbatch,
+        layout=config.layout if config.layout != "prefix" or can_share_prefixes(model) else "rows",
+        device=next(model.parameters()).device,
+    )
 
 
 class PartialUpdate:
@@ -110,27 +117,19 @@ class PartialUpdate:
         self._num_batches = 0
         optimizer.zero_grad()
 
-    @property
-    def device(self) -> torch.device:
-        """Where the micro-batches must be."""
-        device: torch.device = next(self._model.parameters()).device
-        return device
-
-    def add(self, batches: Sequence[TrainBatch], num_averaged: int | None) -> None:
-        """Add a part's gradient.
-
-        Args:
-            batches: weighed as if the part were the whole update.
-            num_averaged: what these weights were divided by, see :func:`agentgym.trainers.batch.num_averaged`.
-        """
+    def add(self, samples: Sequence[TrainingSample]) -> None:
+        """Add a part's gradient."""
+        config = self._step.config
+        batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
+        averaged = num_averaged(samples, config.mean, config.unit)
         logprobs = self._step.old_logprobs(batches, is_only=True)
         facts = self._step.facts(batches, logprobs)
         for batch, logprob_old in zip(batches, logprobs, strict=True):
             entropy, output = self._step.loss(batch, logprob_old, facts)
-            scaled = replace(output, loss=output.loss * (1 if num_averaged is None else num_averaged))
+            scaled = replace(output, loss=output.loss * (1 if averaged is None else averaged))
             scaled.loss.backward()  # type: ignore[no-untyped-call]
             self._totals.add(batch, entropy, scaled)
-        self._divisor += num_averaged or 0
+        self._divisor += averaged or 0
         self._num_batches += len(batches)
 
     def finish(self) -> UpdateResult:

@@ -140,6 +140,19 @@ def can_share_prefixes(model: Any) -> bool:
     return layers is None or set(layers) == {"full_attention"}
 
 
+@contextmanager
+def recomputed(model: Any) -> Iterator[None]:
+    """Gradients taken meanwhile compute what is inside a layer again instead of keeping it."""
+    was_training = model.training
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()  # transformers recomputes in this mode alone
+    try:
+        yield
+    finally:
+        model.gradient_checkpointing_disable()
+        model.train(was_training)
+
+
 def _forest_states(trunk: Any, forest: Forest) -> Tensor:
     mask = _block_mask(forest) if forest.input_ids.is_cuda else _dense_mask(forest, next(trunk.parameters()).dtype)
     with _attention(trunk, "flex_attention" if forest.input_ids.is_cuda else "sdpa"):

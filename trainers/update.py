@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
-from agentgym.trainers.layout import can_share_prefixes
+from agentgym.trainers.layout import can_share_prefixes, recomputed
 from agentgym.trainers.loss import (
     MAXIMA,
     SUMMED,
@@ -71,8 +72,7 @@ def update_policy(
         facts = step.facts(batches, old_logprobs)
         optimizer.zero_grad()
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
-            entropy, output = step.loss(batch, logprob_old, facts)
-            output.loss.backward()  # type: ignore[no-untyped-call]
+            entropy, output = step.backward(batch, logprob_old, facts)
             totals.add(batch, entropy, output)
         totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
@@ -86,9 +86,13 @@ def batches_for(model: Any, samples: Sequence[TrainingSample], config: LossConfi
         unit=config.unit,
         norm_length=config.norm_length,
         tokens_per_microbatch=config.tokens_per_microbatch,
-        layout=config.layout if config.layout != "prefix" or can_share_prefixes(model) else "rows",
+        layout=config.layout if config.layout != "prefix" or _can_share_prefixes(model, config) else "rows",
         device=next(model.parameters()).device,
     )
+
+
+def _can_share_prefixes(model: Any, config: LossConfig) -> bool:
+    return can_share_prefixes(model) and not config.recompute_activations  # which keeps no keys and values
 
 
 class PartialUpdate:
@@ -125,10 +129,8 @@ class PartialUpdate:
         logprobs = self._step.old_logprobs(batches, is_only=True)
         facts = self._step.facts(batches, logprobs)
         for batch, logprob_old in zip(batches, logprobs, strict=True):
-            entropy, output = self._step.loss(batch, logprob_old, facts)
-            scaled = replace(output, loss=output.loss * (1 if averaged is None else averaged))
-            scaled.loss.backward()  # type: ignore[no-untyped-call]
-            self._totals.add(batch, entropy, scaled)
+            scale = 1 if averaged is None else averaged
+            self._totals.add(batch, *self._step.backward(batch, logprob_old, facts, scale))
         self._divisor += averaged or 0
         self._num_batches += len(batches)
 
@@ -189,8 +191,17 @@ class _Step:
             )
         return update_facts(batches, frozen, self.config)
 
-    def loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
-        """The entropies and the loss of a micro-batch."""
+    def backward(
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, scale: int = 1
+    ) -> tuple[Tensor, LossOutput]:
+        """Add the gradient of a micro-batch's loss times ``scale``; gives its entropies and that loss."""
+        with recomputed(self.model) if self.config.recompute_activations else nullcontext():
+            entropy, output = self._loss(batch, logprob_old, facts)
+            scaled = replace(output, loss=output.loss * scale)
+            scaled.loss.backward()  # type: ignore[no-untyped-call]
+        return entropy, scaled
+
+    def _loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
         logprob, entropy = token_logprobs(
             self.model, batch, self.temperature, entropy_has_gradient=self.entropy_has_gradient
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StableLmConfig, StableLmForCausalLM
 
 from agentgym.trainers import vocabulary
@@ -25,6 +27,7 @@ from agentgym.trainers.layout import (
     grow_forest,
     hidden_states,
     lay_out,
+    recomputed,
     shared_prefix,
 )
 from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
@@ -211,7 +214,62 @@ def test_the_block_mask_of_flex_attention_is_the_dense_one() -> None:
     torch.testing.assert_close(ours, dense, atol=1e-12, rtol=0)
 
 
-# --------------------------------------------------------------------------------------------------- the vocabulary
+# ---------------------------------------------------------------------------------------------------------- memory
+
+
+def saved_bytes(model: Any, layout: LayoutKind, *, recompute: bool) -> tuple[int, Tensor]:
+    """What a gradient keeps from the forward pass, parameters left out, and the gradient."""
+    parameters = {parameter.data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in parameters:
+            kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    model.zero_grad()
+    (batch,) = build_batches(SAMPLES, layout=layout)
+    with recomputed(model) if recompute else nullcontext():
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            logprob, _ = token_logprobs(model, batch, 1.0)
+        logprob.sum().backward()  # type: ignore[no-untyped-call]
+    return sum(kept.values()), torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("layout", ["rows", "packed"])
+def test_recomputing_keeps_less_and_changes_nothing(exact_model: Any, layout: LayoutKind) -> None:
+    exact_model.eval()
+    much, gradient = saved_bytes(exact_model, layout, recompute=False)
+    little, again = saved_bytes(exact_model, layout, recompute=True)
+    assert little < much / 3
+    torch.testing.assert_close(again, gradient, atol=1e-12, rtol=0)
+    assert not exact_model.training and not exact_model.is_gradient_checkpointing
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, Tensor):
+                self.num_elements = max(self.num_elements, tensor.numel())
+        return made
+
+
+@pytest.mark.parametrize("num_tokens", [300, 1200])
+def test_the_logits_of_a_batch_never_exist_at_once(monkeypatch: pytest.MonkeyPatch, num_tokens: int) -> None:
+    monkeypatch.setattr(vocabulary, "MAX_LOGITS", 100 * 5000)
+    head = torch.nn.Linear(8, 5000)
+    states = torch.zeros(num_tokens, 8, requires_grad=True)
+    with LargestTensor() as largest:
+        logprobs, _ = vocabulary.head_logprobs(head, states, torch.zeros(num_tokens, dtype=torch.long), 1.0)
+        logprobs.sum().backward()  # type: ignore[no-untyped-call]
+    assert largest.num_elements == 100 * 5000
 
 
 @settings(max_examples=20, deadline=None)

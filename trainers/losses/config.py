@@ -94,6 +94,9 @@ class LossConfig:
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
     """How rows are forwarded, see :mod:`agentgym.trainers.layout`; gradients do not depend on it either."""
+    recompute_activations: bool = False
+    """Keep the states between layers alone and compute what is inside a layer again for the gradient: a third slower,
+    and several times the tokens in the same memory. Rows then do not share prefixes, unless they are packed."""
 
     def __post_init__(self) -> None:
         low, high = self.clip

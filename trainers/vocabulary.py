@@ -41,13 +41,11 @@ def head_logprobs(
             entropy = -(distribution.exp() * distribution).sum(-1)
         return distribution.gather(-1, targets[:, None])[:, 0], entropy
 
-    if len(states) <= rows or not torch.is_grad_enabled():
-        made = [piece(*pair) for pair in zip(states.split(rows), targets.split(rows), strict=True)]
+    pairs = list(zip(torch.split(states, rows), torch.split(targets, rows), strict=True))
+    if len(pairs) == 1 or not torch.is_grad_enabled():
+        made = [piece(*pair) for pair in pairs]
     else:
-        made = [
-            checkpoint(piece, *pair, use_reentrant=False)
-            for pair in zip(states.split(rows), targets.split(rows), strict=True)
-        ]
+        made = [checkpoint(piece, *pair, use_reentrant=False) for pair in pairs]
     logprobs, entropies = zip(*made, strict=True)
     return torch.cat(logprobs), torch.cat(entropies)
 

@@ -246,11 +246,11 @@ def test_recomputing_keeps_less_and_changes_nothing(exact_model: Any, layout: La
     assert not exact_model.training and not exact_model.is_gradient_checkpointing
 
 
-class LargestTensor(TorchDispatchMode):
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the number of elements of the largest tensor that any operation makes."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.num_elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -14,21 +14,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from agentgym.trainers.layout import Layout, common_prefix, lay_out, shared_prefix
+from agentgym.trainers.losses.config import LayoutKind
 from agentgym.types import TrainingSample
-
-PAD_ID = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainBatch:
-    """One micro-batch: ``B`` right-padded rows and, flat, their ``N`` sampled tokens."""
+    """One micro-batch: rows as they are forwarded and, flat, their ``N`` sampled tokens."""
 
-    input_ids: Tensor
-    """``[B, T]`` token ids. Padding is on the right, where causal attention cannot see it from a real token."""
+    layout: Layout
+    """What the model reads."""
     row: Tensor
-    """``[N]`` row of each sampled token."""
-    position: Tensor
-    """``[N]`` position of each sampled token in its row, at least 1."""
+    """``[N]`` row of each sampled token, ascending."""
+    state: Tensor
+    """``[N]`` place of the hidden state that predicts the token, in :func:`agentgym.trainers.layout.hidden_states`."""
+    target: Tensor
+    """``[N]`` id of the token."""
     advantage: Tensor
     """``[N]``"""
     rollout_logprob: Tensor
@@ -39,11 +41,6 @@ class TrainBatch:
     """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
     turn_index: Tensor
     """``[N]`` position of that turn in its trajectory."""
-
-    @property
-    def targets(self) -> Tensor:
-        """``[N]`` the sampled token ids."""
-        return self.input_ids[self.row, self.position]
 
     @property
     def num_tokens(self) -> int:
@@ -107,12 +104,15 @@ def build_batches(
     unit: Unit = "trajectory",
     norm_length: int = 1024,
     tokens_per_microbatch: int = 8192,
+    layout: LayoutKind = "rows",
     device: torch.device | str = "cpu",
 ) -> list[TrainBatch]:
-    """All rows of one optimizer update as micro-batches of at most ``tokens_per_microbatch`` padded tokens.
+    """All rows of one optimizer update as micro-batches of at most ``tokens_per_microbatch`` forwarded tokens.
 
     Args:
         unit: what the ``seq-mean`` aggregations take for a sequence. Segments of one trajectory are one.
+        layout: ``rows`` puts rows of similar length under each other, ``prefix`` those of a group after what they
+            share, ``packed`` as many as there is room for into one row, each distinct prefix once.
     """
     trained = [[at for at, flag in enumerate(sample.loss_mask) if flag] for sample in samples]
     units = [
@@ -122,17 +122,7 @@ def build_batches(
     ]
     flat = iter(token_weights(units, aggregation, norm_length))
     rows = [_Row(s, positions, [next(flat) for _ in positions]) for s, positions in zip(samples, trained, strict=True)]
-    rows.sort(key=lambda row: len(row.sample.token_ids))
-    batches: list[TrainBatch] = []
-    pending: list[_Row] = []
-    for row in rows:
-        if pending and (len(pending) + 1) * len(row.sample.token_ids) > tokens_per_microbatch:
-            batches.append(_batch(pending, device))
-            pending = []
-        pending.append(row)
-    if pending:
-        batches.append(_batch(pending, device))
-    return batches
+    return [_batch(some, kind, device) for some, kind in _micro_batches(rows, layout, tokens_per_microbatch)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,27 +131,94 @@ class _Row:
     positions: list[int]
     weights: list[float]
 
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.sample.token_ids
 
-def _batch(rows: Sequence[_Row], device: torch.device | str) -> TrainBatch:
-    longest = max(len(row.sample.token_ids) for row in rows)
-    input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
-    whole: list[tuple[int, int, int, int]] = []
+
+def _micro_batches(rows: Sequence[_Row], layout: LayoutKind, room: int) -> list[tuple[list[_Row], LayoutKind]]:
+    """The rows of each micro-batch, and the layout that pays for them."""
+    if layout == "packed":
+        alike_are_neighbours = sorted(rows, key=lambda row: (row.sample.ordinal, row.token_ids))
+        return [(some, layout) for some in _packed(alike_are_neighbours, room)]
+    made: list[tuple[list[_Row], LayoutKind]] = []
+    alone = list(rows)
+    if layout == "prefix":
+        groups: dict[int, list[_Row]] = {}
+        for row in rows:
+            groups.setdefault(row.sample.ordinal, []).append(row)
+        shared = [some for group in groups.values() for some in _after_prefix(group, room)]
+        made = [(some, layout) for some in shared if _pays(some)]
+        alone = [row for some in shared if not _pays(some) for row in some]
+    return made + [(some, "rows") for some in _under_each_other(alone, room)]
+
+
+def _under_each_other(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
+    """Rows of similar length, at most so many tokens with padding (or one row)."""
+    batches: list[list[_Row]] = []
+    for row in sorted(rows, key=lambda row: len(row.token_ids)):
+        if batches and (len(batches[-1]) + 1) * len(row.token_ids) <= room:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def _after_prefix(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
+    """The same where what all of a batch share counts once."""
+    batches: list[list[_Row]] = []
+    num_shared = 0
+    for row in sorted(rows, key=lambda row: len(row.token_ids)):
+        if batches:
+            num_shared = min(num_shared, common_prefix(batches[-1][0].token_ids, row.token_ids))
+            if num_shared + (len(batches[-1]) + 1) * (len(row.token_ids) - num_shared) <= room:
+                batches[-1].append(row)
+                continue
+        batches.append([row])
+        num_shared = len(row.token_ids) - 1
+    return batches
+
+
+def _pays(rows: Sequence[_Row]) -> bool:
+    """Whether forwarding a shared prefix by itself saves a tenth of the tokens: it costs a second call."""
+    ids = [row.token_ids for row in rows]
+    return 10 * (len(ids) - 1) * shared_prefix(ids) >= len(ids) * len(ids[-1])
+
+
+def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
+    """Neighbours, at most so many tokens that are not in the one before (or one row)."""
+    batches: list[list[_Row]] = []
+    size = 0
+    for row in rows:
+        if batches:
+            size += len(row.token_ids) - common_prefix(batches[-1][-1].token_ids, row.token_ids)
+            if size <= room:
+                batches[-1].append(row)
+                continue
+        batches.append([row])
+        size = len(row.token_ids)
+    return batches
+
+
+def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str) -> TrainBatch:
+    laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
+    whole: list[tuple[int, int, int, int, int]] = []
     real: list[tuple[float, float, float]] = []
     turns: dict[tuple[int, int], int] = {}
     for index, row in enumerate(rows):
         sample = row.sample
-        input_ids[index, : len(sample.token_ids)] = torch.tensor(sample.token_ids)
         assert not row.positions or row.positions[0] > 0, "a row begins with a prompt"
         for at, weight in zip(row.positions, row.weights, strict=True):
             turn = turns.setdefault((index, sample.turns[at]), len(turns))
-            whole.append((index, at, turn, sample.turns[at]))
+            whole.append((index, where[index][at - 1], sample.token_ids[at], turn, sample.turns[at]))
             real.append((sample.advantages[at], sample.rollout_logprobs[at], weight))
-    row_N, position, turn_N, turn_index = torch.tensor(whole, dtype=torch.long).reshape(-1, 4).unbind(1)
+    row_N, state, target, turn_N, turn_index = torch.tensor(whole, dtype=torch.long).reshape(-1, 5).unbind(1)
     advantage, rollout_logprob, weight_N = torch.tensor(real, dtype=torch.float32).reshape(-1, 3).unbind(1)
     return TrainBatch(
-        input_ids=input_ids.to(device),
+        layout=laid_out,
         row=row_N.to(device),
-        position=position.to(device),
+        state=state.to(device),
+        target=target.to(device),
         advantage=advantage.to(device),
         rollout_logprob=rollout_logprob.to(device),
         weight=weight_N.to(device),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym.trainers.batch import PAD_ID
+from agentgym.trainers.layout import PAD_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,17 @@ from agentgym.trainers.columns import ColumnMaker
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.demos import collect_demos
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.metrics import MetricsLog, check_wandb
+from agentgym.trainers.metrics import MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.model import frozen_copy, save_model
 from agentgym.trainers.overrides import save_config
 from agentgym.trainers.period import Period
+from agentgym.trainers.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.rollout_metrics import describe_rollouts
-from agentgym.trainers.run import Run, TrainResult, check_run_dir
+from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
 from agentgym.trainers.samples import judge_group
 from agentgym.trainers.schedule import learning_rate
 from agentgym.trainers.sft import num_sft_steps, sft_rows, sft_steps
+from agentgym.trainers.sharding import load_optimizer, load_weights, whole
 from agentgym.trainers.update import PartialUpdate, update_policy
 from agentgym.types import TrajectoryGroup
 
@@ -53,13 +55,19 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         UsageError: the folder, the model or the environment cannot be used as asked.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
-    check_run_dir(config, run_dir, resume=resume)
-    check_wandb(config.wandb_project)
-    loop = TrainingLoop(config, run_dir, resume)
-    if not resume:  # only now: what was refused until here leaves no folder behind
+    ranks = join_ranks()
+    check_ranks(config, ranks)
+    if ranks.is_main:
+        check_run_dir(config, run_dir, resume=resume)
+        check_wandb(config.wandb_project)
+    loop = TrainingLoop(config, run_dir, resume, ranks)
+    if not resume and ranks.is_main:  # only now: what was refused until here leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
-    return asyncio.run(loop.run())
+    try:
+        return asyncio.run(loop.run())
+    finally:
+        leave_ranks()
 
 
 class TrainingLoop:
@@ -67,12 +75,13 @@ class TrainingLoop:
 
     Args:
         run_dir: the run's folder; it is there before :meth:`run`.
+        ranks: the processes that train together. All go through the same phases; the first alone plays, logs and saves.
     """
 
-    def __init__(self, config: TrainConfig, run_dir: Path, resume: bool) -> None:
-        self.config, self.run_dir = config, run_dir
+    def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks = Ranks()) -> None:  # noqa: B008
+        self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
-        self.r = Run(config, run_dir)
+        self.r = Run(config, run_dir, ranks)
         self.reference: Any = None
         self.credit_state = CreditState()
         self.entropy_history = EntropyHistory()
@@ -89,7 +98,7 @@ class TrainingLoop:
     async def run(self) -> TrainResult:
         """All phases that are left."""
         config = self.config
-        with MetricsLog(self.run_dir, config.wandb_project) as self.log:
+        with MetricsLog(self.run_dir, config.wandb_project) if self.ranks.is_main else SilentLog() as self.log:
             self.log.say(f"run folder: {self.run_dir}")
             for warning in config.warnings:
                 self.log.say(f"note: {warning}")
@@ -102,10 +111,10 @@ class TrainingLoop:
                 await self._begin_rl()
             await self._learn(at[1])
             after = await self._evaluate("after", config.num_steps) if config.num_steps else None
-            save_model(self.r.model, self.r.tokenizer, self.run_dir / "model", config.context)
-        await self.r.engine.close()
-        await self.r.pool.close()
-        await self.r.eval_pool.close()
+            model = self.r.whole_model()
+            if self.ranks.is_main:
+                save_model(model, self.r.tokenizer, self.run_dir / "model", config.context)
+        await self.r.close()
         return TrainResult(
             run_dir=str(self.run_dir),
             steps=config.num_steps,
@@ -121,16 +130,18 @@ class TrainingLoop:
         config = self.config.sft
         schedule = TaskSchedule(self.r.train_tasks, derive_seed(self.config.seed, "demo tasks"))
         self.log.begin("demos", config.num_demos)
-        demos = await collect_demos(
-            schedule.take(0, config.num_demos),
-            self.r.pool,
-            self.r.renderer,
-            noise=config.noise,
-            max_context_tokens=self.config.model.max_context_tokens,
-            max_new_tokens=self.config.sampling.max_new_tokens,
-            context=self.config.context,
-            seed=self.config.seed,
-            on_episode=lambda _: self.log.advance("demos"),
+        demos = await self.ranks.from_main(
+            lambda: collect_demos(
+                schedule.take(0, config.num_demos),
+                self.r.pool,
+                self.r.renderer,
+                noise=config.noise,
+                max_context_tokens=self.config.model.max_context_tokens,
+                max_new_tokens=self.config.sampling.max_new_tokens,
+                context=self.config.context,
+                seed=self.config.seed,
+                on_episode=lambda _: self.log.advance("demos"),
+            )
         )
         rows = sft_rows(demos)
         share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
@@ -150,7 +161,8 @@ class TrainingLoop:
         self.columns.begin()
         await self.r.update_engine(0)
         if self.config.num_steps:
-            self.success_before = (await self._evaluate("before", 0)).success
+            before = await self._evaluate("before", 0)
+            self.success_before = before.success if before else None
         self._save("rl", 0)
 
     async def _learn(self, first_step: int) -> None:
@@ -195,7 +207,9 @@ class TrainingLoop:
         if mode != "async":  # nothing was played while the step before was trained
             self.in_flight.begin_window()
         period = self._begin_period() if mode == "periodic" else None
-        groups = await (self.stream.take(step) if period is None else self._train_as_they_come(period, step, clock))
+        groups = await self.ranks.from_main(
+            lambda: self.stream.take(step) if period is None else self._train_as_they_come(period, step, clock)
+        )
         check_failure_rate(groups, self.config.group)
         clock.lap("rollout")
 
@@ -262,7 +276,8 @@ class TrainingLoop:
             GroupRecord(group=verdict.group, credit=verdict.credit, dropped=verdict.dropped, columns=columns)
             for verdict, columns in zip(verdicts, split_columns(made.columns, groups), strict=True)
         ]
-        write_records(record_path(self.run_dir, step), records)
+        if self.ranks.is_main:
+            write_records(record_path(self.run_dir, step), records)
         clock.lap("record")
 
         learnt = self.columns.learn(groups, result)
@@ -292,7 +307,10 @@ class TrainingLoop:
         described = describe_rollouts(verdicts, version=step)
         return described | of_credit | made.metrics | learnt | update.metrics | {"lr": rate}
 
-    async def _evaluate(self, label: str, step: int) -> EvalSummary:
+    async def _evaluate(self, label: str, step: int) -> EvalSummary | None:
+        """An evaluation, on the rank that plays."""
+        if not self.ranks.is_main:
+            return None
         config = self.config.eval
         tasks = list(self.r.eval_tasks[: config.num_episodes])
         self.log.begin(f"evaluation {label}", len(tasks))
@@ -319,13 +337,17 @@ class TrainingLoop:
         return self.earlier_wall_s + time.perf_counter() - self.started
 
     def _save(self, phase: Phase, step: int) -> None:
+        model, optimizer = whole(self.r.model.state_dict()), whole(self.optimizer.state_dict())
+        reference = whole(self.reference.state_dict()) if self.reference is not None else None
+        if not self.ranks.is_main:
+            return
         checkpoint = Checkpoint(
             phase=phase,
             step=step,
-            model=self.r.model.state_dict(),
-            optimizer=self.optimizer.state_dict(),
+            model=model,
+            optimizer=optimizer,
             rng=torch.get_rng_state(),
-            reference=self.reference.state_dict() if self.reference is not None else None,
+            reference=reference,
             credit_state=self.credit_state.to_dict(),
             entropy_history=self.entropy_history.to_dict(),
             stream=None if phase == "sft" or not step else asdict(self.stream.state),
@@ -343,12 +365,12 @@ class TrainingLoop:
         self.log.forget_after(phase, found.step if found else 0)
         if found is None:
             return "sft", 0
-        self.r.model.load_state_dict(found.model)
-        self.optimizer.load_state_dict(found.optimizer)
+        load_weights(self.r.model, found.model)
+        load_optimizer(self.optimizer, found.optimizer)
         torch.set_rng_state(found.rng)
         if found.reference is not None:
             self.reference = frozen_copy(self.r.model)
-            self.reference.load_state_dict(found.reference)
+            load_weights(self.reference, found.reference)
         self.success_before, self.num_trajectories = found.success_before, found.num_trajectories
         self.earlier_wall_s = found.wall_s
         self.credit_state = CreditState.from_dict(found.credit_state)

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from agentgym.trainers import correction
 from agentgym.trainers.batch import TrainBatch
+from agentgym.trainers.hidden import trunk_of
+from agentgym.trainers.layout import hidden_states
 from agentgym.trainers.losses import policy, regularisers
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
+from agentgym.trainers.vocabulary import head_logprobs
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
 MAXIMA = ("logprob_gap_max",)
@@ -50,14 +53,9 @@ def token_logprobs(
 
     The head is applied at the positions that predict a sampled token alone: observations cost no vocabulary.
     """
-    policy_model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    hidden = policy_model.model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-    logits = policy_model.lm_head(hidden[batch.row, batch.position - 1]).float() / temperature
-    log_distribution = torch.log_softmax(logits, dim=-1)
-    picked = log_distribution.gather(-1, batch.targets[:, None])[:, 0]
-    with torch.set_grad_enabled(entropy_has_gradient and torch.is_grad_enabled()):
-        entropy = -(log_distribution.exp() * log_distribution).sum(-1)
-    return picked, entropy
+    states = hidden_states(trunk_of(model), batch.layout)[batch.state]
+    head = model.get_output_embeddings()
+    return head_logprobs(head, states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient)
 
 
 def policy_loss(

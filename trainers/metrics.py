@@ -93,6 +93,31 @@ class MetricsLog:
         rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
 
 
+class SilentLog:
+    """In place of a :class:`MetricsLog`, where another process keeps it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def begin(self, phase: str, num_steps: int, done: int = 0) -> None:
+        """Nothing."""
+
+    def advance(self, phase: str, shown: str = "") -> None:
+        """Nothing."""
+
+    def log(self, phase: str, step: int, values: dict[str, float]) -> None:
+        """Nothing."""
+
+    def forget_after(self, phase: str, step: int) -> None:
+        """Nothing."""
+
+
 def _tensorboard_writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter

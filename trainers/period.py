@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from agentgym.credit.compose import GroupCredit, credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.batch import build_batches, num_averaged
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
 from agentgym.trainers.update import PartialUpdate, UpdateResult
@@ -51,18 +50,8 @@ class Period:
         ]
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
         samples = build_samples(verdicts)
-        if not samples:
-            return
-        loss = config.loss
-        batches = build_batches(
-            samples,
-            aggregation=loss.mean,
-            unit=loss.unit,
-            norm_length=loss.norm_length,
-            tokens_per_microbatch=loss.tokens_per_microbatch,
-            device=self._update.device,
-        )
-        self._update.add(batches, num_averaged(samples, loss.mean, loss.unit))
+        if samples:
+            self._update.add(samples)
 
     def finish(self, verdicts: Sequence[GroupVerdict]) -> UpdateResult:
         """Make the optimizer's step.

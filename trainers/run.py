@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 
-from agentgym.engine import SamplingParams
+from agentgym.engine import Engine, SamplingParams
 from agentgym.env import Env
 from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
@@ -19,12 +20,15 @@ from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.sub_agents import AsksAgents
-from agentgym.trainers.config import OptimizerConfig, TrainConfig
+from agentgym.trainers.columns import needed_columns
+from agentgym.trainers.config import MADE_BY_TRAINER, OptimizerConfig, TrainConfig
 from agentgym.trainers.demos import collect_texts
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm_server import VllmEngine
 from agentgym.trainers.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.overrides import load_config, to_dict
+from agentgym.trainers.ranks import Ranks
+from agentgym.trainers.sharding import shard, whole
 from agentgym.trainers.tiny import build_model, train_tokenizer
 from agentgym.types import Task
 
@@ -32,9 +36,13 @@ NUM_TEXT_EPISODES = 300
 
 
 class Run:
-    """The model, its engine, the environments and the folder of one training run."""
+    """The model, its engine, the environments and the folder of one training run.
 
-    def __init__(self, config: TrainConfig, run_dir: Path) -> None:
+    Args:
+        ranks: the processes that train together; the model is cut up over them, and the first alone has an engine.
+    """
+
+    def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         torch.set_num_threads(config.num_threads)
         self.config = config
         self.run_dir = run_dir
@@ -49,29 +57,57 @@ class Run:
         self.model, self.tokenizer = self._model(probe)
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
-        # rollouts that go on while the model's weights change need weights that stand still
-        self._served = self.model if config.pipeline.is_on_policy else frozen_copy(self.model)
-        self.engine = build_engine(config, self._served, run_dir)
+        # rollouts that go on while the model's weights change need weights that stand still, and whole ones
+        self._served = self.model if config.pipeline.is_on_policy and ranks.count == 1 else frozen_copy(self.model)
+        self.model = shard(self.model, ranks)
+        self._engine = build_engine(config, self._served, run_dir) if ranks.is_main else None
+
+    @property
+    def engine(self) -> Engine:
+        """What samples; the first rank's alone."""
+        assert self._engine is not None, "the first rank alone plays"
+        return self._engine
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
         """Wait for the engine where it is not part of this process; nothing is waited for twice."""
-        await connect_engine(self.engine, self.config, self._served, self.tokenizer, self.run_dir, say)
+        if self._engine is not None:
+            await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
 
     def engine_metrics(self) -> dict[str, float]:
         """The engine's counters since this process began: of its servers where it has some, else of its ticks."""
-        stats = getattr(self.engine, "server_stats", None) or getattr(self.engine, "stats", None)
+        stats = getattr(self._engine, "server_stats", None) or getattr(self._engine, "stats", None)
         return {f"engine/{name}": float(value) for name, value in dataclasses.asdict(stats).items()} if stats else {}
 
     async def update_engine(self, version: int) -> None:
         """Hand the model's current weights to the engine."""
         if self._served is not self.model:
-            self._served.load_state_dict(self.model.state_dict())
-        await self.engine.update_weights(version)
+            self._load_served()
+        if self._engine is not None:
+            await self._engine.update_weights(version)
+
+    def whole_model(self) -> Any:
+        """The model with its current weights in one piece; all ranks must ask."""
+        model: Any = self.model
+        if not isinstance(model, FSDPModule):
+            return model
+        self._load_served()
+        return self._served
+
+    def _load_served(self) -> None:
+        """Put the current weights into the copy that is sampled from."""
+        self._served.load_state_dict(whole(self.model.state_dict()))
+
+    async def close(self) -> None:
+        """Give up the engine and the environments."""
+        if self._engine is not None:
+            await self._engine.close()
+        await self.pool.close()
+        await self.eval_pool.close()
 
     async def rest_engine(self) -> None:
         """Let servers on this GPU make room for training, where the run is configured so."""
-        if self.config.engine.sleep and isinstance(self.engine, VllmEngine):
-            await self.engine.rest()
+        if self.config.engine.sleep and isinstance(self._engine, VllmEngine):
+            await self._engine.rest()
 
     def make_env(self) -> Env:
         """A new environment of the run's kind."""
@@ -123,6 +159,28 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
         "shaper information_gain, would take for turns of the main agent: set credit.estimator=m_grpo without it "
         "(composition rule 15)"
     )
+
+
+def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
+    """Refuse what several ranks cannot do together yet.
+
+    Raises:
+        ConfigError: naming it, and what to do.
+    """
+    if ranks.count == 1:
+        return
+    made = [name for name in needed_columns(config.credit) if name in MADE_BY_TRAINER]
+    hindrances = [
+        *([f"columns that the model makes ({', '.join(sorted(made))})"] if made else []),
+        *(["a KL term, whose reference would have to be cut up too"] if config.loss.regulariser("kl") else []),
+        *(["a loss that needs the whole update first"] if config.loss.needs_whole_update else []),
+        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
+        *(["LoRA, whose adapters fit on one"] if config.model.lora.rank else []),
+    ]
+    if hindrances:
+        raise ConfigError(
+            f"{ranks.count} ranks cannot train with {'; '.join(hindrances)}: start one process without torchrun"
+        )
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:

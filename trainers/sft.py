@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.batch import PAD_ID
 from agentgym.trainers.config import SftConfig
+from agentgym.trainers.layout import PAD_ID
 from agentgym.trainers.schedule import learning_rate
 from agentgym.types import Segment, Trajectory
 

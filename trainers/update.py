@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.batch import TrainBatch, build_batches
+from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
+from agentgym.trainers.layout import can_share_prefixes, recomputed
 from agentgym.trainers.loss import (
     MAXIMA,
     SUMMED,
@@ -24,7 +27,10 @@ from agentgym.trainers.loss import (
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.regularisers import EntropyHistory
+from agentgym.trainers.ranks import Ranks
 from agentgym.trainers.samples import GroupVerdict, build_samples
+from agentgym.trainers.sharding import ranks_of, run_whole, whole
+from agentgym.types import TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,36 +58,62 @@ def update_policy(
 
     With one update, the policy before it is the one whose gradient is taken, so its log-probabilities come from the
     same forward pass; with several they are computed before the first.
+    Of a model that is cut up over ranks, all train on the same groups, each on its share of the micro-batches.
 
     Raises:
         RunStoppedError: the loss is not finite.
     """
     history = EntropyHistory() if history is None else history
+    ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    device = next(model.parameters()).device
     updates = [
-        build_batches(
-            build_samples(kept[first :: config.num_updates]),
-            aggregation=config.mean,
-            unit=config.unit,
-            norm_length=config.norm_length,
-            tokens_per_microbatch=config.tokens_per_microbatch,
-            device=device,
-        )
+        batches_for(model, build_samples(kept[first :: config.num_updates]), config)
         for first in range(min(config.num_updates, len(kept)))
     ]
     step = _Step(model, config, temperature, reference, history)
-    old = [step.old_logprobs(batches, is_only=len(updates) == 1) for batches in updates]
+    shares = [_share(batches, ranks) for batches in updates]
+    old = [step.old_logprobs([batch for batch, _ in share], is_only=len(updates) == 1) for share in shares]
     totals = _Totals()
-    for batches, old_logprobs in zip(updates, old, strict=True):
+    for batches, share, old_logprobs in zip(updates, shares, old, strict=True):
         facts = step.facts(batches, old_logprobs)
         optimizer.zero_grad()
-        for batch, logprob_old in zip(batches, old_logprobs, strict=True):
-            entropy, output = step.loss(batch, logprob_old, facts)
-            output.loss.backward()  # type: ignore[no-untyped-call]
-            totals.add(batch, entropy, output)
+        for (batch, scale), logprob_old in zip(share, old_logprobs, strict=True):
+            entropy, output = step.backward(batch, logprob_old, facts, scale)
+            if scale:
+                totals.add(batch, entropy, output, scale)
         totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
+    totals = _Totals.of_all(ranks.gathered(totals))
     return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
+
+
+def _share(batches: list[TrainBatch], ranks: Ranks) -> list[tuple[TrainBatch, int]]:
+    """A rank's micro-batches, each with what its loss is multiplied by.
+
+    FSDP takes the mean of the ranks' gradients, and the sum is wanted. All ranks must go through the model equally
+    often, so one with fewer micro-batches takes the first once more, times 0.
+    """
+    mine = [(batch, ranks.count) for batch in ranks.share_of(batches)]
+    return mine + [(batches[0], 0)] * (ranks.num_each(len(batches)) - len(mine))
+
+
+def batches_for(model: Any, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+    """The micro-batches of an update of a model, where its parameters are."""
+    return build_batches(
+        samples,
+        aggregation=config.mean,
+        unit=config.unit,
+        norm_length=config.norm_length,
+        tokens_per_microbatch=config.tokens_per_microbatch,
+        layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
+        device=next(model.parameters()).device,
+    )
+
+
+def _can_share_prefixes(model: Any, config: LossConfig) -> bool:
+    if config.recompute_activations:  # which keeps no keys and values
+        return False
+    # two calls where another rank makes one would have the ranks wait for each other for ever
+    return can_share_prefixes(model) and not isinstance(model, FSDPModule)
 
 
 class PartialUpdate:
@@ -110,27 +142,17 @@ class PartialUpdate:
         self._num_batches = 0
         optimizer.zero_grad()
 
-    @property
-    def device(self) -> torch.device:
-        """Where the micro-batches must be."""
-        device: torch.device = next(self._model.parameters()).device
-        return device
-
-    def add(self, batches: Sequence[TrainBatch], num_averaged: int | None) -> None:
-        """Add a part's gradient.
-
-        Args:
-            batches: weighed as if the part were the whole update.
-            num_averaged: what these weights were divided by, see :func:`agentgym.trainers.batch.num_averaged`.
-        """
+    def add(self, samples: Sequence[TrainingSample]) -> None:
+        """Add a part's gradient."""
+        config = self._step.config
+        batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
+        averaged = num_averaged(samples, config.mean, config.unit)
         logprobs = self._step.old_logprobs(batches, is_only=True)
         facts = self._step.facts(batches, logprobs)
         for batch, logprob_old in zip(batches, logprobs, strict=True):
-            entropy, output = self._step.loss(batch, logprob_old, facts)
-            scaled = replace(output, loss=output.loss * (1 if num_averaged is None else num_averaged))
-            scaled.loss.backward()  # type: ignore[no-untyped-call]
-            self._totals.add(batch, entropy, scaled)
-        self._divisor += num_averaged or 0
+            scale = 1 if averaged is None else averaged
+            self._totals.add(batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
+        self._divisor += averaged or 0
         self._num_batches += len(batches)
 
     def finish(self) -> UpdateResult:
@@ -151,7 +173,7 @@ class PartialUpdate:
 
 def _clip_and_step(model: Any, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
     """Step on the gradients that are there; gives their norm before clipping."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm).item()
+    norm: float = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)).item()
     if not math.isfinite(norm):
         raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
     _step_scaled(optimizer, lr_scale)
@@ -190,10 +212,22 @@ class _Step:
             )
         return update_facts(batches, frozen, self.config)
 
-    def loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
-        """The entropies and the loss of a micro-batch."""
-        logprob, entropy = token_logprobs(
-            self.model, batch, self.temperature, entropy_has_gradient=self.entropy_has_gradient
+    def backward(
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, scale: int = 1
+    ) -> tuple[Tensor, LossOutput]:
+        """Add the gradient of a micro-batch's loss times ``scale``; gives its entropies and that loss."""
+        with recomputed(self.model) if self.config.recompute_activations else nullcontext():
+            entropy, output = self._loss(batch, logprob_old, facts)
+            scaled = replace(output, loss=output.loss * scale)
+            scaled.loss.backward()  # type: ignore[no-untyped-call]
+        return entropy, scaled
+
+    def _loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
+        logprob, entropy = run_whole(
+            self.model,
+            lambda model: token_logprobs(
+                model, batch, self.temperature, entropy_has_gradient=self.entropy_has_gradient
+            ),
         )
         scores = BatchLogprobs(
             logprob=logprob,
@@ -205,7 +239,7 @@ class _Step:
 
     def _frozen(self, model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return token_logprobs(model, batch, self.temperature)
+            return run_whole(model, lambda model: token_logprobs(model, batch, self.temperature))
 
 
 def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
@@ -230,8 +264,23 @@ class _Totals:
         self.lr_scales: list[float] = []
         self.turn_entropy: dict[int, tuple[float, int]] = {}
 
-    def add(self, batch: TrainBatch, entropy: Tensor, output: LossOutput) -> None:
-        self.loss += output.loss.item()
+    @classmethod
+    def of_all(cls, parts: Sequence[_Totals]) -> _Totals:
+        """The sums over the ranks' shares."""
+        whole = parts[0]
+        for part in parts[1:]:
+            whole.loss += part.loss
+            whole.num_tokens += part.num_tokens
+            whole.sums = {name: whole.sums.get(name, 0.0) + part.sums.get(name, 0.0) for name in whole.sums | part.sums}
+            whole.maxima = {name: max(value, part.maxima[name]) for name, value in whole.maxima.items()}
+            for turn, (total, count) in part.turn_entropy.items():
+                before, seen = whole.turn_entropy.get(turn, (0.0, 0))
+                whole.turn_entropy[turn] = (before + total, seen + count)
+        return whole
+
+    def add(self, batch: TrainBatch, entropy: Tensor, output: LossOutput, scale: int) -> None:
+        """Add a micro-batch whose loss was multiplied by ``scale``."""
+        self.loss += output.loss.item() / scale
         self.num_tokens += batch.num_tokens
         for name, value in output.sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value

@@ -15,6 +15,7 @@ from torch import Tensor
 from agentgym.errors import ConfigError
 from agentgym.trainers import correction
 from agentgym.trainers.batch import TrainBatch, build_batches, token_weights
+from agentgym.trainers.layout import PaddedRows
 from agentgym.trainers.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses import policy, regularisers
@@ -59,9 +60,12 @@ def tokens(
     num = len(advantage)
     rows = torch.tensor([0] * num if row is None else row)
     return TrainBatch(
-        input_ids=torch.zeros(int(rows.max()) + 1, num + 1, dtype=torch.long),
+        layout=PaddedRows(
+            torch.zeros(0, dtype=torch.long), torch.zeros(int(rows.max()) + 1, num + 1, dtype=torch.long)
+        ),
         row=rows,
-        position=torch.arange(1, num + 1),
+        state=torch.arange(num),
+        target=torch.zeros(num, dtype=torch.long),
         advantage=torch.tensor(advantage, dtype=torch.float64),
         rollout_logprob=torch.tensor([0.0] * num if rollout is None else rollout, dtype=torch.float64),
         weight=torch.full((num,), 1 / num, dtype=torch.float64),
@@ -515,7 +519,7 @@ def test_masked_tokens_never_reach_the_loss(row: list[tuple[bool, float, float]]
     for aggregation in ("token-mean", "seq-mean-token-mean"):
         (clean,) = build_batches([made(0.0)], aggregation=aggregation, unit="turn")
         (disturbed,) = build_batches([made(noise)], aggregation=aggregation, unit="turn")
-        for name in ("row", "position", "advantage", "rollout_logprob", "weight", "turn", "turn_index"):
+        for name in ("row", "state", "target", "advantage", "rollout_logprob", "weight", "turn", "turn_index"):
             assert torch.equal(getattr(clean, name), getattr(disturbed, name)), name
         assert clean.num_tokens == sum(kept for kept, _, _ in row)
 
@@ -599,11 +603,15 @@ def test_gradients_do_not_depend_on_micro_batches(small_model: Any, aggregation:
 def test_logprobs_are_those_of_a_full_forward_at_the_sampling_temperature(small_model: Any) -> None:
     batch = one_batch(sample(3, 4), sample(2, 7))
     logprob, entropy = token_logprobs(small_model, batch, 0.7)
-    logits = small_model(input_ids=batch.input_ids).logits / 0.7
-    full = torch.log_softmax(logits, -1)
-    for n, (row, position) in enumerate(zip(batch.row.tolist(), batch.position.tolist(), strict=True)):
-        distribution = full[row, position - 1]
-        assert logprob[n].item() == pytest.approx(distribution[batch.targets[n]].item(), abs=1e-5)
+    assert isinstance(batch.layout, PaddedRows)
+    logits = small_model(input_ids=batch.layout.input_ids).logits / 0.7
+    full = torch.log_softmax(logits, -1).flatten(0, 1)
+    assert batch.target.tolist() == [
+        token for row in (sample(3, 4), sample(2, 7)) for token in row.token_ids[-sum(row.loss_mask) :]
+    ]
+    for n, state in enumerate(batch.state.tolist()):
+        distribution = full[state]
+        assert logprob[n].item() == pytest.approx(distribution[batch.target[n]].item(), abs=1e-5)
         assert entropy[n].item() == pytest.approx(-(distribution.exp() * distribution).sum().item(), abs=1e-4)
 
 

@@ -22,6 +22,7 @@ from agentgym.trainers.losses.options import (
 PolicyLossName = Literal["aepo_clip", "bapo", "cispo", "dapo", "gspo", "minpro", "ppo_clip", "reinforce", "sapo"]
 RatioLevel = Literal["token", "turn", "sequence"]
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+LayoutKind = Literal["rows", "prefix", "packed"]
 
 WEIGHTS = ("token_tis", "seq_tis", "icepop", "seq_mis", "decoupled")
 """Corrections that weigh by ``pi_old / mu``; the others leave tokens out, or act on the learning rate."""
@@ -90,7 +91,12 @@ class LossConfig:
     num_updates: int = 1
     """Optimizer steps per batch of rollouts; the batch is split by groups."""
     tokens_per_microbatch: int = 8192
-    """Padded tokens forwarded at a time; gradients do not depend on it."""
+    """Tokens forwarded at a time, padding included; gradients do not depend on it."""
+    layout: LayoutKind = "prefix"
+    """How rows are forwarded, see :mod:`agentgym.trainers.layout`; gradients do not depend on it either."""
+    recompute_activations: bool = False
+    """Keep the states between layers alone and compute what is inside a layer again for the gradient: a third slower,
+    and several times the tokens in the same memory. Rows then do not share prefixes, unless they are packed."""
 
     def __post_init__(self) -> None:
         low, high = self.clip

@@ -1,0 +1,201 @@
+"""How training rows are forwarded: padded one under the other, after a prefix they share, or packed into one row.
+
+Rows of a group begin alike (the prompt; often the first turns too), and so do the context windows of one episode. What
+they share need not be forwarded once per row. The states that come out are the same in every layout, and so are the
+gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.losses.config import LayoutKind
+
+PAD_ID = 0
+TokenIds = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedRows:
+    """``B`` rows of ``T`` tokens, padded on the right, where causal attention cannot see it from a real token.
+
+    All of them go on from the same ``P`` tokens, which are forwarded once; 0 where nothing is shared.
+    """
+
+    prefix_ids: Tensor
+    """``[P]``"""
+    input_ids: Tensor
+    """``[B, T]``"""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Rows as one: a token that several rows begin with is there once, and sees what comes before it in its rows.
+
+    Token j is before token i in some row exactly if ``j <= i < end[j]``.
+
+    Example:
+        >>> forest, where = grow_forest([(5, 6, 7), (5, 6, 8, 9), (4,)])
+        >>> forest.input_ids.tolist(), forest.position.tolist(), forest.end.tolist(), where
+        ([4, 5, 6, 7, 8, 9], [0, 0, 1, 2, 2, 3], [1, 6, 6, 4, 6, 6], [[1, 2, 3], [1, 2, 4, 5], [0]])
+    """
+
+    input_ids: Tensor
+    """``[T]``"""
+    position: Tensor
+    """``[T]`` place of the token in its rows."""
+    end: Tensor
+    """``[T]`` one past the last token that sees this one."""
+
+
+Layout = PaddedRows | Forest
+
+
+def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | str) -> tuple[Layout, list[list[int]]]:
+    """Rows as they are forwarded, and for each of a row's tokens the place of its state in :func:`hidden_states`."""
+    if kind == "packed":
+        forest, where = grow_forest(rows)
+        return Forest(forest.input_ids.to(device), forest.position.to(device), forest.end.to(device)), where
+    num_shared = shared_prefix(rows) if kind == "prefix" else 0
+    longest = max(map(len, rows)) - num_shared
+    input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
+    for index, row in enumerate(rows):
+        input_ids[index, : len(row) - num_shared] = torch.tensor(row[num_shared:])
+    begins = [num_shared + index * longest for index in range(len(rows))]
+    where = [
+        [*range(num_shared), *range(begin, begin + len(row) - num_shared)]
+        for begin, row in zip(begins, rows, strict=True)
+    ]
+    prefix_ids = torch.tensor(rows[0][:num_shared], dtype=torch.long)
+    return PaddedRows(prefix_ids.to(device), input_ids.to(device)), where
+
+
+def shared_prefix(rows: Sequence[TokenIds]) -> int:
+    """How many tokens all rows begin with; at least one token of each row is left, and one row shares nothing.
+
+    Example:
+        >>> shared_prefix([(5, 6, 7), (5, 6, 8)]), shared_prefix([(5, 6), (5, 6)]), shared_prefix([(5, 6)])
+        (2, 1, 0)
+    """
+    if len(rows) < 2:
+        return 0
+    return min(*(common_prefix(rows[0], row) for row in rows[1:]), min(map(len, rows)) - 1)
+
+
+def common_prefix(one: TokenIds, other: TokenIds) -> int:
+    """How many tokens two rows begin with alike.
+
+    Example:
+        >>> common_prefix((5, 6, 7), (5, 6, 8, 9))
+        2
+    """
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def grow_forest(rows: Sequence[TokenIds]) -> tuple[Forest, list[list[int]]]:
+    """The rows' prefix trees, depth first, and for each row the places of its tokens."""
+    token_ids: list[int] = []
+    position: list[int] = []
+    end: list[int] = []
+    path: list[int] = []
+    where: list[list[int]] = [[] for _ in rows]
+    before: TokenIds = ()
+    for index in sorted(range(len(rows)), key=lambda at: tuple(rows[at])):  # rows that begin alike are neighbours
+        row = rows[index]
+        num_shared = common_prefix(before, row)
+        _close(end, path[num_shared:], len(token_ids))
+        path = [*path[:num_shared], *range(len(token_ids), len(token_ids) + len(row) - num_shared)]
+        token_ids += row[num_shared:]
+        position += range(num_shared, len(row))
+        end += [0] * (len(row) - num_shared)
+        where[index], before = path, row
+    _close(end, path, len(token_ids))
+    return Forest(torch.tensor(token_ids), torch.tensor(position), torch.tensor(end)), where
+
+
+def hidden_states(trunk: Any, layout: Layout) -> Tensor:
+    """Final hidden states ``[tokens forwarded, hidden]`` of the network below the head."""
+    if isinstance(layout, Forest):
+        return _forest_states(trunk, layout)
+    if not layout.prefix_ids.numel():
+        states = trunk(input_ids=layout.input_ids, use_cache=False).last_hidden_state
+        return states.flatten(0, 1)  # type: ignore[no-any-return]
+    prefix = trunk(input_ids=layout.prefix_ids[None], use_cache=True)
+    cache = prefix.past_key_values  # its keys and values carry gradients
+    cache.batch_repeat_interleave(len(layout.input_ids))
+    states = trunk(input_ids=layout.input_ids, past_key_values=cache, use_cache=True).last_hidden_state
+    return torch.cat([prefix.last_hidden_state[0], states.flatten(0, 1)])
+
+
+def can_share_prefixes(model: Any) -> bool:
+    """Whether a model keeps plain keys and values, which rows can go on from: full attention in all its layers."""
+    layers = getattr(model.config, "layer_types", None)
+    return layers is None or set(layers) == {"full_attention"}
+
+
+@contextmanager
+def recomputed(model: Any) -> Iterator[None]:
+    """Gradients taken meanwhile compute what is inside a layer again instead of keeping it."""
+    was_training = model.training
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()  # transformers recomputes in this mode alone
+    try:
+        yield
+    finally:
+        model.gradient_checkpointing_disable()
+        model.train(was_training)
+
+
+def _forest_states(trunk: Any, forest: Forest) -> Tensor:
+    mask = _block_mask(forest) if forest.input_ids.is_cuda else _dense_mask(forest, next(trunk.parameters()).dtype)
+    with _attention(trunk, "flex_attention" if forest.input_ids.is_cuda else "sdpa"):
+        states: Tensor = trunk(
+            input_ids=forest.input_ids[None],
+            position_ids=forest.position[None],
+            attention_mask=mask,
+            use_cache=False,
+        ).last_hidden_state
+    return states[0]
+
+
+def _dense_mask(forest: Forest, dtype: torch.dtype) -> Tensor:
+    """``[1, 1, T, T]`` of 0 where a token is seen and the least number elsewhere."""
+    at = torch.arange(forest.end.numel(), device=forest.end.device)
+    sees = (at[None, :] <= at[:, None]) & (at[:, None] < forest.end[None, :])
+    mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
+    return mask.masked_fill_(~sees, torch.finfo(dtype).min)[None, None]
+
+
+def _block_mask(forest: Forest) -> Any:
+    """The same as FlexAttention takes it, which skips blocks in which nothing is seen."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    end, length = forest.end, int(forest.end.numel())
+
+    def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < end[key])
+
+    return create_block_mask(sees, None, None, length, length, device=end.device)
+
+
+@contextmanager
+def _attention(trunk: Any, name: str) -> Iterator[None]:
+    """Another implementation of attention for the while; transformers reads it at every forward."""
+    before = trunk.config._attn_implementation
+    trunk.config._attn_implementation = name
+    try:
+        yield
+    finally:
+        trunk.config._attn_implementation = before
+
+
+def _close(end: list[int], path: Sequence[int], at: int) -> None:
+    for index in path:
+        end[index] = at

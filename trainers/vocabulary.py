@@ -1,0 +1,55 @@
+"""The head over the vocabulary, a few tokens at a time: logits of a whole batch never exist at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+MAX_LOGITS = 1 << 25
+"""Logits that exist at once, 128 MiB of float32."""
+
+
+def head_logprobs(
+    head: Any, states: Tensor, targets: Tensor, temperature: float, *, entropy_has_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
+
+    Where the logits would be more than :data:`MAX_LOGITS`, they are made in pieces, and made again for the gradient.
+
+    Args:
+        head: maps states to logits ``[N, V]``.
+        states: ``[N, hidden]``.
+        targets: ``[N]`` token ids.
+        temperature: what logits are divided by.
+        entropy_has_gradient: as a regulariser needs it.
+
+    Example:
+        >>> logprobs, entropies = head_logprobs(torch.nn.Identity(), torch.zeros(2, 4), torch.tensor([0, 3]), 1.0)
+        >>> logprobs.exp().tolist()
+        [0.25, 0.25]
+    """
+    rows = max(1, MAX_LOGITS // vocabulary_of(head))
+
+    def piece(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(states)
+        logits = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
+        distribution = torch.log_softmax(logits, dim=-1)
+        with torch.set_grad_enabled(entropy_has_gradient and torch.is_grad_enabled()):
+            entropy = -(distribution.exp() * distribution).sum(-1)
+        return distribution.gather(-1, targets[:, None])[:, 0], entropy
+
+    pairs = list(zip(torch.split(states, rows), torch.split(targets, rows), strict=True))
+    if len(pairs) == 1 or not torch.is_grad_enabled():
+        made = [piece(*pair) for pair in pairs]
+    else:
+        made = [checkpoint(piece, *pair, use_reentrant=False) for pair in pairs]
+    logprobs, entropies = zip(*made, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def vocabulary_of(head: Any) -> int:
+    """Number of tokens that a head tells apart; 1 if it does not say."""
+    return int(getattr(head, "out_features", 1))

@@ -48,8 +48,10 @@ from agentgym.types import TrajectoryGroup
 def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
     """Run a recipe: warm start, evaluation, RL, evaluation; all of it kept in ``run_dir``.
 
+    Started by torchrun, the model is cut up over its processes, and the first of them plays, logs and saves.
+
     Args:
-        resume: go on from the latest checkpoint of ``run_dir``.
+        resume: go on from the latest checkpoint of ``run_dir``, which any number of processes may have written.
 
     Raises:
         UsageError: the folder, the model or the environment cannot be used as asked.
@@ -96,7 +98,7 @@ class TrainingLoop:
         self.started = time.perf_counter()
 
     async def run(self) -> TrainResult:
-        """All phases that are left."""
+        """All phases that are left; successes are known to the first rank alone."""
         config = self.config
         with MetricsLog(self.run_dir, config.wandb_project) if self.ranks.is_main else SilentLog() as self.log:
             self.log.say(f"run folder: {self.run_dir}")

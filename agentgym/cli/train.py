@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,8 @@ def train(
     from agentgym.cli.exits import resumable_by
     from agentgym.cli.run_dirs import need_train_extra
 
-    with output(as_json) as out:
+    is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the one that has the folder and the word
+    with output(as_json and is_first) as out:
         need_train_extra("training")
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
         from agentgym.report import write_report
@@ -36,6 +38,8 @@ def train(
 
         with resumable_by(f"agentgym train --resume {folder}"):
             result = run(config, folder, resume=resume is not None)
+            if not is_first:
+                return
             report = write_report(folder)
         out.result(asdict(result))
         before, after = (

@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/train_step/bench.py speed --output benchmarks/train_step/speed.json
     OMP_NUM_THREADS=1 python benchmarks/train_step/bench.py vocabulary --output benchmarks/train_step/vocabulary.json
 
-``speed``: groups of eight episodes with a prompt of 128 tokens in common and turns of 40 tokens, 16 of them sampled. All
-layouts train on the same tokens with the same weights. ``turns`` is what trainers do that make a row of every turn:
+``speed``: groups of eight episodes with a prompt of 128 tokens in common and turns of 40 tokens, 16 of them sampled.
+All layouts train on the same tokens with the same weights. ``turns`` is what trainers do that make a row of every turn:
 it holds the whole conversation up to that turn, and only its own tokens train. Layouts take turns in one process;
 given are medians of processor seconds, which other work on the machine disturbs least, ratios to ``turns``, tokens
 forwarded, and, of each in a process of its own, the most memory it took over that of the model alone.

@@ -1,0 +1,123 @@
+"""Several ranks train as one does; checkpoints of two go on at one, and of one at two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.ranks import Ranks
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import check_ranks
+
+HERE = Path(__file__).parent
+ENV_FILE = HERE / "counting_env.py"
+SMALL = (
+    f"env.id={ENV_FILE}:Counting-v0",
+    'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 160}',
+    "sft.num_demos=64",
+    "sft.num_epochs=2",
+    "sft.batch_size=8",
+    "groups_per_step=3",
+    "group.group_size=4",
+    "eval.num_episodes=6",
+    "checkpoint_every=1",
+)
+
+
+def launched(num_ranks: int, *command: str) -> str:
+    """What a command says that torchrun starts several times."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
+    path = os.pathsep.join([str(HERE), *sys.path])
+    done = subprocess.run(
+        [sys.executable, *torchrun, *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def train(num_ranks: int, *arguments: str) -> Any:
+    """The result of ``agentgym train`` on several ranks."""
+    return json.loads(launched(num_ranks, "-m", "agentgym", "train", *arguments, "--json"))
+
+
+def weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(run_dir / "model" / "model.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["rows", "prefix", "packed"])
+def test_two_ranks_update_as_one(tmp_path: Path, layout: str) -> None:
+    results = []
+    for num_ranks in (1, 2):
+        out = tmp_path / f"{num_ranks}.pt"
+        launched(num_ranks, str(HERE / "ranked_update.py"), str(out), layout)
+        results.append(torch.load(out, weights_only=True))
+    one, two = results
+    assert one["model"].keys() == two["model"].keys()
+    for name, tensor in one["model"].items():
+        torch.testing.assert_close(two["model"][name], tensor, atol=1e-6, rtol=0)
+    for expected, got in zip(one["metrics"], two["metrics"], strict=True):
+        assert got == pytest.approx(expected, abs=1e-4)
+    for index, held in one["optimizer"]["state"].items():
+        for name, value in held.items():
+            torch.testing.assert_close(two["optimizer"]["state"][index][name], value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Path) -> None:
+    whole = tmp_path / "one"
+    assert train(1, "tiny", *SMALL, "num_steps=2", "--run-dir", str(whole))["steps"] == 2
+    together = tmp_path / "two"
+    result = train(2, "tiny", *SMALL, "num_steps=2", "--run-dir", str(together))
+    assert result["run_dir"] == str(together) and 0 <= result["success_after"] <= 1
+    for name, tensor in weights(whole).items():
+        torch.testing.assert_close(weights(together)[name], tensor, atol=1e-5, rtol=0)
+    rows = read_json_lines(together / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["phase"] == "rl"] == [1, 2], "one rank alone keeps the log"
+    for first, then in ((2, 1), (1, 2)):
+        run_dir = tmp_path / f"{first} then {then}"
+        stopped_after_one_step(first, run_dir)
+        assert train(then, "--resume", str(run_dir))["steps"] == 2
+        for name, tensor in weights(whole).items():
+            torch.testing.assert_close(weights(run_dir)[name], tensor, atol=1e-5, rtol=0)
+
+
+def stopped_after_one_step(num_ranks: int, run_dir: Path) -> None:
+    """A run of two steps that has its checkpoint of the first and was killed in the second."""
+    train(num_ranks, "tiny", *SMALL, "num_steps=2", "--run-dir", str(run_dir))
+    (run_dir / "checkpoints" / "rl-000002.pt").unlink()
+    assert (run_dir / "checkpoints" / "rl-000001.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("credit.estimator=turn_gae", "columns that the model makes"),
+        ('loss.regularisers=[{"kind": "kl"}]', "a KL term"),
+        ("loss.kind=bapo", "needs the whole update"),
+        ("pipeline.mode=periodic", "periodic"),
+        ("model.lora.rank=4", "LoRA"),
+    ],
+)
+def test_what_several_ranks_cannot_do_is_refused(override: str, said: str) -> None:
+    config = apply_overrides(load_recipe("tiny"), [override])
+    check_ranks(config, Ranks())
+    with pytest.raises(ConfigError, match=said):
+        check_ranks(config, Ranks(rank=1, count=2))

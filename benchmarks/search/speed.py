@@ -5,7 +5,7 @@
 
 Queries are 8 words of a passage, as frequent as they come, none a stop word: a question of some 15 words in English.
 Each is asked for the first time; snippets are included. Times in process are of the clock and of processor time, each
-the median of the rounds; the service's are of the clock, asked by 16 coroutines of one other process beside it,
+the median of the rounds; the service's are of the clock, asked over 16 connections by one other process beside it,
 with what a query costs server and client in processor time: on a busy machine that alone says what a free one can do.
 The million passages are indexed and asked in a child process whose peak memory (resident, mapped files included) is
 given, that of Python and its imports included.
@@ -25,12 +25,12 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import generated
 import numpy as np
 from machine import about_this_machine
 
-from agentgym.tools.retrieval.client import RemoteRetriever
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 
 NUM_DOCUMENTS = 50_000
@@ -92,20 +92,28 @@ def _cpu_s(pid: int) -> float:
 
 
 async def _load(url: str, num_requests: int) -> tuple[float, float, float]:
-    retriever = RemoteRetriever(url)
+    """Queries a second, and latencies, of connections that are kept: bare HTTP, so that the asking costs little."""
+    address = urlsplit(url)
     waiting = iter(generated.queries(NUM_DOCUMENTS, num_requests, seed=7))
     taken: list[float] = []
 
     async def ask() -> None:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
         for query in waiting:
+            body = json.dumps({"query": query, "k": K}).encode()
+            head = f"POST /search HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
             began = time.perf_counter()
-            await retriever.asearch(query, K)
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200"), answer
+            length = int(answer.lower().partition(b"content-length:")[2].split()[0])
+            assert json.loads(await reader.readexactly(length))["hits"]
             taken.append(1000 * (time.perf_counter() - began))
+        writer.close()
 
     began = time.perf_counter()
     await asyncio.gather(*(ask() for _ in range(NUM_COROUTINES)))
     wall_s = time.perf_counter() - began
-    retriever.close()
     return num_requests / wall_s, statistics.median(taken), float(np.percentile(taken, 99))
 
 

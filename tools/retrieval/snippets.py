@@ -16,7 +16,7 @@ def snippet_of(text: str, terms: Iterable[str], max_chars: int = SNIPPET_CHARS) 
 
     Example:
         >>> snippet_of("one two three four five six seven", ["five"], max_chars=16)
-        '… four five six …'
+        '… five six …'
     """
     if len(text) <= max_chars:
         return " ".join(text.split())

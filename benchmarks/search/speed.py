@@ -5,7 +5,7 @@
 
 Queries are 8 words of a passage, as frequent as they come, none a stop word: a question of some 15 words in English.
 Each is asked for the first time; snippets are included. Times in process are of the clock and of processor time, each
-the median of the rounds; the service's are of the clock, asked over 16 connections by one other process beside it,
+the median of the rounds; the service's are of the clock, asked over 8 and 16 connections by one other process beside it,
 with what a query costs server and client in processor time: on a busy machine that alone says what a free one can do.
 The million passages are indexed and asked in a child process whose peak memory (resident, mapped files included) is
 given, that of Python and its imports included.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import resource
@@ -36,7 +37,7 @@ from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 NUM_DOCUMENTS = 50_000
 NUM_QUERIES = 300
 NUM_ROUNDS = 3
-NUM_COROUTINES = 16
+NUM_CONNECTIONS = (8, 16)
 NUM_REQUESTS = 1_500
 K = 5
 
@@ -60,7 +61,7 @@ def asked(backend: str, num_documents: int, cache: Path, num_rounds: int = NUM_R
     return {"backend": backend, "num_documents": num_documents, **rounded({**built, **times})}
 
 
-def served(backend: str, workers: int, corpus_file: Path, cache: Path) -> dict[str, Any]:
+def served(backend: str, workers: int, connections: int, corpus_file: Path, cache: Path) -> dict[str, Any]:
     """Queries a second of ``agentgym serve-search``, and their latency."""
     command = [sys.executable, "-m", "agentgym", "serve-search", str(corpus_file), "--port", "0", "--json"]
     command += ["--backend", backend, "--workers", str(workers)]
@@ -69,9 +70,9 @@ def served(backend: str, workers: int, corpus_file: Path, cache: Path) -> dict[s
     try:
         assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
-        asyncio.run(_load(url, 200))
+        asyncio.run(_load(url, 200, connections))
         began, began_cpu = time.process_time(), _cpu_s(server.pid)
-        rounds = [asyncio.run(_load(url, NUM_REQUESTS)) for _ in range(NUM_ROUNDS)]
+        rounds = [asyncio.run(_load(url, NUM_REQUESTS, connections)) for _ in range(NUM_ROUNDS)]
         client_cpu_s, server_cpu_s = time.process_time() - began, _cpu_s(server.pid) - began_cpu
     finally:
         server.terminate()
@@ -80,7 +81,7 @@ def served(backend: str, workers: int, corpus_file: Path, cache: Path) -> dict[s
     cpu_ms = 1000 / (NUM_ROUNDS * NUM_REQUESTS)
     times = {"queries_per_s": per_s, "latency_ms_p50": p50, "latency_ms_p99": p99}
     costs = {"server_cpu_ms": server_cpu_s * cpu_ms, "client_cpu_ms": client_cpu_s * cpu_ms}
-    return {"backend": backend, "workers": workers, **rounded({**times, **costs})}
+    return {"backend": backend, "workers": workers, "connections": connections, **rounded({**times, **costs})}
 
 
 def _cpu_s(pid: int) -> float:
@@ -91,7 +92,7 @@ def _cpu_s(pid: int) -> float:
     return own + sum(_cpu_s(int(child)) for child in children)
 
 
-async def _load(url: str, num_requests: int) -> tuple[float, float, float]:
+async def _load(url: str, num_requests: int, connections: int) -> tuple[float, float, float]:
     """Queries a second, and latencies, of connections that are kept: bare HTTP, so that the asking costs little."""
     address = urlsplit(url)
     waiting = iter(generated.queries(NUM_DOCUMENTS, num_requests, seed=7))
@@ -112,7 +113,7 @@ async def _load(url: str, num_requests: int) -> tuple[float, float, float]:
         writer.close()
 
     began = time.perf_counter()
-    await asyncio.gather(*(ask() for _ in range(NUM_COROUTINES)))
+    await asyncio.gather(*(ask() for _ in range(connections)))
     wall_s = time.perf_counter() - began
     return num_requests / wall_s, statistics.median(taken), float(np.percentile(taken, 99))
 
@@ -179,8 +180,8 @@ def services() -> list[dict[str, Any]]:
             for document in generated.passages(NUM_DOCUMENTS):
                 row = {"id": document.id, "title": document.title, "text": document.text}
                 file.write(json.dumps(row) + "\n")
-        kinds = [("fts5", 1), ("fts5", 2), ("tantivy", 1), ("tantivy", 2)]
-        return [served(backend, workers, corpus_file, Path(cache)) for backend, workers in kinds]
+        kinds = itertools.product(("fts5", "tantivy"), (1, 2), NUM_CONNECTIONS)
+        return [served(*kind, corpus_file, Path(cache)) for kind in kinds]
 
 
 def millions() -> list[dict[str, Any]]:

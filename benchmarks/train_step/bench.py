@@ -38,8 +38,9 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.types import TrainingSample
 
 GROUP_SIZE, PROMPT, TURN, SAMPLED = 8, 128, 40, 16
-TURNS = (5, 10, 20)
 ARMS = ("turns", "rows", "prefix", "packed")
+MEASURED = (("0.7M", 5), ("0.7M", 10), ("0.7M", 20), ("19M", 10))
+"""Models, and turns of an episode."""
 MODELS: dict[str, dict[str, int]] = {
     "0.7M": {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2},
     "19M": {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4},
@@ -225,7 +226,7 @@ def main() -> None:
         print(vocabulary_step(int(vocab_size), recompute == "recompute"))
         return
     if options.what == "speed":
-        rows = [row for name in MODELS for turns in TURNS for row in measure(name, turns, options.rounds)]
+        rows = [row for name, turns in MEASURED for row in measure(name, turns, options.rounds)]
     else:
         rows = [
             {

@@ -6,7 +6,7 @@
 Queries are 8 words of a passage, as frequent as they come, none a stop word: a question of some 15 words in English.
 Each is asked for the first time; snippets are included. Times in process are of the clock and of processor time, each
 the median of the rounds; the service's are of the clock, asked over 8 and 16 connections by one other process beside
-it, with what a query costs server and client in processor time: on a busy machine that alone says what a free one can do.
+it, with what a query costs server and client in processor time: on a busy machine that alone says what a free one can.
 The million passages are indexed and asked in a child process whose peak memory (resident, mapped files included) is
 given, that of Python and its imports included.
 """

@@ -209,9 +209,14 @@ def as_markdown(rows: Sequence[dict[str, Any]], command: str) -> str:
     )
 
 
+def _suite_of(row: dict[str, Any]) -> str:
+    return str(row["suite"]).partition("@")[0]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suites", nargs="+", default=list(suite_names()))
+    parser.add_argument("--earlier", type=Path, help="earlier results, for the suites that are not played now")
     parser.add_argument("--tasks", type=int, default=20, help="of each part")
     parser.add_argument("--group-size", type=int, default=4)
     parser.add_argument("--sandbox", default="namespaces", choices=("namespaces", "process"))
@@ -223,6 +228,10 @@ def main() -> None:
     for name in given.suites:
         print(name, flush=True)
         rows += rows_of(name, given)
+    if given.earlier:
+        played = {row["suite"].partition("@")[0] for row in rows}
+        kept = json.loads(given.earlier.read_text(encoding="utf-8"))["rows"]
+        rows = sorted((*rows, *(row for row in kept if row["suite"].partition("@")[0] not in played)), key=_suite_of)
     facts = {
         "when": datetime.date.today().isoformat(),
         "python": platform.python_version(),

@@ -101,8 +101,8 @@ class DomainEnv(ToolEnv):
         """The user who needs no model; ``seed`` may vary the wording. By default one who reads the scenario out."""
         return ScenarioUser(case.task.scenario)
 
-    def other_calls(self) -> Iterable[GoldAction]:
-        """Calls that a random policy makes beside the gold ones."""
+    def random_calls(self) -> Iterable[GoldAction]:
+        """Calls that a random policy makes; not taken from the gold ones, which would tell them."""
         return ()
 
     # ------------------------------------------------------------------------------------------------- an episode
@@ -198,10 +198,10 @@ class DomainEnv(ToolEnv):
         return next_message(self)
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """Some phrases, and those of the gold calls and of :meth:`other_calls` that the tools do not refuse now."""
+        """Some phrases, and those of :meth:`random_calls` that the tools do not refuse now; never the gold calls."""
         at = self.toolkit.db.hash()
         if at not in self._possible:
-            self._possible[at] = possible_calls(self, (*self.case.task.actions, *self.other_calls()))
+            self._possible[at] = possible_calls(self, self.random_calls())
         return (*self.phrases, *self._possible[at])
 
     def message_of(self, action: GoldAction) -> Message:

@@ -1,4 +1,4 @@
-"""What a random policy does in the shop: phrases, the gold calls, and others that are possible."""
+"""What a random policy does in the shop: phrases, and calls that are possible."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PHRASES: Final = (
 )
 
 
-def other_calls(database: Database) -> Iterator[GoldAction]:
-    """Calls about the customer, who is the first user: looking at everything, and cancelling what can be cancelled."""
-    user_id, user = next(database.rows("users"))
+def random_calls(database: Database, user_id: str) -> Iterator[GoldAction]:
+    """Calls about a customer: looking at everything, and cancelling what can be cancelled."""
+    user = dict(database.rows("users"))[user_id]
     yield GoldAction("get_user_details", {"user_id": user_id})
     for order_id in user["orders"]:
         yield GoldAction("get_order_details", {"order_id": order_id})

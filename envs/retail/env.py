@@ -8,7 +8,7 @@ from typing import Any
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.users import User
-from agentgym.envs.retail.actions import PHRASES, other_calls
+from agentgym.envs.retail.actions import PHRASES, random_calls
 from agentgym.envs.retail.customer import Customer
 from agentgym.envs.retail.generator import Difficulty, case_of_seed, difficulty_of_data
 from agentgym.envs.retail.oracle import next_message
@@ -95,5 +95,6 @@ class RetailEnv(DomainEnv):
             "say all that might be asked": [counts, refusal] * 4,
         }
 
-    def other_calls(self) -> Iterable[GoldAction]:
-        return other_calls(self.toolkit.db)
+    def random_calls(self) -> Iterable[GoldAction]:
+        user_id, _ = next(self.toolkit.db.rows("users"))  # the customer is the first
+        return random_calls(self.toolkit.db, user_id)

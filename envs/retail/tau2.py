@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
+from agentgym.envs.retail.actions import random_calls
 from agentgym.envs.retail.tau2_data import load_tau2
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UsageError, unknown_name
@@ -69,6 +70,11 @@ class Tau2RetailEnv(DomainEnv):
             Task(id=name, split=split, seed=0, data={"task": name, "content": contents[name]})
             for name in self._data.splits[split]
         ]
+
+    def random_calls(self) -> Iterable[GoldAction]:
+        """Calls about the user, as far as the gold actions tell who that is."""
+        owner = next(filter(None, map(self.toolkit.owner_of, self.case.task.actions)), None)
+        return () if owner is None else random_calls(self.toolkit.db, owner)
 
     def oracle(self) -> Message:
         """The gold actions; the user is identified first, which the gold of 46 of the 114 tasks leaves out."""

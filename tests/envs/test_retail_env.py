@@ -286,3 +286,14 @@ def test_words_to_the_user_are_no_void_turns() -> None:
     trajectory = asyncio.run(run_episode(env, task, oracle(env, 0), EpisodeLimits(), seed=0))
     spoken = [turn for turn in trajectory.turns if not turn.action.calls]
     assert trajectory.success and spoken and not any(turn.is_void for turn in trajectory.turns)
+
+
+def test_what_is_possible_does_not_tell_the_gold_calls() -> None:
+    env = RetailEnv(num_requests=2)
+    told = 0
+    for number in range(40):
+        env.reset(options={"task": number})
+        writes = [env.message_of(action).text for action in env.case.task.actions if action.name in RetailTools.writes]
+        shown = env.admissible_actions()
+        told += sum(text in shown for text in writes if "cancel_pending_order" not in text)
+    assert told == 0

@@ -19,7 +19,7 @@ from agentgym.tool import tool
 
 _LONGEST_TEXT = 5000
 _MOST_SHOWN = 40
-Id = Annotated[str, Field(description="id of an element, as in the square brackets", max_length=200)]
+Id = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 Pixels = Annotated[int, Field(ge=0, le=10_000)]
 Direction = Literal["up", "down", "left", "right"]
@@ -60,24 +60,41 @@ class BrowserActions:
 
     @tool
     async def click(self, id: Id) -> str:
-        """Click an element."""
+        """Click an element.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
         return await self._click(id, 1, "Clicked")
 
     @tool
     async def double_click(self, id: Id) -> str:
-        """Click an element twice."""
+        """Click an element twice.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
         return await self._click(id, 2, "Double-clicked")
 
     @tool
     async def hover(self, id: Id) -> str:
-        """Move the mouse over an element and leave it there."""
+        """Move the mouse over an element and leave it there.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
         x, y = await self._point(id)
         await self.tab.patiently(self.tab.page.mouse.move(x, y))
         return f"The mouse is over [{id}]."
 
     @tool
     async def fill(self, id: Id, text: Text) -> str:
-        """Replace the text of a text box. Dates are YYYY-MM-DD, times HH:MM, colours #RRGGBB."""
+        """Replace the text of a text box.
+
+        Args:
+            id: its id, as in the square brackets.
+            text: the new text; dates are YYYY-MM-DD, times HH:MM, colours #RRGGBB.
+        """
         ready = await self._ask("focusText", id, True)
         if not ready["isTyped"]:
             await self._ask("setValue", id, text)
@@ -89,7 +106,12 @@ class BrowserActions:
 
     @tool
     async def type(self, id: Id, text: Text) -> str:
-        """Type at the end of a text box, key by key."""
+        """Type at the end of a text box, key by key.
+
+        Args:
+            id: its id, as in the square brackets.
+            text: what to type.
+        """
         await self._ask("focusText", id, False)
         await self.tab.patiently(self.tab.page.keyboard.type(text))
         return f"Typed into [{id}]."
@@ -129,17 +151,30 @@ class BrowserActions:
 
     @tool
     async def check(self, id: Id) -> str:
-        """Switch a checkbox, radio button or switch on; nothing happens if it is on."""
+        """Switch a checkbox, radio button or switch on; nothing happens if it is on.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
         return await self._check(id, True)
 
     @tool
     async def uncheck(self, id: Id) -> str:
-        """Switch a checkbox or switch off; nothing happens if it is off."""
+        """Switch a checkbox or switch off; nothing happens if it is off.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
         return await self._check(id, False)
 
     @tool
     async def drag(self, source: Id, target: Id) -> str:
-        """Drag an element onto another with the mouse."""
+        """Drag an element onto another with the mouse.
+
+        Args:
+            source: id of the element to drag.
+            target: id of the element to drop it on.
+        """
         await self._point(target)  # both on the screen, where it is large enough
         x, y = await self._point(source)
         to_x, to_y = await self._point(target, scrolls=False)
@@ -181,7 +216,11 @@ class BrowserActions:
 
     @tool
     async def wait(self, seconds: Annotated[float, Field(gt=0, le=60)] = 1.0) -> str:
-        """Let time pass on the page."""
+        """Let time pass on the page.
+
+        Args:
+            seconds: how much.
+        """
         self.wait_ms += 1000 * seconds
         return f"{seconds:g} s passed."
 
@@ -189,7 +228,11 @@ class BrowserActions:
 
     @tool
     async def new_tab(self, url: Annotated[str, Field(max_length=2000)] = "") -> str:
-        """Open a tab, with a page of this task's sites if one is given."""
+        """Open a tab.
+
+        Args:
+            url: a page of this task's sites to open in it.
+        """
         limit = self.session.browser.limits.num_tabs
         if len(self.session.tabs) >= limit:
             raise ToolError(f"no more than {limit} tabs may be open; close one", "impossible_action")
@@ -201,14 +244,22 @@ class BrowserActions:
 
     @tool
     async def switch_tab(self, number: Annotated[int, Field(ge=1)]) -> str:
-        """Look at another tab, by its number."""
+        """Look at another tab.
+
+        Args:
+            number: of the tab, from 1.
+        """
         self.session.current = self._tab_number(number)
         await self.tab.page.bring_to_front()
         return f"Tab {number}."
 
     @tool
     async def close_tab(self, number: Annotated[int, Field(ge=1)]) -> str:
-        """Close a tab, by its number."""
+        """Close a tab.
+
+        Args:
+            number: of the tab, from 1.
+        """
         if len(self.session.tabs) == 1:
             raise ToolError("the only tab cannot be closed", "impossible_action")
         await self.session.close_tab(self._tab_number(number))
@@ -218,13 +269,25 @@ class BrowserActions:
 
     @tool
     async def click_at(self, x: Pixels, y: Pixels) -> str:
-        """Click at a point of the screenshot, in pixels from its left top corner."""
+        """Click at a point of the screenshot.
+
+        Args:
+            x: pixels from the left.
+            y: pixels from the top.
+        """
         await self.tab.patiently(self.tab.page.mouse.click(*self._pixel(x, y)))
         return f"Clicked at ({x}, {y})."
 
     @tool
     async def drag_at(self, x: Pixels, y: Pixels, to_x: Pixels, to_y: Pixels) -> str:
-        """Drag with the mouse from one point of the screenshot to another, in pixels from its left top corner."""
+        """Drag with the mouse from one point of the screenshot to another.
+
+        Args:
+            x: pixels from the left.
+            y: pixels from the top.
+            to_x: where to, pixels from the left.
+            to_y: where to, pixels from the top.
+        """
         await self._drag(*self._pixel(x, y), *self._pixel(to_x, to_y))
         return f"Dragged from ({x}, {y}) to ({to_x}, {to_y})."
 
@@ -232,7 +295,11 @@ class BrowserActions:
 
     @tool
     async def done(self, answer: Annotated[str, Field(max_length=_LONGEST_TEXT)] = "") -> str:
-        """Say that the task is done, with the answer if it asks for one."""
+        """Say that the task is done.
+
+        Args:
+            answer: what the task asks for, if it asks for something.
+        """
         self.answer = answer
         return "Done."
 

@@ -79,10 +79,8 @@ def lines_of(is_seen: Sequence[bool], tree: Tree) -> tuple[list[str], list[str]]
             while end < len(nodes) and nodes[end].depth > nodes[at].depth:
                 end += 1
             line = _row_of(nodes[at:end])
-        if any(is_seen[at:end]):
-            seen.append(line)
-        else:
-            unseen.append(line)
+        if not _is_empty(nodes, at):
+            (seen if any(is_seen[at:end]) else unseen).append(line)
         at = end
     return seen, unseen
 
@@ -154,6 +152,13 @@ def tabs_line(urls: Sequence[str], current: int) -> str:
         return ""
     shown = [f"{number}{' (current)' if number - 1 == current else ''}: {url}" for number, url in enumerate(urls, 1)]
     return f"Tabs: {'; '.join(shown)}"
+
+
+def _is_empty(nodes: Sequence[Node], at: int) -> bool:
+    """True for what groups other things and has none in it."""
+    node = nodes[at]
+    is_bare = not (node.name or node.id or node.states)
+    return is_bare and (at + 1 == len(nodes) or nodes[at + 1].depth <= node.depth)
 
 
 def _row_of(nodes: Sequence[Node]) -> str:

@@ -34,7 +34,7 @@ class Session:
         self._num_dialogs = 0
         self._adopting: dict[Page, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_closed = False
+        self._is_closed = self._is_opening = False
 
     @classmethod
     async def open(cls, browser: Browser, kind: ContextKind) -> Session:
@@ -77,9 +77,11 @@ class Session:
 
     async def new_tab(self) -> None:
         """Open an empty tab and look at it."""
+        self._is_opening = True
         page = await self.context.new_page()
         if page in self._adopting:
             await self._adopting[page]
+        self._is_opening = False
 
     async def close_tab(self, index: int) -> None:
         """Close a tab; the one before it is looked at next."""
@@ -114,11 +116,13 @@ class Session:
 
     def take_notes(self) -> list[str]:
         """What has been noted since the last time."""
+        asked = set().union(*(tab.hosts_asked for tab in self.tabs))
         for host in self.network.refused:
-            self.note(
-                f"The browser did not reach {host or 'that address'}: it is not part of this task. "
-                f"Sites: {', '.join(self.network.hosts)}"
-            )
+            if host in asked:  # the browser itself asks, too, for services of its maker
+                self.note(
+                    f"The browser did not reach {host}: it is not part of this task. "
+                    f"Sites: {', '.join(self.network.hosts)}"
+                )
         self.network.refused.clear()
         notes, self._notes = self._notes, []
         return notes
@@ -165,7 +169,7 @@ class Session:
         try:
             tab = await Tab.open(page, world_script(self._channel), self._limits.script_s, self.note)
             if not page.is_closed():
-                if self.tabs:
+                if not self._is_opening:
                     self.note(f"A new tab was opened ({len(self.tabs) + 1}).")
                 self.tabs.append(tab)
                 self.current = len(self.tabs) - 1
@@ -191,6 +195,11 @@ class Session:
         self._num_dialogs += 1
         said = " ".join(dialog.message.split())[:_LONGEST_TEXT]
         kind, default = dialog.type, dialog.default_value
+        if self._num_dialogs == self._limits.num_dialogs:
+            self.note(f"The page opened {self._num_dialogs} dialogs in one turn; its script was stopped.")
+            for tab in self.tabs:
+                if tab.page is page:  # takes effect once the dialog is answered
+                    self._start(tab.stop_scripts())
         with suppress(Exception):  # the page has gone meanwhile
             if kind == "prompt":
                 await dialog.accept(default)
@@ -202,11 +211,6 @@ class Session:
             self.note(f"The page said: {said!r}")
         else:
             self.note(f"The page asked: {said!r}; the answer was {repr(default) if kind == 'prompt' else 'OK'}.")
-        if self._num_dialogs == self._limits.num_dialogs:
-            self.note(f"The page opened {self._num_dialogs} dialogs in one turn; its script was stopped.")
-            for tab in self.tabs:
-                if tab.page is page:
-                    await tab.stop_scripts()
 
     def _on_download(self, download: Download) -> None:
         self.note(f"The page offered a file to download, {download.suggested_filename!r}; it was not saved.")

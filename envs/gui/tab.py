@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _GONE = ("uniqueContextId not found", "Cannot find context", "context was destroyed", "navigated or closed")
+_ENDLESS = ("EventSource", "Ping", "WebSocket")  # what may stay open while a page is at rest
 _MOST_TRIES = 20
 _STOP_S = 2.0
 
@@ -38,9 +39,11 @@ class Tab:
         self._frame = ""
         self._worlds: dict[str, str] = {}  # frame -> unique id of its isolated world
         self._loading: set[str] = set()
-        self._requests: set[str] = set()
+        self._requests: dict[str, str] = {}  # request -> the frame it is for
         self._changed = asyncio.Event()
         self._dead = ""
+        self.hosts_asked: set[str] = set()
+        """Hosts, with a port where it is not 80, that the tab's pages have asked for."""
 
     @classmethod
     async def open(cls, page: Page, script: str, timeout_s: float, tell: Callable[[str], None]) -> Tab:
@@ -89,6 +92,7 @@ class Tab:
         task = asyncio.ensure_future(work)
         try:
             if not (await asyncio.wait((task,), timeout=self._timeout_s))[0]:
+                self._tell(f"A script of the page did not end within {self._timeout_s:g} s and was stopped.")
                 await self.stop_scripts()
                 if not (await asyncio.wait((task,), timeout=self._timeout_s))[0]:
                     self.died("it did not answer")
@@ -132,10 +136,11 @@ class Tab:
 
     async def stop_scripts(self) -> None:
         """Stop the script that runs in the page; the page lives on."""
-        with suppress(TimeoutError):
+        from playwright.async_api import Error
+
+        with suppress(TimeoutError, Error):  # it is being stopped already, or the page has gone
             async with asyncio.timeout(_STOP_S):
                 await self._cdp.send("Runtime.terminateExecution")
-        self._tell(f"A script of the page did not end within {self._timeout_s:g} s and was stopped.")
 
     def died(self, reason: str) -> None:
         """Note that the page's process is gone."""
@@ -155,6 +160,7 @@ class Tab:
             if not self._is_busy():
                 await self.call("advance", 0)
         if self._is_busy():
+            print("STUCK", self._loading, self._requests, self._frame)
             self._tell("The page is still loading.")
             self._loading.clear()
             self._requests.clear()
@@ -222,11 +228,12 @@ class Tab:
         on("Page.frameRequestedNavigation", self._on_requested)
         on("Page.frameStoppedLoading", lambda event: self._loading.discard(event["frameId"]))
         on("Page.navigatedWithinDocument", lambda event: self._loading.discard(event["frameId"]))
-        on("Page.frameDetached", lambda event: self._loading.discard(event["frameId"]))
+        on("Page.frameDetached", self._on_detached)
         on("Page.downloadWillBegin", lambda event: self._loading.discard(event["frameId"]))
         on("Network.requestWillBeSent", self._on_request)
-        on("Network.loadingFinished", lambda event: self._requests.discard(event["requestId"]))
-        on("Network.loadingFailed", lambda event: self._requests.discard(event["requestId"]))
+        on("Network.webSocketCreated", lambda event: self._note_host(event["url"]))
+        on("Network.loadingFinished", lambda event: self._requests.pop(event["requestId"], None))
+        on("Network.loadingFailed", lambda event: self._requests.pop(event["requestId"], None))
 
     def _listen(self, event: str, handle: Callable[[dict[str, Any]], None]) -> None:
         def handled(given: dict[str, Any]) -> None:
@@ -248,8 +255,13 @@ class Tab:
         if event.get("disposition", "currentTab") == "currentTab":
             self._loading.add(event["frameId"])
 
+    def _on_detached(self, event: dict[str, Any]) -> None:
+        gone = event["frameId"]
+        self._loading.discard(gone)
+        self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
+
     def _on_request(self, event: dict[str, Any]) -> None:
         if event.get("type") not in ("EventSource", "WebSocket", "Ping") and not event["request"]["url"].startswith(
             "data:"
         ):
-            self._requests.add(event["requestId"])
+            self._requests[event["requestId"]] = event.get("frameId", "")

@@ -97,12 +97,20 @@
         right: Math.min(frame.right, x + element.clientWidth), bottom: Math.min(frame.bottom, y + element.clientHeight),
       }, "auto", inner.body, true);
     };
-    const visit = (element, depth, frame, cursor, block, isVisible) => {
+    const clipped = (element, frame) => {  // what a scrolling element shows of its children
+      const [x, y, width, height] = boxOf(element.getBoundingClientRect(), frame);
+      return {
+        ...frame, left: Math.max(frame.left, x), top: Math.max(frame.top, y),
+        right: Math.min(frame.right, x + width), bottom: Math.min(frame.bottom, y + height),
+      };
+    };
+    const visit = (element, depth, frame, cursor, block, isTextShown) => {
       if (SKIPPED.has(element.localName) || element.getAttribute("aria-hidden") === "true") return;
       const style = getComputedStyle(element);
       if (style.display === "none" || (element.parentElement?.localName === "details" && element.localName !== "summary"
         && !element.parentElement.open)) return;
-      isVisible = style.visibility === "visible";
+      const isVisible = style.visibility === "visible";
+      if (style.overflowX !== "visible" || style.overflowY !== "visible") frame = clipped(element, frame);
       const role = roleOf(element), own = isInline(element) ? block : element;
       const isAction = isVisible && (WIDGETS.has(role) || isClickable(element, style, cursor));
       const inSelect = element.localName === "option" || element.localName === "optgroup";
@@ -110,7 +118,10 @@
       let shown = role;
       if (TEXT_ROLES.has(role)) shown = isAction ? (isEditable(element) ? "textbox" : "clickable") : "";
       if (!shown && everything && isVisible && !element.children.length) shown = "generic";
-      if (!shown || !isVisible) { visitChildren(element, depth, frame, style.cursor, own, isVisible); return; }
+      if (!shown || !isVisible) {
+        visitChildren(element, depth, frame, style.cursor, own, isVisible && isTextShown && !isSaid(element));
+        return;
+      }
       const isLeaf = shown === "clickable" || shown === "generic" || FROM_CONTENT.has(role)
         ? !element.querySelector("a[href],button,input,select,textarea,[tabindex],[onclick],[role],img,iframe") : false;
       const isNamed = isAction || !FROM_CONTENT.has(role) || isLeaf;
@@ -123,12 +134,15 @@
       if (element.localName === "iframe") { visitFrame(element, depth + 1, frame); return; }
       const says = (FROM_CONTENT.has(role) || shown === "clickable") && isNamed;
       if ((says && isLeaf) || isTextBox(element) || element.localName === "select") return;
-      visitChildren(element, depth + 1, frame, style.cursor, own, says ? false : isVisible);
+      visitChildren(element, depth + 1, frame, style.cursor, own, says ? false : isVisible && isTextShown);
     };
+    // A label's text is its control's name, and need not be said twice.
+    const isSaid = (element) => element.localName === "label" && element.control && element.control.type !== "hidden"
+      && getComputedStyle(element.control).display !== "none" && !element.control.hasAttribute("aria-label");
     const visitChildren = (element, depth, frame, cursor, block, isTextShown) => {
       for (const child of childrenOf(element)) {
         if (child.nodeType === 3) { if (isTextShown) visitText(child, depth, frame, block); }
-        else if (child.nodeType === 1) visit(child, depth, frame, cursor, block, true);
+        else if (child.nodeType === 1) visit(child, depth, frame, cursor, block, isTextShown);
       }
     };
     if (document.body) {

@@ -357,16 +357,18 @@ class BrowserActions:
 
     def _allowed(self, url: str) -> str:
         """A URL of this task's sites, completed from a path."""
-        target = urljoin(self.tab.page.url, url.strip()) if not _has_scheme(url) else url.strip()
-        network = self.session.network
+        network, given = self.session.network, url.strip()
+        if network.knows(given.partition("/")[0].lower()):  # as people write it
+            given = f"http://{given}"
+        here = self.tab.page.url
+        is_home = network.knows(urlsplit(here).netloc.removesuffix(":80"))
         try:
+            target = urljoin(here if is_home else f"http://{network.hosts[0]}/", given)
             parts = urlsplit(target)
-            host, scheme = parts.netloc.lower().removesuffix(":80"), parts.scheme
+            is_known = parts.scheme == "http" and network.knows(parts.netloc.lower().removesuffix(":80"))
         except ValueError:
-            host, scheme = "", ""
-        if scheme == "" and network.knows(url.partition("/")[0].lower()):
-            return f"http://{url}"
-        if scheme != "http" or not network.knows(host):
+            is_known = False
+        if not is_known:
             pages = ", ".join(f"http://{name}/" for name in network.hosts)
             raise ToolError(f"{url[:200]!r} is not part of this task; its sites are {pages}", "not_allowed")
         return target
@@ -394,11 +396,6 @@ class BrowserActions:
         if x >= width or y >= height:
             raise ToolError(f"({x}, {y}) is outside the screen of {width} x {height} pixels", "invalid_arguments")
         return x, y
-
-
-def _has_scheme(url: str) -> bool:
-    head, colon, _ = url.strip().partition(":")
-    return bool(colon) and head.replace("+", "").replace("-", "").replace(".", "").isalnum() and "/" not in head
 
 
 def _problem(id: str, answer: dict[str, Any]) -> ToolError:

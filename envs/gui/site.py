@@ -89,9 +89,13 @@ class Folder:
         return self._kept[request.path]
 
     def _read(self, path: str) -> Response:
-        file = (self._root / path.lstrip("/")).resolve()
-        file = file / "index.html" if file.is_dir() else file
-        if not (file.is_relative_to(self._root) and file.is_file()):
+        try:
+            file = (self._root / path.lstrip("/")).resolve()
+            file = file / "index.html" if file.is_dir() else file
+            is_there = file.is_relative_to(self._root) and file.is_file()
+        except (OSError, ValueError):  # a name too long, or with characters that no name has
+            is_there = False
+        if not is_there:
             return Response(status=404, body=b"<h1>Not found</h1>")
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         charset = "; charset=utf-8" if kind.startswith("text/") or kind.endswith(("javascript", "json")) else ""

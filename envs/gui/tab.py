@@ -160,7 +160,6 @@ class Tab:
             if not self._is_busy():
                 await self.call("advance", 0)
         if self._is_busy():
-            print("STUCK", self._loading, self._requests, self._frame)
             self._tell("The page is still loading.")
             self._loading.clear()
             self._requests.clear()
@@ -252,6 +251,7 @@ class Tab:
         self._worlds = {frame: world for frame, world in self._worlds.items() if world != gone}
 
     def _on_requested(self, event: dict[str, Any]) -> None:
+        self._note_host(event["url"])
         if event.get("disposition", "currentTab") == "currentTab":
             self._loading.add(event["frameId"])
 
@@ -261,7 +261,14 @@ class Tab:
         self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
 
     def _on_request(self, event: dict[str, Any]) -> None:
-        if event.get("type") not in ("EventSource", "WebSocket", "Ping") and not event["request"]["url"].startswith(
-            "data:"
-        ):
+        url = event["request"]["url"]
+        self._note_host(url)
+        if event.get("type") not in _ENDLESS and not url.startswith("data:"):
             self._requests[event["requestId"]] = event.get("frameId", "")
+
+    def _note_host(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        host = rest.partition("/")[0].partition("?")[0].lower()
+        if scheme in ("https", "wss") and ":" not in host:
+            host += ":443"
+        self.hosts_asked.add(host.removesuffix(":80"))

@@ -7,6 +7,10 @@
     "radio", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem", "scrollbar",
   ]);
   const TEXT_ROLES = new Set(["", "paragraph", "rowgroup", "document", "presentation"]);
+  const ATOMS = new Set([  // their children are presentational, says WAI-ARIA
+    "button", "checkbox", "menuitemcheckbox", "menuitemradio", "option", "radio", "switch", "tab",
+  ]);
+  const INTERACTIVE = "a[href],button,input,select,textarea,[tabindex],[onclick]";
   const SKIPPED = new Set(["script", "style", "template", "noscript", "head", "meta", "link", "source", "track", "br"]);
   const LONGEST_NAME = 200, LONGEST_SLUG = 28;
 
@@ -122,8 +126,8 @@
         visitChildren(element, depth, frame, style.cursor, own, isVisible && isTextShown && !isSaid(element));
         return;
       }
-      const isLeaf = shown === "clickable" || shown === "generic" || FROM_CONTENT.has(role)
-        ? !element.querySelector("a[href],button,input,select,textarea,[tabindex],[onclick],[role],img,iframe") : false;
+      const mayBeLeaf = shown === "clickable" || shown === "generic" || FROM_CONTENT.has(role);
+      const isLeaf = mayBeLeaf && !element.querySelector(ATOMS.has(role) ? INTERACTIVE : `${INTERACTIVE},[role],img,iframe`);
       const isNamed = isAction || !FROM_CONTENT.has(role) || isLeaf;
       let name = "";
       if (shown === "clickable" || shown === "generic") name = nameOf(element, "button");

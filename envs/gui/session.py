@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page
 
 _LONGEST_TEXT = 300
+_WINDOW_S = 2.0
 
 
 class Session:
@@ -32,6 +33,7 @@ class Session:
         self._channel = new_channel()
         self._notes: list[str] = []
         self._num_dialogs = 0
+        self._has_window = asyncio.Event()
         self._adopting: dict[Page, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = self._is_opening = False
@@ -91,6 +93,7 @@ class Session:
 
     def begin_turn(self) -> None:
         """A new turn may open dialogs again."""
+        self._has_window.clear()
         self._num_dialogs = 0
 
     async def look(self, grant_ms: float, everything: bool) -> dict[str, Any]:
@@ -103,6 +106,7 @@ class Session:
                     await self.new_tab()
                 before = self.tab
                 seen = await before.settle(grant_ms, everything)
+                await self._wait_for_window(before)
                 if not self._adopting and before is self.tab:
                     return seen
             except TabDeadError as error:
@@ -143,6 +147,15 @@ class Session:
         while self._adopting:
             await asyncio.gather(*self._adopting.values())
 
+    async def _wait_for_window(self, tab: Tab) -> None:
+        """A window that the page has asked for comes a moment later, or never."""
+        if not tab.num_windows_asked:
+            return
+        tab.num_windows_asked = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WINDOW_S):
+                await self._has_window.wait()
+
     async def _replace(self, reason: str) -> None:
         """An empty tab in the place of one that is dead."""
         self.note(f"The tab crashed ({reason}) and was closed; an empty tab is open instead: goto a page of this task.")
@@ -155,6 +168,7 @@ class Session:
             await self.new_tab()
 
     def _on_page(self, page: Page) -> None:
+        self._has_window.set()
         if len(self.tabs) + len(self._adopting) >= self._limits.num_tabs:
             self.note(f"A new tab was closed at once: no more than {self._limits.num_tabs} may be open.")
             self._start(page.close())

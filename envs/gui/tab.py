@@ -42,6 +42,8 @@ class Tab:
         self._requests: dict[str, str] = {}  # request -> the frame it is for
         self._changed = asyncio.Event()
         self._dead = ""
+        self.num_windows_asked = 0
+        """Windows that the page has asked for upon an action of the agent."""
         self.hosts_asked: set[str] = set()
         """Hosts, with a port where it is not 80, that the tab's pages have asked for."""
 
@@ -228,6 +230,7 @@ class Tab:
         on("Page.frameStoppedLoading", lambda event: self._loading.discard(event["frameId"]))
         on("Page.navigatedWithinDocument", lambda event: self._loading.discard(event["frameId"]))
         on("Page.frameDetached", self._on_detached)
+        on("Page.windowOpen", self._on_window)
         on("Page.downloadWillBegin", lambda event: self._loading.discard(event["frameId"]))
         on("Network.requestWillBeSent", self._on_request)
         on("Network.webSocketCreated", lambda event: self._note_host(event["url"]))
@@ -259,6 +262,9 @@ class Tab:
         gone = event["frameId"]
         self._loading.discard(gone)
         self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
+
+    def _on_window(self, event: dict[str, Any]) -> None:
+        self.num_windows_asked += bool(event["userGesture"])  # others are not opened
 
     def _on_request(self, event: dict[str, Any]) -> None:
         url = event["request"]["url"]

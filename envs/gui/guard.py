@@ -30,7 +30,9 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Chromium talks to Playwright over the file descriptors 3 and 4
     browser = subprocess.Popen(
-        arguments[3:], close_fds=False, preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        arguments[3:],
+        close_fds=False,
+        preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509  (there are no threads here)
     )
     for pipe in (3, 4):  # or the browser's end would not close them
         with suppress(OSError):

@@ -60,7 +60,9 @@ def page_text(tree: Tree, max_bytes: int) -> str:
         textbox "Name" = "Ann" [name]
     """
     seen, unseen = lines_of([node.is_seen for node in tree.nodes], tree)
-    lines = [f"Page: {tree.title or 'without a title'} ({tree.url})", *(seen or ["(nothing on the screen)"])]
+    below = max(0, tree.extent[1] - tree.view[1])
+    at = f", scrolled {tree.scroll[1]} of {below} pixels" if below else ""
+    lines = [f"Page: {tree.title or 'without a title'} ({tree.url}{at})", *(seen or ["(nothing on the screen)"])]
     if unseen:
         lines += ["Off the screen (ids work; scroll to see it):", *unseen]
     return _cut(lines, max_bytes)

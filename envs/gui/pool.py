@@ -53,11 +53,6 @@ class BrowserPool:
         self._launching = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
-    @property
-    def num_browsers(self) -> int:
-        """Browsers that are alive."""
-        return sum(browser.is_alive for browser in self._browsers)
-
     async def acquire(self, kind: ContextKind) -> Session:
         """A session of a fresh context; give it back by :meth:`release`.
 
@@ -142,8 +137,10 @@ def close_browsers() -> None:
     driver().call(_close_all())
 
 
-@atexit.register
 def _at_exit() -> None:
     if any(key[0] is driver() for key in _pools):
         with suppress(Exception):  # the guards end what this does not
             driver().call(asyncio.wait_for(_close_all(), _EXIT_S))
+
+
+atexit.register(_at_exit)

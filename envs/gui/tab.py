@@ -53,14 +53,14 @@ class Tab:
         tab = cls(page, await page.context.new_cdp_session(page), timeout_s, tell)
         tab._subscribe()
         given = {"source": script, "worldName": WORLD, "runImmediately": True}
-        tree, *_ = await asyncio.gather(
+        answers: list[Any] = await asyncio.gather(
             tab._cdp.send("Page.getFrameTree"),
             tab._cdp.send("Page.enable"),
             tab._cdp.send("Network.enable"),
             tab._cdp.send("Runtime.enable"),
             tab._cdp.send("Page.addScriptToEvaluateOnNewDocument", given),
         )
-        tab._frame = tree["frameTree"]["frame"]["id"]
+        tab._frame = answers[0]["frameTree"]["frame"]["id"]
         return tab
 
     @property
@@ -221,7 +221,7 @@ class Tab:
         return self._worlds[frame]
 
     def _subscribe(self) -> None:
-        on: Callable[[str, Callable[[dict[str, Any]], None]], None] = self._listen
+        on: Callable[[str, Callable[[dict[str, Any]], object]], None] = self._listen
         on("Runtime.executionContextCreated", self._on_world)
         on("Runtime.executionContextDestroyed", self._on_world_gone)
         on("Runtime.executionContextsCleared", lambda _: self._worlds.clear())
@@ -237,7 +237,7 @@ class Tab:
         on("Network.loadingFinished", lambda event: self._requests.pop(event["requestId"], None))
         on("Network.loadingFailed", lambda event: self._requests.pop(event["requestId"], None))
 
-    def _listen(self, event: str, handle: Callable[[dict[str, Any]], None]) -> None:
+    def _listen(self, event: str, handle: Callable[[dict[str, Any]], object]) -> None:
         def handled(given: dict[str, Any]) -> None:
             handle(given)
             self._changed.set()

@@ -38,7 +38,8 @@ class Tree:
     """A page at rest.
 
     Example:
-        >>> page = Tree("http://a.localhost/", "A", (Node(0, "button", "Go", {}, "go"), Node(0, "link", "Help", {}, "help")))
+        >>> nodes = (Node(0, "button", "Go", {}, "go"), Node(0, "link", "Help", {}, "help"))
+        >>> page = Tree("http://a.localhost/", "A", nodes)
         >>> page.find("link").id, page.ids
         ('help', ('go', 'help'))
     """

@@ -173,7 +173,7 @@ def test_goto_knows_the_tasks_sites_alone(url: str) -> None:
 
 
 def test_a_page_that_is_not_there_and_one_that_is_a_file() -> None:
-    pages = {
+    pages: dict[str, str | Response] = {
         "/": "<a href=/file>File</a>",
         "/file": Response(body=b"x", headers={"content-disposition": "attachment; filename=a.csv"}),
     }
@@ -199,7 +199,7 @@ def test_sets_of_actions() -> None:
     names = {name for names in ACTION_SETS.values() for name in names}
     with opened("", actions=tuple(ACTION_SETS)) as env:
         assert {tool.name for tool in env.tools} == names
-    with pytest.raises(UnknownNameError, match="unknown set of actions 'mouse'.*known: answer, elements"):
+    with pytest.raises(UnknownNameError, match=r"unknown set of actions 'mouse'.*known: answer, elements"):
         with opened("", actions=("mouse",)):
             pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from gui_pages import NEEDS_CHROMIUM
@@ -63,7 +64,7 @@ def test_many_episodes_at_a_time() -> None:
     async def play(number: int) -> bool:
         env = WebFormsEnv()
         await env.areset(options={"task": number})
-        info = {}
+        info: dict[str, Any] = {}
         for _ in range(30):
             _, _, terminated, _, info = await env.astep(env.oracle())
             if terminated:
@@ -85,7 +86,7 @@ def test_a_server_that_fails_is_an_env_error(env: WebFormsEnv, monkeypatch: pyte
         raise RuntimeError("disk full")
 
     monkeypatch.setattr(env.office, "answer", fail)
-    with pytest.raises(EnvError, match="site office.localhost, POST /submit: RuntimeError: disk full"):
+    with pytest.raises(EnvError, match=r"site office\.localhost, POST /submit: RuntimeError: disk full"):
         env.step("click: book")
 
 

@@ -136,7 +136,7 @@
       const hasId = isAction || everything || shown === "listbox";
       add(depth, shown, name, statesOf(element, role), box, frame, hasId ? element : null);
       if (element.localName === "iframe") { visitFrame(element, depth + 1, frame); return; }
-      const says = (FROM_CONTENT.has(role) || shown === "clickable") && isNamed;
+      const says = mayBeLeaf && isNamed;
       if ((says && isLeaf) || isTextBox(element) || element.localName === "select") return;
       visitChildren(element, depth + 1, frame, style.cursor, own, says ? false : isVisible && isTextShown);
     };

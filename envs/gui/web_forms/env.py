@@ -71,9 +71,9 @@ class WebFormsEnv(GuiEnv):
         return SeededTasks(split, size, lambda seed: {"kind": self._kinds[seed % len(self._kinds)]})
 
     def sites(self, task: Task) -> Sites:
-        kind = task.data.get("kind")
+        kind = str(task.data.get("kind"))
         if kind not in KINDS:
-            raise unknown_name("kind of problem", str(kind), KINDS)
+            raise unknown_name("kind of problem", kind, KINDS)
         self._office = Office(make_problem(kind, self.np_random))
         return {"office.localhost": self._office}
 

@@ -69,7 +69,7 @@ test-docker: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs
 
-# Environments in a real browser, which must be installed: apt-get install chromium.
+# Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gui tests/envs tests/cli
 

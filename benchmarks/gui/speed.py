@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, Playwright, async_playwright
 
 from agentgym.envs.gui.chromium import find_chromium, flags
 from agentgym.envs.gui.gui_env import GuiEnv
@@ -98,11 +98,10 @@ async def open_page(browser: Browser, url: str) -> Page:
     return page
 
 
-async def launched(playwright: Any) -> Browser:
+async def launched(playwright: Playwright) -> Browser:
     """Chromium with our flags, but for the proxy."""
     words = [flag for flag in flags(js_heap_mb=512, viewport=(1024, 768)) if "proxy" not in flag]
-    browser: Browser = await playwright.chromium.launch(executable_path=find_chromium(), args=words)
-    return browser
+    return await playwright.chromium.launch(executable_path=find_chromium(), args=words)
 
 
 async def run_for(num_episodes: int, play: Play, times: Times) -> float:
@@ -129,58 +128,74 @@ async def serve() -> asyncio.Server:
     return await asyncio.start_server(answer, "127.0.0.1", 0)
 
 
+class Ways:
+    """The ways to play an episode; each notes its times."""
+
+    def __init__(self, playwright: Playwright, running: Browser, url: str, num_parallel: int) -> None:
+        self._playwright, self._running, self._url = playwright, running, url
+        self._envs = [CountEnv() for _ in range(num_parallel)]
+
+    async def in_pool(self, times: Times) -> None:
+        """Ours."""
+        await play_ours(self._envs[0], times)
+        await self._envs[0].aend_episode()
+
+    async def in_context(self, times: Times) -> None:
+        """Playwright's calls in a new context."""
+        page = await timed(times["reset_ms"], open_page(self._running, self._url))
+        await play_page(page, times)
+        await page.context.close()
+
+    async def in_browser(self, times: Times) -> None:
+        """Playwright's calls in a new browser."""
+        page = await timed(times["reset_ms"], self._open_in_new_browser())
+        await play_page(page, times)
+        assert page.context.browser is not None
+        await page.context.browser.close()
+
+    async def side_by_side(self, num_episodes: int) -> float:
+        """Ours, several at a time; episodes per second."""
+        began = time.perf_counter()
+        per_env = -(-num_episodes // len(self._envs))
+
+        async def play(env: GuiEnv) -> None:
+            for _ in range(per_env):
+                await play_ours(env, {"reset_ms": [], "click_ms": []})
+
+        await asyncio.gather(*(play(env) for env in self._envs))
+        return per_env * len(self._envs) / (time.perf_counter() - began)
+
+    async def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            await env.aclose()
+
+    async def _open_in_new_browser(self) -> Page:
+        return await open_page(await launched(self._playwright), self._url)
+
+
 async def measure(num_episodes: int, num_relaunches: int, num_parallel: int, num_rounds: int) -> dict[str, Any]:
     """All ways, round by round, so that what else the machine does hits all alike."""
-    ways: dict[str, Times] = {name: {"reset_ms": [], "click_ms": []} for name in ("pool", "fresh context", "relaunch")}
-    rates: dict[str, list[float]] = {name: [] for name in (*ways, f"pool, {num_parallel} at a time")}
+    times: dict[str, Times] = {name: {"reset_ms": [], "click_ms": []} for name in ("pool", "fresh context", "relaunch")}
+    together = f"pool, {num_parallel} at a time"
+    rates: dict[str, list[float]] = {name: [] for name in (*times, together)}
     server = await serve()
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    envs = [CountEnv() for _ in range(num_parallel)]
     async with async_playwright() as playwright:
         running = await launched(playwright)
-
-        async def in_context(times: Times) -> None:
-            page = await timed(times["reset_ms"], open_page(running, url))
-            await play_page(page, times)
-            await page.context.close()
-
-        async def in_browser(times: Times) -> None:
-            async def reset() -> Page:
-                return await open_page(await launched(playwright), url)
-
-            page = await timed(times["reset_ms"], reset())
-            await play_page(page, times)
-            assert page.context.browser is not None
-            await page.context.browser.close()
-
-        async def in_pool(times: Times) -> None:
-            await play_ours(envs[0], times)
-            await envs[0].aend_episode()
-
-        async def side_by_side() -> float:
-            began = time.perf_counter()
-            spare: Times = {"reset_ms": [], "click_ms": []}
-            per_env = -(-num_episodes // num_parallel)
-
-            async def play(env: GuiEnv) -> None:
-                for _ in range(per_env):
-                    await play_ours(env, spare)
-
-            await asyncio.gather(*(play(env) for env in envs))
-            return per_env * num_parallel / (time.perf_counter() - began)
-
-        for play in (in_pool, in_context, in_browser):  # what is done once
+        ways = Ways(playwright, running, url, num_parallel)
+        plays = {"pool": ways.in_pool, "fresh context": ways.in_context, "relaunch": ways.in_browser}
+        for play in plays.values():  # what is done once
             await play({"reset_ms": [], "click_ms": []})
         for _ in range(num_rounds):
-            rates["pool"].append(await run_for(num_episodes, in_pool, ways["pool"]))
-            rates["fresh context"].append(await run_for(num_episodes, in_context, ways["fresh context"]))
-            rates["relaunch"].append(await run_for(num_relaunches, in_browser, ways["relaunch"]))
-            rates[f"pool, {num_parallel} at a time"].append(await side_by_side())
+            for name, play in plays.items():
+                count = num_relaunches if name == "relaunch" else num_episodes
+                rates[name].append(await run_for(count, play, times[name]))
+            rates[together].append(await ways.side_by_side(num_episodes))
         await running.close()
-    for env in envs:
-        await env.aclose()
+        await ways.close()
     server.close()
-    return {name: {"episodes_per_s": statistics.median(rates[name]), **summary(ways.get(name, {}))} for name in rates}
+    return {name: {"episodes_per_s": statistics.median(rates[name]), **summary(times.get(name, {}))} for name in rates}
 
 
 def summary(times: Times) -> dict[str, float]:

@@ -64,6 +64,8 @@ class Session:
     @property
     def tab(self) -> Tab:
         """The tab the agent looks at."""
+        if not self.tabs:
+            raise TabDeadError("it was closed")
         return self.tabs[self.current]
 
     @property

@@ -46,7 +46,8 @@ def browsers(root: int) -> list[int]:
         except OSError:
             continue
         words = command.split(b"\0")
-        if b"chrom" in words[0] and b"--remote-debugging-pipe" in words and b"--type=" not in command:
+        is_browser = b"--remote-debugging-pipe" in words and guard.__file__.encode() not in words
+        if is_browser and b"--type=" not in command and b"crashpad" not in words[0]:
             found.append(pid)
     return found
 
@@ -166,11 +167,10 @@ def test_dialogs_are_answered_and_told() -> None:
 
 def test_pop_ups_are_few() -> None:
     _, env = told("go", "for (let n = 0; n < 100; n++) window.open('/two')")
-    assert len(env.session.tabs) == 2  # one for a click
-    env.do("switch_tab: 1")
-    env.do("click: go")
-    env.do("switch_tab: 1")
-    assert "no more than 3 may be open" in env.do("click: go").content
+    for _ in range(3):  # one for a click, or at most so many as there may be
+        env.do("switch_tab: 1")
+        said = env.do("click: go").content
+    assert "no more than 3 may be open" in said
     assert len(env.session.tabs) == 3
     env.close()
 

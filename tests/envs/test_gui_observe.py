@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentgym.envs.gui import chromium
 from agentgym.envs.gui.chromium import find_chromium, has_chromium
 from agentgym.envs.gui.determinism import page_script
 from agentgym.envs.gui.observe import ObservationConfig, lines_of, page_text, tabs_line
@@ -79,6 +80,7 @@ def test_chromium_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: objec
     monkeypatch.delenv("AGENTGYM_CHROMIUM")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    monkeypatch.setattr(chromium, "PROGRAMS", ("chromium",))
     assert not has_chromium()
-    with pytest.raises(EnvError, match="apt-get install chromium"):
+    with pytest.raises(EnvError, match="apt-get install chromium-headless-shell"):
         find_chromium()

@@ -5,6 +5,7 @@
 Each way plays the same episodes, in turns in the same run: open a page of three elements, click a button 5 times.
 
 * ``pool``: our environments, one after the other; then ``--parallel`` at a time.
+* ``pool, a policy thinks``: the same with half a second between resets and clicks, in which contexts are made ready.
 * ``fresh context``: Playwright's own calls, a new context of a running browser for each episode.
 * ``relaunch``: Playwright's own calls, a new browser for each episode, as BrowserGym and others do at ``reset``.
 
@@ -36,6 +37,7 @@ from agentgym.types import Task
 
 BODY = b"<!doctype html><title>0</title><h1>Count</h1><button onclick='document.title++'>More</button><input>"
 NUM_CLICKS = 5
+_THINKS_S = 0.5
 Times = dict[str, list[float]]
 Play = Callable[[Times], Coroutine[Any, Any, None]]
 
@@ -140,6 +142,14 @@ class Ways:
         await play_ours(self._envs[0], times)
         await self._envs[0].aend_episode()
 
+    async def with_a_policy(self, times: Times) -> None:
+        """Ours, with a policy that takes its time."""
+        await timed(times["reset_ms"], self._envs[0].areset(seed=0))
+        await asyncio.sleep(_THINKS_S)
+        await timed(times["click_ms"], self._envs[0].astep("click: more"))
+        await self._envs[0].aend_episode()
+        await asyncio.sleep(_THINKS_S)
+
     async def in_context(self, times: Times) -> None:
         """Playwright's calls in a new context."""
         page = await timed(times["reset_ms"], open_page(self._running, self._url))
@@ -176,7 +186,8 @@ class Ways:
 
 async def measure(num_episodes: int, num_relaunches: int, num_parallel: int, num_rounds: int) -> dict[str, Any]:
     """All ways, round by round, so that what else the machine does hits all alike."""
-    times: dict[str, Times] = {name: {"reset_ms": [], "click_ms": []} for name in ("pool", "fresh context", "relaunch")}
+    names = ("pool", "pool, a policy thinks", "fresh context", "relaunch")
+    times: dict[str, Times] = {name: {"reset_ms": [], "click_ms": []} for name in names}
     together = f"pool, {num_parallel} at a time"
     rates: dict[str, list[float]] = {name: [] for name in (*times, together)}
     server = await serve()
@@ -184,7 +195,7 @@ async def measure(num_episodes: int, num_relaunches: int, num_parallel: int, num
     async with async_playwright() as playwright:
         running = await launched(playwright)
         ways = Ways(playwright, running, url, num_parallel)
-        plays = {"pool": ways.in_pool, "fresh context": ways.in_context, "relaunch": ways.in_browser}
+        plays = dict(zip(names, (ways.in_pool, ways.with_a_policy, ways.in_context, ways.in_browser), strict=True))
         for play in plays.values():  # what is done once
             await play({"reset_ms": [], "click_ms": []})
         for _ in range(num_rounds):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentgym.envs.gui import guard
 from agentgym.envs.gui.chromium import UNWANTED, find_chromium, flags
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from agentgym.envs.gui.determinism import ContextKind
 
+Result = TypeVar("Result")
 _LAUNCH_S = 60.0
+_CLOSE_S = 10.0
+_GRACE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,8 @@ class Browser:
         self.limits = limits
         self.num_contexts = 0
         self.num_episodes = 0
+        self._gone = asyncio.Event()
+        browser.on("disconnected", lambda _: self._gone.set())
 
     @classmethod
     async def launch(cls, limits: PageLimits) -> Browser:
@@ -106,6 +112,27 @@ class Browser:
         except TimeoutError as error:
             raise EnvTimeoutError(f"{what}: no answer from the browser") from error
 
+    async def unless_gone(self, what: str, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        """Await work on this browser; some of Playwright's calls never return when the browser dies under them.
+
+        Raises:
+            EnvError: the browser is gone.
+            EnvTimeoutError: it took longer than that.
+        """
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait((task, gone), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and self._gone.is_set():  # most calls fail by themselves, and know better how
+                await asyncio.wait((task,), timeout=_GRACE_S)
+            if task.done():
+                return task.result()
+            if self._gone.is_set():
+                raise EnvError(f"{what}: the browser has crashed or was killed")
+            raise EnvTimeoutError(f"{what}: no answer from the browser in {timeout_s:g} s")
+        finally:
+            task.cancel()
+            gone.cancel()
+
     async def new_context(self, kind: ContextKind, proxy_url: str) -> BrowserContext:
         """A fresh context: no cookies, storage, cache or history but its own."""
         async with self.failing("opening a browser context"):
@@ -117,14 +144,13 @@ class Browser:
         """Close a context; of a browser that is dead it is gone already."""
         self.num_contexts -= 1
         with suppress(Exception):
-            await context.close()
+            await asyncio.wait_for(context.close(), _CLOSE_S)
 
     async def close(self) -> None:
         """End the browser and Playwright's driver."""
-        with suppress(Exception):
-            await self._browser.close()
-        with suppress(Exception):
-            await self._playwright.stop()
+        for closing in (self._browser.close(), self._playwright.stop()):
+            with suppress(Exception):
+                await asyncio.wait_for(closing, _CLOSE_S)
 
 
 def _guarded(chromium: Path, memory_mb: int, folder: Path) -> Path:

@@ -164,26 +164,35 @@ class GuiEnv(BrowserActions, ToolEnv):
         pool = await shared_pool(self._pool_config)
         self._session = await pool.acquire(self.kind)
         try:
-            await self._session.begin(self._seed, self.sites(task))
-            url = self.start_url(task)
-            async with self._session.browser.failing(f"opening {url}"):
-                await self.tab.goto(url, self._session.browser.limits.load_s)
-            instruction = await self.set_up(task)
-            text, images = await self._look()
+            said = await self._session.browser.unless_gone(f"{self.env_id} reset", self._open(task))
         except BaseException:
             await self._let_go()
             raise
-        said = f"{instruction}\n\n{text}"
-        return (Message("user", _content(said, images)),)
+        pool.prepare(self.kind)
+        return said
+
+    async def _open(self, task: Task) -> Observation:
+        """Open the first page and bring the world into the start state."""
+        session = self.session
+        await session.begin(self._seed, self.sites(task))
+        url = self.start_url(task)
+        async with session.browser.failing(f"opening {url}"):
+            await self.tab.goto(url, session.browser.limits.load_s)
+        instruction = await self.set_up(task)
+        text, images = await self._look()
+        return (Message("user", _content(f"{instruction}\n\n{text}", images)),)
 
     async def _respond(self, action: Message) -> Observation:
+        return await self.session.browser.unless_gone(f"{self.env_id} step", self._take_turn(action))
+
+    async def _take_turn(self, action: Message) -> Observation:
         self.session.begin_turn()
         self.wait_ms = 0.0
         messages = list(await self._act(action))
         text, images = await self._look()
         outcome = await self.score()
-        if self._session is not None and self._session.network.failure is not None:
-            raise self._session.network.failure
+        if self.session.network.failure is not None:
+            raise self.session.network.failure
         if outcome is not None:
             self.finish(outcome)
             return tuple(messages)

@@ -18,6 +18,7 @@ from agentgym.envs.gui.session import Session
 from agentgym.errors import ConfigError, EnvError
 
 _EXIT_S = 5.0
+_OPEN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,13 @@ class BrowserPool:
         """
         session = await self._next_ready(kind) or await self._open(kind)
         session.browser.num_episodes += 1
+        return session
+
+    def prepare(self, kind: ContextKind) -> None:
+        """Begin to open contexts for the next episodes: to be called once an episode has begun, not while it does."""
         ready = self._ready.setdefault(kind, [])
         while len(ready) < self.config.num_ready:
             ready.append(asyncio.ensure_future(self._open(kind)))
-        return session
 
     def release(self, session: Session) -> None:
         """Throw a session's context away, without waiting for it."""
@@ -94,7 +98,8 @@ class BrowserPool:
         return None
 
     async def _open(self, kind: ContextKind) -> Session:
-        return await Session.open(await self._browser(), kind)
+        browser = await self._browser()
+        return await browser.unless_gone("opening a browser context", Session.open(browser, kind), _OPEN_S)
 
     async def _browser(self) -> Browser:
         """One with room, started if there is none."""

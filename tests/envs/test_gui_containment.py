@@ -24,6 +24,7 @@ from agentgym.types import Message, Status, Task, ToolCall
 pytestmark = NEEDS_CHROMIUM
 
 STRICT = PoolConfig(num_ready=1, limits=PageLimits(script_s=1.5, memory_mb=400, num_tabs=3, num_dialogs=4))
+HUNGRY = PoolConfig(num_ready=1, limits=PageLimits(script_s=30, memory_mb=300))
 OTHER = PoolConfig(num_ready=1, episodes_per_browser=999)
 
 
@@ -112,9 +113,9 @@ def test_nothing_of_an_episode_is_seen_by_others() -> None:
 # --------------------------------------------------------------------------------------------------- bad behaviour
 
 
-def told(button: str, script: str) -> tuple[str, PageEnv]:
+def told(button: str, script: str, pool: PoolConfig = STRICT) -> tuple[str, PageEnv]:
     """What the agent reads after pressing a button with that script; the environment can go on."""
-    env = PageEnv({"/": f'<title>here</title><button onclick="{script}">{button}</button>', "/two": "two"}, pool=STRICT)
+    env = PageEnv({"/": f'<title>here</title><button onclick="{script}">{button}</button>', "/two": "two"}, pool=pool)
     env.reset(seed=0)
     return env.do(f"click: {button}").content, env
 
@@ -176,15 +177,15 @@ def test_pop_ups_are_few() -> None:
 
 
 def test_a_page_that_takes_all_memory_crashes_alone() -> None:
-    beside = PageEnv("<title>beside</title><button>x</button>", pool=STRICT)
+    beside = PageEnv("<title>beside</title><button>x</button>", pool=HUNGRY)
     beside.reset(seed=0)
-    said, env = told(
-        "go", "let a = []; for (let n = 0; n < 200; n++) a.push(new Uint8Array(1e7).fill(1)); window.a = a"
-    )
+    eat = "window.a = []; for (;;) window.a.push(new Uint8Array(1e7).fill(1))"
+    said, env = told("go", eat, HUNGRY)
     assert "crashed" in said
     assert "an empty tab is open instead" in said
     assert "Page: here" in env.do("goto: /").content
     assert beside.do("click: x").error_type is None
+    assert beside.session.browser is env.session.browser
     env.close()
     beside.close()
 

@@ -77,6 +77,18 @@
     event.preventDefault();
   }, true);
 
+  // --- windows: one for each click or key of the agent; not every Chromium has a blocker of its own
+  let num_windows = 0;
+  for (const kind of ["pointerdown", "keydown"]) {
+    globalThis.addEventListener(kind, (event) => { if (event.isTrusted) num_windows = 1; }, true);
+  }
+  const realOpen = globalThis.open;
+  globalThis.open = function open(...given) {
+    if (num_windows < 1) return null;
+    num_windows -= 1;
+    return realOpen.apply(globalThis, given);
+  };
+
   // --- random numbers: mulberry32, public domain, by Tommy Ettinger
   let state = SEED >>> 0;
   const random32 = () => {

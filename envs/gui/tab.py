@@ -42,6 +42,7 @@ class Tab:
         self._requests: dict[str, str] = {}  # request -> the frame it is for
         self._changed = asyncio.Event()
         self._dead = ""
+        self._gone = asyncio.Event()
         self.num_windows_asked = 0
         """Windows that the page has asked for upon an action of the agent."""
         self.hosts_asked: set[str] = set()
@@ -91,13 +92,18 @@ class Tab:
         """
         from playwright.async_api import Error
 
-        task = asyncio.ensure_future(work)
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone.wait())
+        either: set[asyncio.Future[Any]] = {task, gone}
         try:
-            if not (await asyncio.wait((task,), timeout=self._timeout_s))[0]:
-                self._tell(f"A script of the page did not end within {self._timeout_s:g} s and was stopped.")
-                await self.stop_scripts()
-                if not (await asyncio.wait((task,), timeout=self._timeout_s))[0]:
+            for is_last in (False, True):
+                await asyncio.wait(either, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                if task.done() or gone.done():
+                    break
+                if is_last:
                     self.died("it did not answer")
+                else:
+                    self._tell(f"A script of the page did not end within {self._timeout_s:g} s and was stopped.")
+                    await self.stop_scripts()
             if self._dead:
                 raise TabDeadError(self._dead)
             return task.result()
@@ -107,6 +113,7 @@ class Tab:
             raise TabDeadError("it was closed") from None
         finally:
             task.cancel()
+            gone.cancel()
 
     async def go_back(self) -> bool:
         """Go to the entry before this one of the tab's history; False if there is none."""
@@ -147,6 +154,7 @@ class Tab:
     def died(self, reason: str) -> None:
         """Note that the page's process is gone."""
         self._dead = reason
+        self._gone.set()
         self._changed.set()
 
     # ---------------------------------------------------------------------------------------------------- private

@@ -6,23 +6,18 @@ Elements are named by the ids of the last observation. A call that cannot be don
 
 from __future__ import annotations
 
-import difflib
-from typing import Annotated, Any, Literal
-from urllib.parse import urljoin, urlsplit
+from typing import Annotated
 
 from pydantic import Field
 
-from agentgym.envs.gui.session import Session
-from agentgym.envs.gui.tab import Tab
+from agentgym.envs.gui.page_actions import PageActions
 from agentgym.errors import ToolError
 from agentgym.tool import tool
 
 _LONGEST_TEXT = 5000
-_MOST_SHOWN = 40
 Id = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 Pixels = Annotated[int, Field(ge=0, le=10_000)]
-Direction = Literal["up", "down", "left", "right"]
 
 ACTION_SETS = {
     "elements": ("click", "double_click", "hover", "fill", "type", "press", "select", "check", "uncheck", "drag"),
@@ -34,29 +29,8 @@ ACTION_SETS = {
 """Names of tools by what they are for; an environment offers some of the sets."""
 
 
-class BrowserActions:
-    """The tools, to be mixed into an environment that has a session. They run in the driver's loop."""
-
-    clicks_through_covers: bool = False
-    """Whether a click reaches an element that others cover wholly, as no person's would."""
-    sees_all_elements: bool = False
-    """Whether every element without children gets an id, for pages whose scripts listen where nothing shows it."""
-    wait_ms: float = 0.0
-    """Milliseconds of the page's time that this turn's waiting adds."""
-    answer: str | None = None
-    marks: list[str]
-
-    @property
-    def session(self) -> Session:
-        """The episode's part of a browser."""
-        raise NotImplementedError
-
-    @property
-    def tab(self) -> Tab:
-        """The tab the agent looks at."""
-        return self.session.tab
-
-    # --------------------------------------------------------------------------------------------------- elements
+class BrowserActions(PageActions):
+    """All tools, to be mixed into an environment that has a session."""
 
     @tool
     async def click(self, id: Id) -> str:
@@ -181,92 +155,6 @@ class BrowserActions:
         await self._drag(x, y, to_x, to_y)
         return f"Dragged [{source}] to [{target}]."
 
-    # ------------------------------------------------------------------------------------------------------ pages
-
-    @tool
-    async def scroll(self, direction: Direction, id: Id = "") -> str:
-        """Scroll the page by most of a screen, or an element that scrolls.
-
-        Args:
-            direction: where to.
-            id: id of an element; without it the page is scrolled.
-        """
-        width, height = self.session.kind.viewport
-        dx = {"left": -0.8, "right": 0.8}.get(direction, 0.0) * width
-        dy = {"up": -0.8, "down": 0.8}.get(direction, 0.0) * height
-        moved = (await self._ask("scroll", id, dx, dy))["moved"]
-        return f"Scrolled {direction}." if moved else f"It cannot be scrolled {direction} any further."
-
-    @tool
-    async def go_back(self) -> str:
-        """Go back to the page before this one."""
-        if not await self.tab.go_back():
-            raise ToolError("there is no page before this one", "impossible_action")
-        return "Went back."
-
-    @tool
-    async def goto(self, url: Annotated[str, Field(max_length=2000)]) -> str:
-        """Open a page of this task's sites.
-
-        Args:
-            url: address, or a path on the present site, such as /help.
-        """
-        await self._goto(self._allowed(url))
-        return f"Opened {url}."
-
-    @tool
-    async def wait(self, seconds: Annotated[float, Field(gt=0, le=60)] = 1.0) -> str:
-        """Let time pass on the page.
-
-        Args:
-            seconds: how much.
-        """
-        self.wait_ms += 1000 * seconds
-        return f"{seconds:g} s passed."
-
-    # ------------------------------------------------------------------------------------------------------- tabs
-
-    @tool
-    async def new_tab(self, url: Annotated[str, Field(max_length=2000)] = "") -> str:
-        """Open a tab.
-
-        Args:
-            url: a page of this task's sites to open in it.
-        """
-        limit = self.session.browser.limits.num_tabs
-        if len(self.session.tabs) >= limit:
-            raise ToolError(f"no more than {limit} tabs may be open; close one", "impossible_action")
-        target = self._allowed(url) if url else ""
-        await self.session.new_tab()
-        if target:
-            await self._goto(target)
-        return "Opened a tab."
-
-    @tool
-    async def switch_tab(self, number: Annotated[int, Field(ge=1)]) -> str:
-        """Look at another tab.
-
-        Args:
-            number: of the tab, from 1.
-        """
-        self.session.current = self._tab_number(number)
-        await self.tab.page.bring_to_front()
-        return f"Tab {number}."
-
-    @tool
-    async def close_tab(self, number: Annotated[int, Field(ge=1)]) -> str:
-        """Close a tab.
-
-        Args:
-            number: of the tab, from 1.
-        """
-        if len(self.session.tabs) == 1:
-            raise ToolError("the only tab cannot be closed", "impossible_action")
-        await self.session.close_tab(self._tab_number(number))
-        return f"Closed tab {number}."
-
-    # ----------------------------------------------------------------------------------------------------- pixels
-
     @tool
     async def click_at(self, x: Pixels, y: Pixels) -> str:
         """Click at a point of the screenshot.
@@ -291,8 +179,6 @@ class BrowserActions:
         await self._drag(*self._pixel(x, y), *self._pixel(to_x, to_y))
         return f"Dragged from ({x}, {y}) to ({to_x}, {to_y})."
 
-    # ----------------------------------------------------------------------------------------------------- answer
-
     @tool
     async def done(self, answer: Annotated[str, Field(max_length=_LONGEST_TEXT)] = "") -> str:
         """Say that the task is done.
@@ -305,18 +191,6 @@ class BrowserActions:
 
     # ---------------------------------------------------------------------------------------------------- private
 
-    async def _click(self, id: str, count: int, did: str) -> str:
-        try:
-            x, y = await self._point(id)
-        except ToolError as error:
-            if error.error_type != "covered" or not self.clicks_through_covers:
-                raise
-            for _ in range(count):
-                await self._ask("press", id)
-        else:
-            await self.tab.patiently(self.tab.page.mouse.click(x, y, click_count=count))
-        return f"{did} [{id}]."
-
     async def _check(self, id: str, wanted: bool) -> str:
         before = await self._ask("checked", id)
         if not wanted and before["role"] == "radio":
@@ -325,103 +199,8 @@ class BrowserActions:
             await self._click(id, 1, "")
         return f"[{id}] is {'on' if wanted else 'off'}."
 
-    async def _drag(self, x: float, y: float, to_x: float, to_y: float) -> None:
-        tab, mouse = self.tab, self.tab.page.mouse
-        await tab.patiently(mouse.move(x, y))
-        await tab.patiently(mouse.down())
-        await tab.patiently(mouse.move(to_x, to_y, steps=4))  # what listens to dragging wants to see some way
-        await tab.patiently(mouse.up())
-
-    async def _point(self, id: str, scrolls: bool = True) -> tuple[float, float]:
-        at = await self._ask("point" if scrolls else "pointHere", id)
-        return at["x"], at["y"]
-
-    async def _ask(self, name: str, id: str, *arguments: object) -> dict[str, Any]:
-        """A function of ``hands.js`` that looks for an element first.
-
-        Raises:
-            ToolError: there is no such element, or it is of another kind.
-        """
-        known = self._meant(id)
-        answer: dict[str, Any] = await self.tab.call(name, known, self.sees_all_elements, *arguments) or {}
-        if "problem" in answer:
-            raise _problem(id, answer)
-        return answer
-
-    def _meant(self, id: str) -> str:
-        """An id as the page knows it: in brackets or not, or a mark's number."""
-        id = id.strip().removeprefix("[").removesuffix("]")
-        if id.isdecimal() and len(id) < 6 and 0 < int(id) <= len(self.marks):
-            return self.marks[int(id) - 1]
-        return id
-
-    def _allowed(self, url: str) -> str:
-        """A URL of this task's sites, completed from a path."""
-        network, given = self.session.network, url.strip()
-        if network.knows(given.partition("/")[0].lower()):  # as people write it
-            given = f"http://{given}"
-        here = self.tab.page.url
-        is_home = network.knows(urlsplit(here).netloc.removesuffix(":80"))
-        try:
-            target = urljoin(here if is_home else f"http://{network.hosts[0]}/", given)
-            parts = urlsplit(target)
-            is_known = parts.scheme == "http" and network.knows(parts.netloc.lower().removesuffix(":80"))
-        except ValueError:
-            is_known = False
-        if not is_known:
-            pages = ", ".join(f"http://{name}/" for name in network.hosts)
-            raise ToolError(f"{url[:200]!r} is not part of this task; its sites are {pages}", "not_allowed")
-        return target
-
-    async def _goto(self, url: str) -> None:
-        from playwright.async_api import Error
-
-        try:
-            await self.tab.goto(url, self.session.browser.limits.load_s)
-        except TimeoutError:
-            self.session.note("The page is still loading.")
-        except Error as error:
-            if not self.session.browser.is_alive:
-                raise
-            if "ERR_ABORTED" not in str(error):  # a download, or 204: the page stays
-                raise ToolError(f"{url} did not open: {str(error).splitlines()[0]}", "impossible_action") from None
-
-    def _tab_number(self, number: int) -> int:
-        if number > len(self.session.tabs):
-            raise ToolError(f"no tab {number}; there are {len(self.session.tabs)}", "unknown_id")
-        return number - 1
-
     def _pixel(self, x: int, y: int) -> tuple[int, int]:
         width, height = self.session.kind.viewport
         if x >= width or y >= height:
             raise ToolError(f"({x}, {y}) is outside the screen of {width} x {height} pixels", "invalid_arguments")
         return x, y
-
-
-def _problem(id: str, answer: dict[str, Any]) -> ToolError:
-    """Why an element cannot be acted on, and what can be done instead."""
-    match answer["problem"]:
-        case "unknown":
-            ids = answer["ids"]
-            near = difflib.get_close_matches(id, ids, n=1, cutoff=0.5)
-            hint = f" Did you mean [{near[0]}]?" if near else ""
-            more = f" and {len(ids) - _MOST_SHOWN} more" if len(ids) > _MOST_SHOWN else ""
-            return ToolError(
-                f"no element [{id[:100]}].{hint} Ids: {', '.join(ids[:_MOST_SHOWN]) or 'none'}{more}", "unknown_id"
-            )
-        case "covered":
-            return ToolError(f"[{id}] is covered by {answer['cover']!r}; deal with that first", "covered")
-        case "no_option":
-            many = "any of" if answer["isMultiple"] else "one of"
-            return ToolError(f"[{id}] takes {many}: {' | '.join(answer['options'])}", "invalid_arguments")
-        case "no_value":
-            return ToolError(f"[{id}] does not take that: it is a field for a {answer['type']}", "invalid_arguments")
-    said = {
-        "disabled": "is disabled",
-        "not_visible": "has no visible part to point at",
-        "no_text": "is not a text box",
-        "readonly": "is read-only",
-        "no_select": "is no combobox or list with options; click it instead",
-        "no_check": "is no checkbox, radio button or switch",
-    }
-    return ToolError(f"[{id}] {said[answer['problem']]}", "impossible_action")

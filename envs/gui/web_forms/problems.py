@@ -39,7 +39,7 @@ def make_problem(kind: str, rng: np.random.Generator) -> Problem:
 
     Example:
         >>> make_problem("calendar", np.random.default_rng(0)).instruction
-        'Book the room for 2 October 2026.'
+        'Book the room for 13 September 2026.'
     """
     return KINDS[kind](rng)
 

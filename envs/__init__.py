@@ -169,3 +169,10 @@ register(
     "agentgym.envs.roles.agent_flow:AgentFlowEnv",
     summary="A planner, an executor, a verifier and a generator, one policy, solve the tasks of another environment",
 )
+register(
+    "agentgym/WebForms-v0",
+    "agentgym.envs.gui.web_forms.env:WebFormsEnv",
+    summary="Do one thing on one web page in a real browser: forms, tables, calendar, drag and drop, frames",
+    extra="gui",
+    requires=("playwright",),
+)

@@ -44,6 +44,7 @@ _.TicTacToeEnv
 _.TryAgainEnv
 _.TwentyQuestionsEnv
 _.WordleEnv
+_.WebFormsEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_forget
@@ -127,6 +128,10 @@ _.create_module
 # --- for environments where the agent writes programs
 _.grade_suite
 _.BashTool
+
+# --- browsers: for tests, measurements and who wants the memory back
+_.has_chromium
+_.close_browsers
 
 # --- sandboxes
 _.extraction_filter  # tarfile.TarFile: how entries are taken out

@@ -44,7 +44,7 @@ def facts() -> tuple[Fact, ...]:
         _package("transformers", "pip install 'agentgym[train]'"),
         _docker(),
         _bubblewrap(),
-        _program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "apt-get install chromium"),
+        _chromium(),
         _vllm(),
         _program("Java", ("java",), "apt-get install default-jre-headless", "-version"),
     )
@@ -201,6 +201,21 @@ def _bubblewrap() -> Fact:
     if not works:
         return Fact(name="bubblewrap", ok=False, detail=f"{detail}, but namespaces are not allowed here")
     return Fact(name="bubblewrap", ok=True, detail=detail)
+
+
+def _chromium() -> Fact:
+    from agentgym.envs.gui.chromium import INSTALL, find_chromium
+    from agentgym.errors import EnvError
+
+    try:
+        found = find_chromium()
+    except EnvError:
+        return Fact(name="Chromium", ok=False, detail="not installed", fix=INSTALL)
+    version = (_run([str(found), "--version"]).splitlines() or ["does not say its version"])[0].strip()
+    if _version("playwright") is None:
+        fix = "pip install 'agentgym[gui]'"
+        return Fact(name="Chromium", ok=False, detail=f"{version} ({found}), but Playwright is not installed", fix=fix)
+    return Fact(name="Chromium", ok=True, detail=f"{version} ({found}), driven by Playwright {_version('playwright')}")
 
 
 def _program(name: str, commands: Sequence[str], fix: str, version_flag: str = "--version") -> Fact:

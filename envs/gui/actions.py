@@ -1,0 +1,206 @@
+"""What an agent can do in a browser: tools with JSON arguments, never a program text that is run.
+
+Elements are named by the ids of the last observation. A call that cannot be done is a
+:class:`~agentgym.errors.ToolError` that says what exists.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agentgym.envs.gui.page_actions import PageActions
+from agentgym.errors import ToolError
+from agentgym.tool import tool
+
+_LONGEST_TEXT = 5000
+Id = Annotated[str, Field(max_length=200)]
+Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
+Pixels = Annotated[int, Field(ge=0, le=10_000)]
+
+ACTION_SETS = {
+    "elements": ("click", "double_click", "hover", "fill", "type", "press", "select", "check", "uncheck", "drag"),
+    "pages": ("scroll", "go_back", "goto", "wait"),
+    "tabs": ("new_tab", "switch_tab", "close_tab"),
+    "pixels": ("click_at", "drag_at"),
+    "answer": ("done",),
+}
+"""Names of tools by what they are for; an environment offers some of the sets."""
+
+
+class BrowserActions(PageActions):
+    """All tools, to be mixed into an environment that has a session."""
+
+    @tool
+    async def click(self, id: Id) -> str:
+        """Click an element.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
+        return await self._click(id, 1, "Clicked")
+
+    @tool
+    async def double_click(self, id: Id) -> str:
+        """Click an element twice.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
+        return await self._click(id, 2, "Double-clicked")
+
+    @tool
+    async def hover(self, id: Id) -> str:
+        """Move the mouse over an element and leave it there.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
+        x, y = await self._point(id)
+        await self.tab.patiently(self.tab.page.mouse.move(x, y))
+        return f"The mouse is over [{id}]."
+
+    @tool
+    async def fill(self, id: Id, text: Text) -> str:
+        """Replace the text of a text box.
+
+        Args:
+            id: its id, as in the square brackets.
+            text: the new text; dates are YYYY-MM-DD, times HH:MM, colours #RRGGBB.
+        """
+        ready = await self._ask("focusText", id, True)
+        if not ready["isTyped"]:
+            await self._ask("setValue", id, text)
+        elif text:
+            await self.tab.patiently(self.tab.page.keyboard.insert_text(text))
+        elif not ready["isEmpty"]:
+            await self.tab.patiently(self.tab.page.keyboard.press("Delete"))
+        return f"Filled [{id}]."
+
+    @tool
+    async def type(self, id: Id, text: Text) -> str:
+        """Type at the end of a text box, key by key.
+
+        Args:
+            id: its id, as in the square brackets.
+            text: what to type.
+        """
+        await self._ask("focusText", id, False)
+        await self.tab.patiently(self.tab.page.keyboard.type(text))
+        return f"Typed into [{id}]."
+
+    @tool
+    async def press(self, key: Annotated[str, Field(max_length=60)]) -> str:
+        """Press a key, or several at once, where the focus is.
+
+        Args:
+            key: such as Enter, Tab, Escape, ArrowDown, a, or Control+a.
+        """
+        from playwright.async_api import Error
+
+        try:
+            await self.tab.patiently(self.tab.page.keyboard.press(key))
+        except Error as error:
+            if "Unknown key" not in str(error):
+                raise
+            raise ToolError(
+                f"unknown key {key!r}; keys are Enter, Tab, Escape, Backspace, Delete, Space, ArrowUp, ArrowDown, "
+                "ArrowLeft, ArrowRight, Home, End, PageUp, PageDown, F1, single characters, and combinations such as "
+                "Control+a",
+                "invalid_arguments",
+            ) from None
+        return f"Pressed {key}."
+
+    @tool
+    async def select(self, id: Id, options: Annotated[list[Text], Field(min_length=1, max_length=100)]) -> str:
+        """Choose an option of a combobox, or all the options that are to be chosen of a list.
+
+        Args:
+            id: id of the element.
+            options: the options' texts.
+        """
+        await self._ask("choose", id, options)
+        return f"Selected {', '.join(options)} in [{id}]."
+
+    @tool
+    async def check(self, id: Id) -> str:
+        """Switch a checkbox, radio button or switch on; nothing happens if it is on.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
+        return await self._check(id, True)
+
+    @tool
+    async def uncheck(self, id: Id) -> str:
+        """Switch a checkbox or switch off; nothing happens if it is off.
+
+        Args:
+            id: its id, as in the square brackets.
+        """
+        return await self._check(id, False)
+
+    @tool
+    async def drag(self, source: Id, target: Id) -> str:
+        """Drag an element onto another with the mouse.
+
+        Args:
+            source: id of the element to drag.
+            target: id of the element to drop it on.
+        """
+        await self._point(target)  # both on the screen, where it is large enough
+        x, y = await self._point(source)
+        to_x, to_y = await self._point(target, scrolls=False)
+        await self._drag(x, y, to_x, to_y)
+        return f"Dragged [{source}] to [{target}]."
+
+    @tool
+    async def click_at(self, x: Pixels, y: Pixels) -> str:
+        """Click at a point of the screenshot.
+
+        Args:
+            x: pixels from the left.
+            y: pixels from the top.
+        """
+        await self.tab.patiently(self.tab.page.mouse.click(*self._pixel(x, y)))
+        return f"Clicked at ({x}, {y})."
+
+    @tool
+    async def drag_at(self, x: Pixels, y: Pixels, to_x: Pixels, to_y: Pixels) -> str:
+        """Drag with the mouse from one point of the screenshot to another.
+
+        Args:
+            x: pixels from the left.
+            y: pixels from the top.
+            to_x: where to, pixels from the left.
+            to_y: where to, pixels from the top.
+        """
+        await self._drag(*self._pixel(x, y), *self._pixel(to_x, to_y))
+        return f"Dragged from ({x}, {y}) to ({to_x}, {to_y})."
+
+    @tool
+    async def done(self, answer: Annotated[str, Field(max_length=_LONGEST_TEXT)] = "") -> str:
+        """Say that the task is done.
+
+        Args:
+            answer: what the task asks for, if it asks for something.
+        """
+        self.answer = answer
+        return "Done."
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _check(self, id: str, wanted: bool) -> str:
+        before = await self._ask("checked", id)
+        if not wanted and before["role"] == "radio":
+            raise ToolError("a radio button is switched off by choosing another one", "impossible_action")
+        if before["checked"] != wanted:
+            await self._click(id, 1, "")
+        return f"[{id}] is {'on' if wanted else 'off'}."
+
+    def _pixel(self, x: int, y: int) -> tuple[int, int]:
+        width, height = self.session.kind.viewport
+        if x >= width or y >= height:
+            raise ToolError(f"({x}, {y}) is outside the screen of {width} x {height} pixels", "invalid_arguments")
+        return x, y

@@ -1,0 +1,95 @@
+"""Which Chromium is used, and with which flags."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from agentgym.errors import EnvError
+
+VARIABLE = "AGENTGYM_CHROMIUM"
+"""Environment variable that names the program, where it is none of those that are looked for."""
+INSTALL = "apt-get install chromium-headless-shell"
+PROGRAMS = (
+    # without a user interface: half the processor time for a new page; Debian's, past its wrapper, which would stay
+    # between us and the browser
+    "/usr/lib/chromium/chromium-headless-shell",
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
+_NO_PROXY_HERE = "http://127.0.0.1:9"  # the discard port: what belongs to no context reaches nothing
+
+FLAGS = (
+    "--no-sandbox",  # as root Chromium starts with it alone
+    "--disable-gpu",
+    "--disable-dev-shm-usage",  # /dev/shm is 64 MB in containers
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-service-autorun",
+    # the same pixels on every machine
+    "--font-render-hinting=none",
+    "--disable-font-subpixel-positioning",
+    "--disable-lcd-text",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    # nothing past the proxy of a context
+    f"--proxy-server={_NO_PROXY_HERE}",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--dns-prefetch-disable",
+)
+UNWANTED = ("--disable-popup-blocking",)
+"""Flags that Playwright gives and that are left out: a page may open a window on a click alone."""
+
+
+def find_chromium() -> Path:
+    """Chromium: ``$AGENTGYM_CHROMIUM``, one of :data:`PROGRAMS`, or the newest of Playwright's own downloads.
+
+    Raises:
+        EnvError: there is none; the message is what to do.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not os.access(named, os.X_OK):
+            raise EnvError(f"{VARIABLE} names {named!r}, which is no program")
+        return Path(named)
+    for program in PROGRAMS:
+        if found := shutil.which(program):
+            return Path(found)
+    if downloads := _playwrights_own():
+        return downloads[-1]
+    raise EnvError(
+        f"no Chromium found: {INSTALL}, or playwright install chromium, or set {VARIABLE} to the program's path"
+    )
+
+
+def has_chromium() -> bool:
+    """True if there is a Chromium to start."""
+    try:
+        find_chromium()
+    except EnvError:
+        return False
+    return True
+
+
+def flags(*, js_heap_mb: int, viewport: tuple[int, int]) -> list[str]:
+    """The command-line flags of a browser.
+
+    Args:
+        js_heap_mb: JavaScript heap of one page; a page that wants more crashes, alone.
+        viewport: width and height of a page in CSS pixels.
+    """
+    return [*FLAGS, f"--js-flags=--max-old-space-size={js_heap_mb}", f"--window-size={viewport[0]},{viewport[1]}"]
+
+
+def _playwrights_own() -> list[Path]:
+    """Chromiums that ``playwright install`` has downloaded, oldest first, those without a user interface last."""
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    found = [*folder.glob("chromium-*/chrome-linux*/chrome"), *folder.glob("chromium_*/chrome*linux*/*shell")]
+    return sorted(found, key=lambda path: (path.name != "chrome", path.parts[-3]))

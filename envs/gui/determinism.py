@@ -1,0 +1,65 @@
+"""The same page for the same actions: what a context and its scripts are started with."""
+
+from __future__ import annotations
+
+import importlib.resources
+import secrets
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+EPOCH_MS = 1_767_261_600_000
+"""What a page's clock begins with: Thursday, 1 January 2026, 10:00 UTC. It begins anew with every document."""
+WORLD = "agentgym"
+"""Name of the isolated JavaScript world in which pages are looked at."""
+_WORLD_FILES = ("names.js", "tree.js", "hands.js")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextKind:
+    """What a browser context is made with; contexts of one kind are kept ready for each other's episodes.
+
+    Example:
+        >>> ContextKind(viewport=(332, 214)).options()["timezone_id"]
+        'UTC'
+    """
+
+    viewport: tuple[int, int] = (1024, 768)
+    """Width and height in CSS pixels, which are the screenshot's pixels."""
+    service_workers: bool = False
+    """Whether pages may have service workers, whose requests the clock and the settling know nothing of."""
+
+    def options(self) -> dict[str, Any]:
+        """Playwright's options for ``new_context``, without its proxy."""
+        width, height = self.viewport
+        return {
+            "viewport": {"width": width, "height": height},
+            "device_scale_factor": 1,
+            "locale": "en-US",
+            "timezone_id": "UTC",
+            "color_scheme": "light",
+            "reduced_motion": "reduce",
+            "service_workers": "allow" if self.service_workers else "block",
+            "accept_downloads": False,
+        }
+
+
+def new_channel() -> str:
+    """The name of the event by which the two worlds of a page's context talk: no page can know it."""
+    return f"x{secrets.token_hex(8)}"  # never in an observation or a state
+
+
+def page_script(channel: str, seed: int) -> str:
+    """What runs first in every document of a context, in the page's own world."""
+    script = _source("determinism.js").replace("__CHANNEL__", channel)
+    return script.replace("__SEED__", str(seed & 0xFFFFFFFF)).replace("__EPOCH_MS__", str(EPOCH_MS))
+
+
+def world_script(channel: str) -> str:
+    """What runs in every document in the isolated world."""
+    return "\n".join(_source(name) for name in _WORLD_FILES).replace("__CHANNEL__", channel)
+
+
+@cache
+def _source(name: str) -> str:
+    return (importlib.resources.files("agentgym.envs.gui") / "page" / name).read_text(encoding="utf-8")

@@ -1,0 +1,103 @@
+"""The small process between us and Chromium: it ends the browser with its owner and pages that take too much memory.
+
+Run as ``guard.py OWNER_PID OWNER_START_TICKS PAGE_MB CHROMIUM FLAGS...`` by the standard library alone. However the
+owner ends, SIGKILL included, everything below the guard is killed; if the guard itself is killed, the kernel kills the
+browser and the browser's children end with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_LOOK_S = 0.25
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PROC = Path("/proc")
+
+
+def main(arguments: list[str]) -> int:
+    """Run Chromium until it or its owner ends."""
+    owner, ticks, page_mb = int(arguments[0]), arguments[1], int(arguments[2])
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Chromium talks to Playwright over the file descriptors 3 and 4
+    browser = subprocess.Popen(
+        arguments[3:],
+        close_fds=False,
+        preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509  (there are no threads here)
+    )
+    for pipe in (3, 4):  # or the browser's end would not close them
+        with suppress(OSError):
+            os.close(pipe)
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return browser.wait(_LOOK_S)
+            if start_ticks(owner) != ticks:
+                return 1
+            kill_large_pages(page_mb)
+    finally:
+        kill_below()
+
+
+def kill_large_pages(page_mb: int) -> None:
+    """Kill every page's process with more memory of its own than that."""
+    for pid in below(os.getpid()):
+        with suppress(OSError, IndexError):
+            if own_kib(pid) > page_mb << 10 and b"--type=renderer" in (_PROC / str(pid) / "cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def kill_below() -> None:
+    """Kill all descendants; those that lose their parent become the guard's, so a second look finds what was left."""
+    deadline = time.monotonic() + 5.0
+    while (pids := below(os.getpid())) and time.monotonic() < deadline:
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.01)
+
+
+def below(pid: int) -> list[int]:
+    """All descendants of a process, zombies left out."""
+    found, new = list[int](), [pid]
+    while new:
+        children = []
+        for parent in new:
+            with suppress(OSError):
+                for task in (_PROC / str(parent) / "task").iterdir():
+                    children += [int(child) for child in (task / "children").read_text().split()]
+        new = children
+        found += [child for child in children if start_ticks(child)]
+    return found
+
+
+def start_ticks(pid: int) -> str:
+    """When a process started, in clock ticks since the machine did; empty if it has ended."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return ""
+    state, *rest = text.rpartition(")")[2].split()
+    return "" if state in "ZX" else rest[18]
+
+
+def own_kib(pid: int) -> int:
+    """Memory of a process that is neither a file's nor shared, in KiB."""
+    lines = (_PROC / str(pid) / "status").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,281 @@
+"""The base of environments whose agent drives a browser.
+
+A subclass says three things, all of them coroutines or plain values, and has the rest::
+
+    class Guestbook(GuiEnv):
+        def sites(self, task):                  # what the browser can reach, by host name
+            return {"book.localhost": Folder(Path("site"))}
+
+        async def set_up(self, task):           # the first page is open: what the agent is asked
+            return "Sign the guest book as Ann."
+
+        async def score(self):                  # after every turn: None to go on, a number to end with
+            return 1.0 if "Ann" in await self.text() else None
+
+Everything runs in the driver's loop (:mod:`agentgym.envs.gui.driver`), whichever loop or thread the caller is in.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import digest
+from agentgym.envs.gui.actions import ACTION_SETS, BrowserActions
+from agentgym.envs.gui.determinism import ContextKind
+from agentgym.envs.gui.driver import driver
+from agentgym.envs.gui.observe import ObservationConfig, Part, image_part, marked, page_text, tabs_line
+from agentgym.envs.gui.pool import PoolConfig, shared_pool
+from agentgym.envs.gui.session import Session
+from agentgym.envs.gui.site import Sites
+from agentgym.envs.gui.tab import TabDeadError
+from agentgym.envs.gui.tree import CLICKABLE_ROLES, TEXT_ROLES, Tree
+from agentgym.errors import EnvError, ResetNeededError, ToolError, unknown_name
+from agentgym.tool_env import ToolEnv
+from agentgym.types import ImagePart, Message, Observation, Task, TextPart, ToolCall, ToolResult
+
+_EMPTY = Tree("", "", ())
+
+
+class GuiEnv(BrowserActions, ToolEnv):
+    """An agent in a browser. Subclasses implement :meth:`sites`, :meth:`set_up` and :meth:`score`.
+
+    Args:
+        observe: what an observation is made of, see :class:`~agentgym.envs.gui.observe.ObservationConfig`.
+        max_tokens: the budget of an observation's text.
+        actions: which sets of tools are offered, see :data:`~agentgym.envs.gui.actions.ACTION_SETS`.
+        viewport: width and height of the screen in CSS pixels.
+        turn_ms: milliseconds of the page's own time that pass with every turn; its clock stands still otherwise.
+        pool: how this process shares browsers.
+        max_turns: turns after which an episode is truncated.
+    """
+
+    def __init__(
+        self,
+        *,
+        observe: Sequence[Part] = ("tree",),
+        max_tokens: int = 3000,
+        actions: Sequence[str] = ("elements", "pages", "tabs", "answer"),
+        viewport: tuple[int, int] = (1024, 768),
+        turn_ms: float = 500.0,
+        pool: PoolConfig | None = None,
+        max_turns: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        for name in actions:
+            if name not in ACTION_SETS:
+                raise unknown_name("set of actions", name, ACTION_SETS)
+        offered = {tool for name in actions for tool in ACTION_SETS[name]}
+        browsing = {tool for names in ACTION_SETS.values() for tool in names}
+        self._tools = {  # type: ignore[misc]  # an instance's own choice
+            name: tool for name, tool in type(self)._tools.items() if name in offered or name not in browsing
+        }
+        self.observing = ObservationConfig(parts=tuple(observe), max_tokens=max_tokens)
+        self.kind = ContextKind(viewport=(int(viewport[0]), int(viewport[1])))
+        self.turn_ms = float(turn_ms)
+        self._pool_config = pool or PoolConfig()
+        self._session: Session | None = None
+        self._page: Tree = _EMPTY
+        self._key = ""
+        self.marks = []
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what subclasses implement
+
+    @abstractmethod
+    def sites(self, task: Task) -> Sites:
+        """What the browser can reach in an episode, by host name; nothing else exists for it."""
+
+    def start_url(self, task: Task) -> str:
+        """The first page; by default the first site's root."""
+        return f"http://{self.session.network.hosts[0]}/"
+
+    @abstractmethod
+    async def set_up(self, task: Task) -> str:
+        """Once the first page is open: bring the world into the task's start state, and say what the agent is asked."""
+
+    @abstractmethod
+    async def score(self) -> float | None:
+        """After every turn: None if the episode goes on, else the outcome it ends with.
+
+        ``self.answer`` is what the agent has said by ``done``, None before; :meth:`score` must end the episode then.
+        """
+
+    def hidden_state(self) -> object:
+        """What of the state the page does not show, such as what a server has stored; part of the state key."""
+        return None
+
+    # ------------------------------------------------------------------------------------------- for subclasses
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            raise ResetNeededError(f"{self.env_id}: no browser is open before reset() or after the episode's end")
+        return self._session
+
+    @property
+    def page(self) -> Tree:
+        """The page as it was at the end of the last turn."""
+        return self._page
+
+    async def text(self) -> str:
+        """What stands on the page now."""
+        return Tree.of(await self.session.look(0, self.sees_all_elements)).text
+
+    async def evaluate(self, expression: str) -> Any:
+        """The JSON value of a JavaScript expression in the page's own world, which the page can tamper with."""
+        async with self.session.browser.failing(f"{self.env_id}: evaluating {expression[:80]!r}"):
+            return await self.tab.page.evaluate(expression)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> Observation:
+        return driver().call(self._start(task))
+
+    async def astart(self, task: Task) -> Observation:
+        return await driver().acall(self._start(task))
+
+    def respond(self, action: Message) -> Observation:
+        return driver().call(self._respond(action))
+
+    async def arespond(self, action: Message) -> Observation:
+        return await driver().acall(self._respond(action))
+
+    def end_episode(self) -> None:
+        if self._session is not None:
+            driver().call(self._let_go())
+
+    async def aend_episode(self) -> None:
+        if self._session is not None:
+            await driver().acall(self._let_go())
+
+    def stop(self) -> None:
+        self.end_episode()
+
+    async def aclose(self) -> None:
+        await self.aend_episode()
+        self.close()
+
+    async def _start(self, task: Task) -> Observation:
+        await self._let_go()
+        self.answer, self.wait_ms, self.marks = None, 0.0, []
+        pool = await shared_pool(self._pool_config)
+        self._session = await pool.acquire(self.kind)
+        try:
+            said = await self._session.browser.unless_gone(f"{self.env_id} reset", self._open(task))
+        except BaseException:
+            await self._let_go()
+            raise
+        pool.prepare(self.kind)
+        return said
+
+    async def _open(self, task: Task) -> Observation:
+        """Open the first page and bring the world into the start state."""
+        session = self.session
+        await session.begin(self._seed, self.sites(task))
+        url = self.start_url(task)
+        async with session.browser.failing(f"opening {url}"):
+            await self.tab.goto(url, session.browser.limits.load_s)
+        instruction = await self.set_up(task)
+        text, images = await self._look()
+        return (Message("user", _content(f"{instruction}\n\n{text}", images)),)
+
+    async def _respond(self, action: Message) -> Observation:
+        return await self.session.browser.unless_gone(f"{self.env_id} step", self._take_turn(action))
+
+    async def _take_turn(self, action: Message) -> Observation:
+        self.session.begin_turn()
+        self.wait_ms = 0.0
+        messages = list(await self._act(action))
+        text, images = await self._look()
+        outcome = await self.score()
+        if self.session.network.failure is not None:
+            raise self.session.network.failure
+        if outcome is not None:
+            self.finish(outcome)
+            return tuple(messages)
+        last = messages[-1]
+        messages[-1] = Message(last.role, _content(f"{last.text}\n\n{text}", images), result=last.result)
+        return tuple(messages)
+
+    async def _act(self, action: Message) -> Observation:
+        """The calls' results, in order."""
+        if not action.calls:
+            return (Message("user", self.no_call(action)),)
+        messages = []
+        for call in action.calls:
+            result = await self._arun(call)
+            messages.append(Message("tool", result.content, result=result))
+        return tuple(messages)
+
+    async def _arun(self, call: Any) -> ToolResult:
+        """One call, within a page's time; a tab that dies meanwhile is the page's doing, a browser's death is not."""
+        name, call_id = (call.name, call.id) if isinstance(call, ToolCall) else ("", "")
+        if self.answer is not None:
+            return self._refused(call, ToolError("the episode has ended; this call was not run", "episode_over"))
+        async with self.session.browser.failing(f"{self.env_id}: {name}"):
+            try:
+                return await super()._arun(call)
+            except TabDeadError as error:
+                return ToolResult(f"The tab is gone: {error}.", name, call_id)
+
+    async def _look(self) -> tuple[str, list[ImagePart]]:
+        """Let the page come to rest, and say what there is to see."""
+        session = self.session
+        async with session.browser.failing(f"{self.env_id}: looking at the page"):
+            self._page = Tree.of(await session.look(self.turn_ms + self.wait_ms, self.sees_all_elements))
+            self._key = digest([self._page.state(), session.urls, session.current, self.hidden_state(), self.answer])
+            try:
+                return await self._observation()
+            except TabDeadError as error:
+                raise EnvError(f"{self.env_id}: the tab crashed while it was looked at: {error}") from error
+
+    async def _observation(self) -> tuple[str, list[ImagePart]]:
+        texts = [*self.session.take_notes(), tabs_line(self.session.urls, self.session.current)]
+        images: list[ImagePart] = []
+        budget = self.observing.max_bytes
+        for part in self.observing.parts:
+            if part == "tree":
+                texts.append(page_text(self._page, budget))
+            elif part == "html":
+                texts.append(await self.tab.call("source", budget))
+            else:
+                png = await self.tab.screenshot()
+                if part == "marks":
+                    png, self.marks = marked(png, self._page)
+                    texts.append("Marks: " + ", ".join(f"{n} [{id}]" for n, id in enumerate(self.marks, 1)))
+                images.append(image_part(png))
+        return "\n".join(text for text in texts if text), images
+
+    async def _let_go(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            (await shared_pool(self._pool_config)).release(session)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def state_key(self) -> str:
+        """A digest of the tabs' addresses, the tree (values, checks, focus; no boxes) and :meth:`hidden_state`."""
+        if not self._key:
+            raise ResetNeededError(f"{self.env_id}: no state before reset()")
+        return self._key
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Clicks, choices and typing that the page in sight allows; where there is text to type, words of the page."""
+        calls: list[ToolCall] = []
+        for node in self._page.nodes:
+            if not node.id or node.states.get("disabled"):
+                continue
+            if "options" in node.states:
+                calls += [ToolCall("select", {"id": node.id, "options": [text]}) for text in node.states["options"]]
+            elif node.role in TEXT_ROLES:
+                calls += [ToolCall("fill", {"id": node.id, "text": text}) for text in ("", node.name or "a")]
+            elif node.role in CLICKABLE_ROLES:
+                calls.append(ToolCall("click", {"id": node.id}))
+        return tuple(format_call(call, self.tools) for call in calls if call.name in self._tools)
+
+
+def _content(text: str, images: Sequence[ImagePart]) -> str | tuple[TextPart | ImagePart, ...]:
+    return (TextPart(text), *images) if images else text

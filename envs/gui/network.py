@@ -1,0 +1,218 @@
+"""The network of one browser context: a proxy on the loopback interface that knows the episode's sites alone.
+
+A proxy, and not Playwright's request interception: it also sees what web sockets, workers, beacons and prefetching
+ask for, and it costs no round trip through the driver. Whatever goes elsewhere gets a page that says so, and is noted
+for the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import h11
+
+from agentgym.envs.gui.site import Request, Response, Site, Sites, Upstream
+from agentgym.errors import EnvError
+
+_CHUNK_BYTES = 1 << 16
+_MOST_BODY_BYTES = 16 << 20
+_HOP_BY_HOP = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+    | {b"proxy-authorization", b"proxy-authenticate"}
+)
+_NO_FAVICON = Response(status=404, content_type="text/plain")
+
+
+class EpisodeNetwork:
+    """Listens on a port of its own; what is asked for before :meth:`open_to` and after :meth:`close` is refused."""
+
+    def __init__(self) -> None:
+        self._sites: Sites = {}
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self.refused: list[str] = []
+        """Hosts that were asked for and are none of the sites, in order, each once until it is taken out."""
+        self.failure: EnvError | None = None
+        """What a site's own code failed with."""
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    @property
+    def url(self) -> str:
+        """Where the browser finds the proxy."""
+        assert self._server is not None
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def open_to(self, sites: Sites) -> None:
+        """From now on these sites exist, and no other."""
+        self._sites = dict(sites)
+
+    def knows(self, host: str) -> bool:
+        """True if a host (``name`` or ``name:port``) is one of the sites."""
+        return host in self._sites
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The sites' hosts."""
+        return tuple(self._sites)
+
+    async def close(self) -> None:
+        """Stop listening and drop every connection."""
+        self._sites = {}
+        if self._server is not None:
+            self._server.close()
+        for writer in tuple(self._open):
+            writer.close()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            await self._converse(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, h11.ProtocolError):
+            pass  # the browser went away, or what came is no HTTP
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection, one after the other."""
+        connection = h11.Connection(h11.SERVER)
+        while True:
+            head = await _next_event(connection, reader)
+            if not isinstance(head, h11.Request):
+                return
+            if head.method == b"CONNECT":
+                await self._tunnel(head, reader, writer, connection)
+                return
+            host, body = _host_of(head), await _body_of(connection, reader)
+            site = self._sites.get(host)
+            if isinstance(site, Upstream):
+                await _forward(site, head, body, writer)
+                return  # the upstream's answer ended the connection
+            response = await self._answer(site, host, head, body)
+            await _send(connection, writer, head, response)
+            if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                return
+            connection.start_next_cycle()
+
+    async def _answer(self, site: Site | None, host: str, head: h11.Request, body: bytes) -> Response:
+        if site is None:
+            self._refuse(host)
+            return _refusal(host, self.hosts)
+        url = head.target.decode()
+        request = Request(
+            method=head.method.decode(),
+            url=url,
+            headers={name.decode(): value.decode(errors="replace") for name, value in head.headers},
+            body=body,
+        )
+        try:
+            response = await site.answer(request)
+        except Exception as error:  # reaches the environment, whose step raises it
+            self.failure = EnvError(f"site {host}, {request.method} {request.path}: {type(error).__name__}: {error}")
+            return Response(status=500, body=b"<h1>Internal server error</h1>")
+        return _NO_FAVICON if response.status == 404 and request.path == "/favicon.ico" else response
+
+    async def _tunnel(
+        self, head: h11.Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: h11.Connection
+    ) -> None:
+        """A connection that the browser speaks itself over, as web sockets do: to servers of the sites alone."""
+        host = head.target.decode().removesuffix(":80")
+        site = self._sites.get(host)
+        if not isinstance(site, Upstream):
+            if site is None:
+                self._refuse(host)
+            writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            await writer.drain()
+            return
+        there, back = await asyncio.open_connection(site.host, site.port)
+        try:
+            writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+            back.write(connection.trailing_data[0])
+            await asyncio.gather(_pump(reader, back), _pump(there, writer))
+        finally:
+            back.close()
+
+    def _refuse(self, host: str) -> None:
+        if host not in self.refused:
+            self.refused.append(host)
+
+
+def _refusal(host: str, known: tuple[str, ...]) -> Response:
+    text = f"{html.escape(host)} cannot be reached: it is not part of this task. Sites: {html.escape(', '.join(known))}"
+    body = f"<!doctype html><title>Blocked</title><h1>Blocked</h1><p>{text}</p>"
+    return Response(status=403, body=body.encode())
+
+
+def _host_of(head: h11.Request) -> str:
+    """The host that a proxy is asked for, from a target in absolute form."""
+    scheme, _, rest = head.target.decode(errors="replace").partition("://")
+    host = rest.partition("/")[0].partition("?")[0].lower().rpartition("@")[2]
+    return host.removesuffix(":80") if scheme == "http" else ""
+
+
+async def _next_event(connection: h11.Connection, reader: asyncio.StreamReader) -> object:
+    while (event := connection.next_event()) is h11.NEED_DATA:
+        connection.receive_data(await reader.read(_CHUNK_BYTES))
+    return event
+
+
+async def _body_of(connection: h11.Connection, reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while isinstance(event := await _next_event(connection, reader), h11.Data):
+        body += bytes(event.data)
+        if len(body) > _MOST_BODY_BYTES:
+            raise h11.RemoteProtocolError("a request's body is too large")
+    return body
+
+
+async def _send(
+    connection: h11.Connection, writer: asyncio.StreamWriter, head: h11.Request, response: Response
+) -> None:
+    headers = {
+        "content-type": response.content_type,
+        "content-length": str(len(response.body)),
+        "cache-control": "no-store",
+        **{name.lower(): value for name, value in response.headers.items()},
+    }
+    sent = connection.send(h11.Response(status_code=response.status, headers=list(headers.items()))) or b""
+    if head.method != b"HEAD":
+        sent += connection.send(h11.Data(data=response.body)) or b""
+    writer.write(sent + (connection.send(h11.EndOfMessage()) or b""))
+    await writer.drain()
+
+
+async def _forward(site: Upstream, head: h11.Request, body: bytes, writer: asyncio.StreamWriter) -> None:
+    """Hand a request to a server and its answer back as it comes."""
+    reader, there = await asyncio.open_connection(site.host, site.port)
+    try:
+        path = b"/" + head.target.partition(b"://")[2].partition(b"/")[2]
+        headers = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
+        lines = [b"%s: %s\r\n" % pair for pair in headers if pair[0] != b"content-length"]
+        length = b"content-length: %d\r\n" % len(body) if body or head.method in (b"POST", b"PUT") else b""
+        there.write(b"%s %s HTTP/1.1\r\n%s%sconnection: close\r\n\r\n" % (head.method, path, b"".join(lines), length))
+        there.write(body)
+        await there.drain()
+        await _pump(reader, writer)
+    finally:
+        there.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async for chunk in _chunks(reader):
+        writer.write(chunk)
+        await writer.drain()
+    with suppress(OSError):
+        writer.write_eof()
+
+
+async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while chunk := await reader.read(_CHUNK_BYTES):
+        yield chunk

@@ -1,0 +1,190 @@
+"""What the agent is told of a page: its tree as text, cut to a budget; the picture, with numbered marks if wanted."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+from agentgym.envs.gui.tree import Node, Tree
+from agentgym.errors import ConfigError, MissingExtraError, unknown_name
+from agentgym.types import ImagePart
+
+Part = Literal["tree", "html", "screenshot", "marks"]
+_BYTES_PER_TOKEN = 4  # of English and of markup, with the tokenizers of today
+_FLAGS = ("checked", "selected", "current", "expanded", "disabled", "readonly", "required", "invalid", "focused")
+_MOST_OPTIONS = 30
+_COLOURS = ("#c00000", "#0050c0", "#007030", "#a05000", "#7000a0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationConfig:
+    """What an observation is made of.
+
+    Example:
+        >>> ObservationConfig(parts=("tree", "picture"))
+        Traceback (most recent call last):
+        agentgym.errors.UnknownNameError: unknown part of an observation 'picture'; known: html, marks, screenshot, tree
+    """
+
+    parts: tuple[Part, ...] = ("tree",)
+    """``tree``: the accessibility tree with ids; ``html``: the document; ``screenshot``; ``marks``: a screenshot in
+    which what can be acted on is framed and numbered, and a list of the numbers (they are ids, too)."""
+    max_tokens: int = 3000
+    """Of tree and html each, by the estimate of four bytes a token; what is cut is told."""
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in get_args(Part):
+                raise unknown_name("part of an observation", part, get_args(Part))
+        if not self.parts or self.max_tokens < 100:
+            raise ConfigError("an observation has at least one part and at least 100 tokens")
+
+    @property
+    def max_bytes(self) -> int:
+        """The budget in bytes of UTF-8."""
+        return self.max_tokens * _BYTES_PER_TOKEN
+
+
+def page_text(tree: Tree, max_bytes: int) -> str:
+    """The tree as lines: what is on the screen, then the rest, as far as the budget goes.
+
+    Example:
+        >>> nodes = (Node(0, "heading", "Sign in", {"level": 1}), Node(0, "textbox", "Name", {"value": "Ann"}, "name"))
+        >>> print(page_text(Tree("http://a.localhost/", "Shop", nodes), 1000))
+        Page: Shop (http://a.localhost/)
+        heading "Sign in"
+        textbox "Name" = "Ann" [name]
+    """
+    seen, unseen = lines_of([node.is_seen for node in tree.nodes], tree)
+    below = max(0, tree.extent[1] - tree.view[1])
+    at = f", scrolled {tree.scroll[1]} of {below} pixels" if below else ""
+    lines = [f"Page: {tree.title or 'without a title'} ({tree.url}{at})", *(seen or ["(nothing on the screen)"])]
+    if unseen:
+        lines += ["Off the screen (ids work; scroll to see it):", *unseen]
+    return _cut(lines, max_bytes)
+
+
+def lines_of(is_seen: Sequence[bool], tree: Tree) -> tuple[list[str], list[str]]:
+    """Lines of what is on the screen and of the rest; a table's row is one line."""
+    seen: list[str] = []
+    unseen: list[str] = []
+    nodes = tree.nodes
+    at = 0
+    while at < len(nodes):
+        end = at + 1
+        line = line_of(nodes[at])
+        if nodes[at].role == "row":
+            while end < len(nodes) and nodes[end].depth > nodes[at].depth:
+                end += 1
+            line = _row_of(nodes[at:end])
+        if not _is_empty(nodes, at):
+            (seen if any(is_seen[at:end]) else unseen).append(line)
+        at = end
+    return seen, unseen
+
+
+def line_of(node: Node, indent: bool = True) -> str:
+    """A node as a line of the observation."""
+    pad = "  " * node.depth if indent else ""
+    if node.role == "text":
+        return f"{pad}{node.name}"
+    pieces = [node.role]
+    if node.name:
+        pieces.append(f'"{node.name}"')
+    if "value" in node.states:
+        pieces.append(f'= "{node.states["value"]}"')
+    if "placeholder" in node.states:
+        pieces.append(f'(e.g. "{node.states["placeholder"]}")')
+    for name in _FLAGS:
+        if name in node.states:
+            value = node.states[name]
+            pieces.append(name if value is True else f"not {name}" if value is False else f"{name}: {value}")
+    if "sort" in node.states:
+        pieces.append(f"sorted {node.states['sort']}")
+    if options := node.states.get("options"):
+        rest = len(options) - _MOST_OPTIONS
+        shown = " | ".join(options[:_MOST_OPTIONS]) + (f" | and {rest} more" if rest > 0 else "")
+        pieces.append(f"options: {shown}")
+    if node.id:
+        pieces.append(f"[{node.id}]")
+    return pad + " ".join(pieces)
+
+
+def marked(png: bytes, tree: Tree) -> tuple[bytes, list[str]]:
+    """A screenshot with numbered frames around what can be acted on and seen, and the ids by number from 1.
+
+    Raises:
+        MissingExtraError: Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageDraw, ImageFont
+    except ModuleNotFoundError:
+        raise MissingExtraError("marks on a screenshot", "gui") from None
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=11)
+    ids: list[str] = []
+    for node in tree.nodes:
+        if not (node.id and node.is_seen):
+            continue
+        ids.append(node.id)
+        left, top, width, height = node.box
+        colour = _COLOURS[len(ids) % len(_COLOURS)]
+        draw.rectangle((left, top, left + width, top + height), outline=colour, width=2)
+        label = str(len(ids))
+        right = left + 4 + draw.textlength(label, font=font)
+        draw.rectangle((left, top, right, top + 13), fill=colour)
+        draw.text((left + 2, top), label, fill="#ffffff", font=font)
+    out = io.BytesIO()
+    image.save(out, format="PNG")
+    return out.getvalue(), ids
+
+
+def image_part(png: bytes) -> ImagePart:
+    """A PNG as a part of a message."""
+    return ImagePart(base64.b64encode(png).decode())
+
+
+def tabs_line(urls: Sequence[str], current: int) -> str:
+    """The open tabs in a line, none if there is one alone."""
+    if len(urls) < 2:
+        return ""
+    shown = [f"{number}{' (current)' if number - 1 == current else ''}: {url}" for number, url in enumerate(urls, 1)]
+    return f"Tabs: {'; '.join(shown)}"
+
+
+def _is_empty(nodes: Sequence[Node], at: int) -> bool:
+    """True for what groups other things and has none in it."""
+    node = nodes[at]
+    is_bare = not (node.name or node.id or node.states)
+    return is_bare and (at + 1 == len(nodes) or nodes[at + 1].depth <= node.depth)
+
+
+def _row_of(nodes: Sequence[Node]) -> str:
+    """A row of a table with its cells, separated by bars."""
+    row, *rest = nodes
+    cells: list[str] = []
+    heads = [at for at, node in enumerate(rest) if node.depth == row.depth + 1]
+    for start, end in pairwise([*heads, len(rest)]):
+        cell, *inner = rest[start:end]
+        own: Mapping[str, Any] = cell.states
+        is_plain = cell.role in ("cell", "gridcell", "text") and not cell.id and not own
+        head = cell.name if is_plain else line_of(cell, indent=False)
+        cells.append(" ".join(filter(None, [head, *(line_of(node, indent=False) for node in inner)])))
+    return "  " * row.depth + f"row: {' | '.join(cells)}"
+
+
+def _cut(lines: Sequence[str], max_bytes: int) -> str:
+    """As many lines as the budget has room for, with a mark of the cut."""
+    room = max_bytes
+    kept: list[str] = []
+    for number, line in enumerate(lines):
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            kept.append(f"[cut: {len(lines) - number} more lines; scroll, or look for what you need by other means]")
+            break
+        kept.append(line)
+    return "\n".join(kept)

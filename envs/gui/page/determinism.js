@@ -1,0 +1,114 @@
+// Runs first in every document, in the page's own world: the clock, timers and random numbers that the page sees.
+// The clock stands still but for what the environment grants after each action, and timers run in the order in which
+// they are due, at once. So what a page shows is a function of the actions, not of how long a policy or a busy machine
+// takes. CHANNEL, SEED and EPOCH_MS are filled in by determinism.py.
+(() => {
+  const CHANNEL = "__CHANNEL__", SEED = __SEED__, EPOCH_MS = __EPOCH_MS__;
+  const READ_MS = 0.005;  // what looking at the clock costs: `while (Date.now() < end);` must come to an end
+  const FRAME_MS = 1000 / 60, MOST_RUNS = 1000;
+  const NESTED = 5, NESTED_MS = 4;  // HTML: a timer set by a timer set by a timer ... waits at least so long
+
+  // --- the clock
+  let now = 0, lastId = 0, level = 0;
+  const due = new Map();  // id -> {at, order, run, every}
+  const read = () => (now += READ_MS);
+  const RealDate = Date, report = globalThis.reportError.bind(globalThis);
+  const SimDate = function Date(...given) {
+    if (!new.target) return new RealDate(EPOCH_MS + read()).toString();
+    return Reflect.construct(RealDate, given.length ? given : [EPOCH_MS + read()], new.target);
+  };
+  SimDate.prototype = RealDate.prototype;
+  Object.setPrototypeOf(SimDate, RealDate);
+  SimDate.now = () => Math.floor(EPOCH_MS + read());
+  RealDate.prototype.constructor = SimDate;
+  Object.defineProperty(globalThis, "Date", {value: SimDate, writable: true, configurable: true});
+  Performance.prototype.now = function now() { return read(); };
+  Object.defineProperty(Performance.prototype, "timeOrigin", {get: () => EPOCH_MS, configurable: true});
+  Object.defineProperty(Event.prototype, "timeStamp", {get: () => now, configurable: true});
+
+  // --- timers
+  const later = (work, wait, every, given) => {
+    const id = ++lastId;
+    if (level >= NESTED) wait = Math.max(wait, NESTED_MS);
+    const run = typeof work === "function" ? () => work.apply(globalThis, given) : () => (0, eval)(String(work));
+    due.set(id, {at: now + wait, order: id, run, every, level: level + 1});
+    return id;
+  };
+  const delay = (ms) => Math.max(0, Number(ms) || 0);
+  const drop = (id) => { due.delete(Number(id)); };
+  globalThis.setTimeout = function setTimeout(work, ms, ...given) { return later(work, delay(ms), 0, given); };
+  globalThis.setInterval = function setInterval(work, ms, ...given) {
+    return later(work, Math.max(1, delay(ms)), Math.max(1, delay(ms)), given);
+  };
+  globalThis.clearTimeout = function clearTimeout(id) { drop(id); };
+  globalThis.clearInterval = function clearInterval(id) { drop(id); };
+  globalThis.requestAnimationFrame = function requestAnimationFrame(work) {
+    return later(() => work(now), FRAME_MS - (now % FRAME_MS), 0, []);
+  };
+  globalThis.cancelAnimationFrame = function cancelAnimationFrame(id) { drop(id); };
+  globalThis.requestIdleCallback = function requestIdleCallback(work) {
+    return later(() => work({didTimeout: false, timeRemaining: () => 10}), 1, 0, []);
+  };
+  globalThis.cancelIdleCallback = function cancelIdleCallback(id) { drop(id); };
+
+  const next = () => {
+    let first = null;
+    for (const entry of due) {
+      if (!first || entry[1].at < first[1].at || (entry[1].at === first[1].at && entry[1].order < first[1].order)) {
+        first = entry;
+      }
+    }
+    return first;
+  };
+  // The environment asks from its own world: detail is the time to run to, in ms since the document began. One timer
+  // is run per event, so that promises settle in between; the event is cancelled while there is more to run.
+  let horizon = 0, num_runs = 0;
+  document.addEventListener(CHANNEL, (event) => {
+    event.stopImmediatePropagation();
+    if (event.detail >= 0) { horizon = now + event.detail; num_runs = 0; }
+    const first = next();
+    if (!first || first[1].at > horizon || ++num_runs > MOST_RUNS) { now = Math.max(now, horizon); return; }
+    const [id, timer] = first;
+    now = Math.max(now, timer.at);
+    if (timer.every) { timer.at += timer.every; timer.order = ++lastId; } else due.delete(id);
+    level = timer.level;
+    try { timer.run(); } catch (error) { report(error); }
+    level = 0;
+    event.preventDefault();
+  }, true);
+
+  // --- windows: one for each click or key of the agent; not every Chromium has a blocker of its own
+  let num_windows = 0;
+  for (const kind of ["pointerdown", "keydown"]) {
+    globalThis.addEventListener(kind, (event) => { if (event.isTrusted) num_windows = 1; }, true);
+  }
+  const realOpen = globalThis.open;
+  globalThis.open = function open(...given) {
+    if (num_windows < 1) return null;
+    num_windows -= 1;
+    return realOpen.apply(globalThis, given);
+  };
+
+  // --- random numbers: mulberry32, public domain, by Tommy Ettinger
+  let state = SEED >>> 0;
+  const random32 = () => {
+    state = (state + 0x6D2B79F5) >>> 0;
+    let x = state;
+    x = Math.imul(x ^ (x >>> 15), x | 1);
+    x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
+    return (x ^ (x >>> 14)) >>> 0;
+  };
+  Math.random = function random() { return random32() / 4294967296; };
+  Crypto.prototype.getRandomValues = function getRandomValues(array) {
+    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+    for (let at = 0; at < bytes.length; at++) bytes[at] = random32() & 255;
+    return array;
+  };
+  Crypto.prototype.randomUUID = function randomUUID() {
+    const bytes = this.getRandomValues(new Uint8Array(16));
+    bytes[6] = (bytes[6] & 15) | 64;
+    bytes[8] = (bytes[8] & 63) | 128;
+    const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    return [hex.slice(0, 8), hex.slice(8, 12), hex.slice(12, 16), hex.slice(16, 20), hex.slice(20)].join("-");
+  };
+})();

@@ -1,0 +1,196 @@
+// What actions need of a page: time for its scripts, a point of an element to press, a value set as a person sets it.
+(() => {
+  const CHANNEL = "__CHANNEL__";
+  const {find, ids, walk, isTextBox} = globalThis.agentgymTree;
+  const {clean, roleOf, nameOf} = globalThis.agentgymNames;
+
+  const turn = () => new Promise((done) => {
+    const {port1, port2} = new MessageChannel();
+    port1.onmessage = () => { port1.close(); done(); };
+    port2.postMessage(0);
+  });
+  const documents = (root = document) => {
+    const found = [root];
+    for (const frame of root.querySelectorAll("iframe, frame")) {
+      let inner = null;
+      try { inner = frame.contentDocument; } catch { /* another origin: reached by its own context */ }
+      if (inner) found.push(...documents(inner));
+    }
+    return found;
+  };
+  const runOne = (root, detail) => !root.dispatchEvent(new CustomEvent(CHANNEL, {detail, cancelable: true}));
+  const MOST_STEPS = 100;  // no timer runs past the end of a grant, so that frames keep step
+  const advance = async (ms) => {
+    const slice = Math.max(ms / MOST_STEPS, 1);
+    for (let spent = 0; spent <= ms; spent += slice) {
+      const grant = spent === 0 ? 0 : Math.min(slice, ms - spent + slice);
+      let isBusy = false;
+      for (const root of documents()) {
+        let detail = grant;
+        while (runOne(root, detail)) { detail = -1; isBusy = true; await turn(); }
+      }
+      if (!isBusy && spent === 0) await turn();
+    }
+    for (const animation of document.getAnimations()) {
+      try { animation.finish(); } catch { animation.pause(); /* endless */ }
+    }
+  };
+  const frames = (count) => new Promise((done) => {
+    const step = (left) => (left ? requestAnimationFrame(() => step(left - 1)) : done());
+    setTimeout(done, 200);  // a tab in the background draws none
+    step(count);
+  });
+
+  // --- pointing
+  const offsetOf = (element) => {
+    let x = 0, y = 0, win = element.ownerDocument.defaultView;
+    while (win && win.frameElement) {
+      const rect = win.frameElement.getBoundingClientRect();
+      x += rect.left + win.frameElement.clientLeft;
+      y += rect.top + win.frameElement.clientTop;
+      win = win.frameElement.ownerDocument.defaultView;
+    }
+    return {x, y};
+  };
+  const hit = (root, x, y) => {
+    let found = root.elementFromPoint(x, y);
+    while (found?.shadowRoot) {
+      const inner = found.shadowRoot.elementFromPoint(x, y);
+      if (!inner || inner === found) break;
+      found = inner;
+    }
+    return found;
+  };
+  const isWithin = (inner, outer) => {
+    for (let at = inner; at; at = at.parentNode || at.host) if (at === outer) return true;
+    return [...(outer.labels || [])].some((label) => label.contains(inner));
+  };
+  const GRID = [0.5, 0.25, 0.75, 0.1, 0.9, 0.03, 0.97];
+  const point = (element, scrolls) => {
+    if (scrolls) element.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
+    for (let win = element.ownerDocument.defaultView; scrolls && win?.frameElement; win = win.parent) {
+      win.frameElement.scrollIntoView({block: "center", behavior: "instant"});
+    }
+    const shift = offsetOf(element);
+    let cover = null;
+    for (const rect of element.getClientRects()) {
+      if (rect.width < 1 || rect.height < 1) continue;
+      for (const down of GRID) {
+        for (const along of GRID) {
+          const x = rect.left + rect.width * along, y = rect.top + rect.height * down;
+          const top = hit(element.ownerDocument, x, y);
+          if (top && isWithin(top, element)) return {x: x + shift.x, y: y + shift.y};
+          cover = cover || top;
+        }
+      }
+    }
+    if (!cover) return {problem: "not_visible"};
+    return {problem: "covered", cover: nameOf(cover, roleOf(cover)) || clean(cover.textContent || "").slice(0, 80)};
+  };
+
+  const sees = (id, everything) => {
+    const element = find(id, everything);
+    return element ? [element, null] : [null, {problem: "unknown", ids: ids()}];
+  };
+  const tell = (element, ...names) => {
+    for (const name of names) {
+      element.dispatchEvent(name === "input" ? new InputEvent(name, {bubbles: true, composed: true})
+        : new Event(name, {bubbles: true}));
+    }
+  };
+  const isDisabled = (element) => element.matches(":disabled") || element.getAttribute("aria-disabled") === "true";
+
+  const hands = {
+    advance, frames,
+    is_reached: () => { try { return Boolean(frameElement); } catch { return false; } },  // by the frame around it
+    look: async (ms, everything) => { await advance(ms); return walk(everything); },
+    point: (id, everything) => {
+      const [element, problem] = sees(id, everything);
+      if (problem) return problem;
+      return isDisabled(element) ? {problem: "disabled"} : point(element, true);
+    },
+    pointHere: (id, everything) => {
+      const [element, problem] = sees(id, everything);
+      return problem || point(element, false);
+    },
+    press: (id, everything) => {  // through what covers it
+      const [element, problem] = sees(id, everything);
+      if (!problem) element.click();
+      return problem || {};
+    },
+    // A text box is made ready for typing: focused, with all that is in it selected.
+    focusText: (id, everything, replaces) => {
+      const [element, problem] = sees(id, everything);
+      if (problem) return problem;
+      if (isDisabled(element)) return {problem: "disabled"};
+      if (!isTextBox(element) && element.type !== "range" && element.type !== "color") return {problem: "no_text"};
+      if (element.readOnly) return {problem: "readonly"};
+      element.scrollIntoView({block: "center", inline: "nearest", behavior: "instant"});
+      element.focus();
+      if (!replaces) {
+        if (element.setSelectionRange && element.type !== "number" && element.type !== "email") {
+          try { element.setSelectionRange(element.value.length, element.value.length); } catch { /* has no cursor */ }
+        }
+        return {};
+      }
+      const isTyped = !/^(date|time|month|week|datetime-local|range|color)$/.test(element.type || "");
+      if (element.select) element.select();
+      else element.ownerDocument.getSelection().selectAllChildren(element);
+      return {isTyped, isEmpty: (element.value ?? element.textContent) === ""};
+    },
+    setValue: (id, everything, value) => {  // dates, times, ranges, colours: what has a picker
+      const [element, problem] = sees(id, everything);
+      if (problem) return problem;
+      Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(element, value);
+      if (element.value !== value && element.type !== "range") return {problem: "no_value", type: element.type};
+      tell(element, "input", "change");
+      return {};
+    },
+    choose: (id, everything, wanted) => {
+      const [element, problem] = sees(id, everything);
+      if (problem) return problem;
+      if (element.localName !== "select") return {problem: "no_select"};
+      if (isDisabled(element)) return {problem: "disabled"};
+      const options = [...element.options].filter((option) => !option.disabled);
+      const fold = (text) => clean(text).toLowerCase();
+      const chosen = wanted.map((label) => options.find((one) => clean(one.label) === label)
+        || options.find((one) => fold(one.label) === fold(label)) || options.find((one) => one.value === label));
+      if (chosen.includes(undefined) || (!element.multiple && chosen.length !== 1)) {
+        return {problem: "no_option", options: options.map((one) => clean(one.label)), isMultiple: element.multiple};
+      }
+      element.focus();
+      for (const option of element.options) option.selected = chosen.includes(option);
+      tell(element, "input", "change");
+      return {};
+    },
+    checked: (id, everything) => {
+      const [element, problem] = sees(id, everything);
+      if (problem) return problem;
+      const role = roleOf(element);
+      if (!/^(checkbox|radio|switch|menuitemcheckbox|menuitemradio)$/.test(role)
+        && !element.hasAttribute("aria-pressed") && !element.hasAttribute("aria-checked")) return {problem: "no_check"};
+      const aria = element.getAttribute("aria-checked") ?? element.getAttribute("aria-pressed");
+      return {checked: element.checked ?? aria === "true", role};
+    },
+    scroll: async (id, everything, dx, dy) => {
+      const [element, problem] = id ? sees(id, everything) : [document.scrollingElement || document.body, null];
+      if (problem) return problem;
+      let at = element;
+      const moves = (one) => {
+        const before = [one.scrollLeft, one.scrollTop];
+        one.scrollBy({left: dx, top: dy, behavior: "instant"});
+        return before[0] !== one.scrollLeft || before[1] !== one.scrollTop;
+      };
+      while (at && !moves(at)) at = at.parentElement;
+      await frames(2);  // what listens to scrolling is told at a frame
+      return {moved: Boolean(at)};
+    },
+    source: (limit) => {
+      const copy = document.documentElement.cloneNode(true);
+      for (const gone of copy.querySelectorAll("script, style, link, meta, noscript, template")) gone.remove();
+      const text = copy.outerHTML.replace(/\s+/g, " ");
+      return text.length > limit ? text.slice(0, limit) + ` [cut: ${text.length} characters in all]` : text;
+    },
+  };
+  globalThis.agentgym = async (name, ...given) => hands[name](...given);
+})();

@@ -1,0 +1,151 @@
+"""The browsers of this process, and fresh contexts kept ready in them.
+
+A context is used for one episode and then thrown away: nothing of an episode can reach another. What makes a context
+slow is the process of its first page, so a few are opened ahead, for the next episodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from contextlib import suppress
+from dataclasses import dataclass
+
+from agentgym.envs.gui.browser import Browser, PageLimits
+from agentgym.envs.gui.determinism import ContextKind
+from agentgym.envs.gui.driver import Driver, driver
+from agentgym.envs.gui.session import Session
+from agentgym.errors import ConfigError, EnvError
+
+_EXIT_S = 5.0
+_OPEN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """How this process shares browsers.
+
+    Example:
+        >>> PoolConfig(num_ready=0)
+        Traceback (most recent call last):
+        agentgym.errors.ConfigError: num_ready, contexts_per_browser and episodes_per_browser must be at least 1
+    """
+
+    num_ready: int = 2
+    """Contexts kept open ahead, of each kind that is in use."""
+    contexts_per_browser: int = 16
+    """More are opened in another browser, which a crash of the first one leaves alone."""
+    episodes_per_browser: int = 1000
+    """After so many a browser is replaced, since long-lived ones grow."""
+    limits: PageLimits = PageLimits()
+
+    def __post_init__(self) -> None:
+        if min(self.num_ready, self.contexts_per_browser, self.episodes_per_browser) < 1:
+            raise ConfigError("num_ready, contexts_per_browser and episodes_per_browser must be at least 1")
+
+
+class BrowserPool:
+    """Gives sessions out; lives in the driver's loop, as do all its methods' callers."""
+
+    def __init__(self, config: PoolConfig) -> None:
+        self.config = config
+        self._browsers: list[Browser] = []
+        self._ready: dict[ContextKind, list[asyncio.Task[Session]]] = {}
+        self._launching = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def acquire(self, kind: ContextKind) -> Session:
+        """A session of a fresh context; give it back by :meth:`release`.
+
+        Raises:
+            EnvError: no browser starts, or it fails.
+            MissingExtraError: Playwright is not installed.
+        """
+        session = await self._next_ready(kind) or await self._open(kind)
+        session.browser.num_episodes += 1
+        return session
+
+    def prepare(self, kind: ContextKind) -> None:
+        """Begin to open contexts for the next episodes: to be called once an episode has begun, not while it does."""
+        ready = self._ready.setdefault(kind, [])
+        while len(ready) < self.config.num_ready:
+            ready.append(asyncio.ensure_future(self._open(kind)))
+
+    def release(self, session: Session) -> None:
+        """Throw a session's context away, without waiting for it."""
+        closing = asyncio.ensure_future(self._throw_away(session))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """End all browsers; the next :meth:`acquire` starts one anew."""
+        ready, self._ready = [task for tasks in self._ready.values() for task in tasks], {}
+        for task in ready:
+            task.cancel()
+        await asyncio.gather(*ready, *self._closing, return_exceptions=True)
+        browsers, self._browsers = self._browsers, []
+        await asyncio.gather(*(browser.close() for browser in browsers))
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _next_ready(self, kind: ContextKind) -> Session | None:
+        while tasks := self._ready.get(kind):
+            with suppress(EnvError):
+                session = await asyncio.shield(tasks.pop(0))
+                if session.browser.is_alive and not session.tab.is_dead:
+                    return session
+                await session.close()
+        return None
+
+    async def _open(self, kind: ContextKind) -> Session:
+        browser = await self._browser()
+        return await browser.unless_gone("opening a browser context", Session.open(browser, kind), _OPEN_S)
+
+    async def _browser(self) -> Browser:
+        """One with room, started if there is none."""
+        async with self._launching:
+            for dead in [browser for browser in self._browsers if not browser.is_alive]:
+                self._browsers.remove(dead)
+                await dead.close()
+            for browser in self._browsers:
+                if not self._is_old(browser) and browser.num_contexts < self.config.contexts_per_browser:
+                    return browser
+            self._browsers.append(await Browser.launch(self.config.limits))
+            return self._browsers[-1]
+
+    async def _throw_away(self, session: Session) -> None:
+        await session.close()
+        browser = session.browser
+        if self._is_old(browser) and not browser.num_contexts and browser in self._browsers:
+            self._browsers.remove(browser)
+            await browser.close()
+
+    def _is_old(self, browser: Browser) -> bool:
+        return browser.num_episodes >= self.config.episodes_per_browser
+
+
+_pools: dict[tuple[Driver, PoolConfig], BrowserPool] = {}
+
+
+async def shared_pool(config: PoolConfig) -> BrowserPool:
+    """This process's pool of browsers with these settings; to be called in the driver's loop."""
+    return _pools.setdefault((driver(), config), BrowserPool(config))
+
+
+async def _close_all() -> None:
+    mine = [key for key in _pools if key[0] is driver()]
+    await asyncio.gather(*(_pools.pop(key).close() for key in mine))
+
+
+def close_browsers() -> None:
+    """End all browsers of this process; the next episode starts one anew."""
+    driver().call(_close_all())
+
+
+def _at_exit() -> None:
+    if any(key[0] is driver() for key in _pools):
+        with suppress(Exception):  # the guards end what this does not
+            driver().call(asyncio.wait_for(_close_all(), _EXIT_S))
+
+
+atexit.register(_at_exit)

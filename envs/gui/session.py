@@ -1,0 +1,239 @@
+"""What one episode has of a browser: a context of its own, its network, its tabs, and what the pages did unasked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agentgym.envs.gui.browser import Browser
+from agentgym.envs.gui.determinism import ContextKind, new_channel, page_script, world_script
+from agentgym.envs.gui.network import EpisodeNetwork
+from agentgym.envs.gui.site import Sites
+from agentgym.envs.gui.tab import Tab, TabDeadError
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Dialog, Download, Page
+
+_LONGEST_TEXT = 300
+_WINDOW_S = 2.0
+
+
+class Session:
+    """One episode's part of a browser; get one by :meth:`open`, ready for :meth:`begin`."""
+
+    def __init__(self, browser: Browser, kind: ContextKind, context: BrowserContext, network: EpisodeNetwork) -> None:
+        self.browser, self.kind, self.network = browser, kind, network
+        self.context = context
+        self.tabs: list[Tab] = []
+        self.current = 0
+        """Which of :attr:`tabs` the agent looks at."""
+        self._limits = browser.limits
+        self._channel = new_channel()
+        self._notes: list[str] = []
+        self._num_dialogs = 0
+        self._has_window = asyncio.Event()
+        self._adopting: dict[Page, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = self._is_opening = False
+
+    @classmethod
+    async def open(cls, browser: Browser, kind: ContextKind) -> Session:
+        """A fresh context with an empty tab, which reaches no site yet.
+
+        Raises:
+            EnvError: the browser fails.
+        """
+        network = EpisodeNetwork()
+        await network.start()
+        try:
+            session = cls(browser, kind, await browser.new_context(kind, network.url), network)
+        except BaseException:
+            await network.close()
+            raise
+        try:
+            async with browser.failing("opening a tab"):
+                session.context.on("page", session._on_page)
+                await session.new_tab()
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    @property
+    def tab(self) -> Tab:
+        """The tab the agent looks at."""
+        if not self.tabs:
+            raise TabDeadError("it was closed")
+        return self.tabs[self.current]
+
+    @property
+    def urls(self) -> list[str]:
+        """Where the tabs are, in order."""
+        return [tab.page.url for tab in self.tabs]
+
+    async def begin(self, seed: int, sites: Sites) -> None:
+        """Give the context its random numbers and its sites."""
+        self.network.open_to(sites)
+        async with self.browser.failing("beginning an episode"):
+            await self.context.add_init_script(page_script(self._channel, seed))
+
+    async def new_tab(self) -> None:
+        """Open an empty tab and look at it."""
+        self._is_opening = True
+        page = await self.context.new_page()
+        if page in self._adopting:
+            await self._adopting[page]
+        self._is_opening = False
+
+    async def close_tab(self, index: int) -> None:
+        """Close a tab; the one before it is looked at next."""
+        tab = self.tabs[index]
+        await tab.page.close()
+        self._forget(tab.page)
+
+    def begin_turn(self) -> None:
+        """A new turn may open dialogs again."""
+        self._has_window.clear()
+        self._num_dialogs = 0
+
+    async def look(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+        """:meth:`Tab.settle` of the current tab; one that has crashed is replaced by an empty one."""
+        for _ in range(3):
+            await self._adopt_all()
+            try:
+                if not self.tabs:
+                    self.note("The last tab was closed; an empty one is open instead.")
+                    await self.new_tab()
+                before = self.tab
+                seen = await before.settle(grant_ms, everything)
+                await self._wait_for_window(before)
+                if not self._adopting and before is self.tab:
+                    return seen
+            except TabDeadError as error:
+                await self._replace(str(error))
+        return await self.tab.settle(grant_ms, everything)
+
+    def note(self, text: str) -> None:
+        """Keep something for the agent's next observation."""
+        if text not in self._notes:
+            self._notes.append(text)
+
+    def take_notes(self) -> list[str]:
+        """What has been noted since the last time."""
+        asked = set().union(*(tab.hosts_asked for tab in self.tabs))
+        for host in self.network.refused:
+            if host in asked:  # the browser itself asks, too, for services of its maker
+                self.note(
+                    f"The browser did not reach {host}: it is not part of this task. "
+                    f"Sites: {', '.join(self.network.hosts)}"
+                )
+        self.network.refused.clear()
+        notes, self._notes = self._notes, []
+        return notes
+
+    async def close(self) -> None:
+        """Close the context with all that belongs to it; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in tuple(self._tasks):
+            task.cancel()
+        await self.browser.drop(self.context)
+        await self.network.close()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _adopt_all(self) -> None:
+        while self._adopting:
+            await asyncio.gather(*self._adopting.values())
+
+    async def _wait_for_window(self, tab: Tab) -> None:
+        """A window that the page has asked for comes a moment later, or never."""
+        if not tab.num_windows_asked:
+            return
+        tab.num_windows_asked = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WINDOW_S):
+                await self._has_window.wait()
+
+    async def _replace(self, reason: str) -> None:
+        """An empty tab in the place of one that is dead."""
+        self.note(f"The tab crashed ({reason}) and was closed; an empty tab is open instead: goto a page of this task.")
+        dead = self.tab
+        async with self.browser.failing("replacing a crashed tab"):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.script_s):
+                    await dead.page.close()
+            self._forget(dead.page)
+            await self.new_tab()
+
+    def _on_page(self, page: Page) -> None:
+        self._has_window.set()
+        if len(self.tabs) + len(self._adopting) >= self._limits.num_tabs:
+            self.note(f"A new tab was closed at once: no more than {self._limits.num_tabs} may be open.")
+            self._start(page.close())
+            return
+        self._adopting[page] = self._start(self._adopt(page))
+
+    async def _adopt(self, page: Page) -> None:
+        page.on("dialog", lambda dialog: self._start(self._on_dialog(page, dialog)))
+        page.on("download", self._on_download)
+        page.on("close", self._forget)
+        page.on("crash", self._on_crash)
+        try:
+            tab = await Tab.open(page, world_script(self._channel), self._limits.script_s, self.note)
+            if not page.is_closed():
+                if not self._is_opening:
+                    self.note(f"A new tab was opened ({len(self.tabs) + 1}).")
+                self.tabs.append(tab)
+                self.current = len(self.tabs) - 1
+        except Exception:
+            if not page.is_closed():  # else it was closed as soon as opened
+                raise
+        finally:
+            self._adopting.pop(page, None)
+
+    def _forget(self, page: Page) -> None:
+        at = next((number for number, tab in enumerate(self.tabs) if tab.page is page), None)
+        if at is not None:
+            self.tabs.pop(at).died("it was closed")
+            self.current = max(0, self.current - (self.current >= at))
+
+    def _on_crash(self, page: Page) -> None:
+        for tab in self.tabs:
+            if tab.page is page:
+                tab.died("it ran out of memory, or its process was killed")
+
+    async def _on_dialog(self, page: Page, dialog: Dialog) -> None:
+        """Dialogs are answered at once, or the page would stand still; the agent reads what they said."""
+        self._num_dialogs += 1
+        said = " ".join(dialog.message.split())[:_LONGEST_TEXT]
+        kind, default = dialog.type, dialog.default_value
+        if self._num_dialogs == self._limits.num_dialogs:
+            self.note(f"The page opened {self._num_dialogs} dialogs in one turn; its script was stopped.")
+            for tab in self.tabs:
+                if tab.page is page:  # takes effect once the dialog is answered
+                    self._start(tab.stop_scripts())
+        with suppress(Exception):  # the page has gone meanwhile
+            if kind == "prompt":
+                await dialog.accept(default)
+            else:
+                await dialog.accept()
+        if kind == "beforeunload":
+            self.note("The page asked whether to leave; the answer was yes.")
+        elif kind == "alert":
+            self.note(f"The page said: {said!r}")
+        else:
+            self.note(f"The page asked: {said!r}; the answer was {repr(default) if kind == 'prompt' else 'OK'}.")
+
+    def _on_download(self, download: Download) -> None:
+        self.note(f"The page offered a file to download, {download.suggested_filename!r}; it was not saved.")
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        done: Callable[[asyncio.Task[Any]], None] = self._tasks.discard
+        task.add_done_callback(done)
+        return task

@@ -1,0 +1,288 @@
+"""One tab: calls into its isolated world, waiting until it has come to rest, and what happens when it hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentgym.envs.gui.determinism import WORLD
+from agentgym.errors import EnvError, EnvTimeoutError
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+Result = TypeVar("Result")
+_GONE = ("uniqueContextId not found", "Cannot find context", "context was destroyed", "navigated or closed")
+_ENDLESS = ("EventSource", "Ping", "WebSocket")  # what may stay open while a page is at rest
+_MOST_TRIES = 20
+_STOP_S = 2.0
+
+
+class TabDeadError(Exception):
+    """A page's process has crashed, was killed for its memory, or hung beyond help; the browser lives."""
+
+
+class Tab:
+    """A page with a DevTools session of its own; get one by :meth:`open`.
+
+    Args:
+        timeout_s: wall seconds after which a script of the page that does not end is stopped.
+        tell: takes what the agent is to know, such as a script that was stopped.
+    """
+
+    def __init__(self, page: Page, cdp: CDPSession, timeout_s: float, tell: Callable[[str], None]) -> None:
+        self.page, self._cdp, self._timeout_s, self._tell = page, cdp, timeout_s, tell
+        self._frame = ""
+        self._worlds: dict[str, str] = {}  # frame -> unique id of its isolated world
+        self._loading: set[str] = set()
+        self._requests: dict[str, str] = {}  # request -> the frame it is for
+        self._changed = asyncio.Event()
+        self._dead = ""
+        self._gone = asyncio.Event()
+        self.num_windows_asked = 0
+        """Windows that the page has asked for upon an action of the agent."""
+        self.hosts_asked: set[str] = set()
+        """Hosts, with a port where it is not 80, that the tab's pages have asked for."""
+
+    @classmethod
+    async def open(cls, page: Page, script: str, timeout_s: float, tell: Callable[[str], None]) -> Tab:
+        """Take a page over; ``script`` makes ``agentgym`` in its isolated world."""
+        tab = cls(page, await page.context.new_cdp_session(page), timeout_s, tell)
+        tab._subscribe()
+        given = {"source": script, "worldName": WORLD, "runImmediately": True}
+        answers: list[Any] = await asyncio.gather(
+            tab._cdp.send("Page.getFrameTree"),
+            tab._cdp.send("Page.enable"),
+            tab._cdp.send("Network.enable"),
+            tab._cdp.send("Runtime.enable"),
+            tab._cdp.send("Page.addScriptToEvaluateOnNewDocument", given),
+        )
+        tab._frame = answers[0]["frameTree"]["frame"]["id"]
+        return tab
+
+    @property
+    def is_dead(self) -> bool:
+        """True once its process is gone."""
+        return bool(self._dead)
+
+    async def goto(self, url: str, timeout_s: float) -> None:
+        """Open a URL; raises Playwright's error where that fails."""
+        async with asyncio.timeout(timeout_s):
+            await self.page.goto(url, wait_until="load", timeout=1000 * timeout_s)
+
+    async def call(self, name: str, *arguments: object) -> Any:
+        """A function of ``hands.js``, in the isolated world of the main frame.
+
+        A script of the page that keeps it from answering is stopped once.
+
+        Raises:
+            TabDeadError: the page's process is gone, or does not answer even then.
+        """
+        return await self.patiently(self._call(self._frame, name, arguments))
+
+    async def patiently(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Await what needs the page to answer; a script that keeps it from that is stopped once.
+
+        Raises:
+            TabDeadError: the page's process is gone, or does not answer even then.
+        """
+        from playwright.async_api import Error
+
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone.wait())
+        either: set[asyncio.Future[Any]] = {task, gone}
+        try:
+            for is_last in (False, True):
+                await asyncio.wait(either, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                if task.done() or gone.done():
+                    break
+                if is_last:
+                    self.died("it did not answer")
+                else:
+                    self._tell(f"A script of the page did not end within {self._timeout_s:g} s and was stopped.")
+                    await self.stop_scripts()
+            if self._dead:
+                raise TabDeadError(self._dead)
+            return task.result()
+        except Error:
+            if not self.page.is_closed():
+                raise
+            raise TabDeadError("it was closed") from None
+        finally:
+            task.cancel()
+            gone.cancel()
+
+    async def go_back(self) -> bool:
+        """Go to the entry before this one of the tab's history; False if there is none."""
+        history = await self._cdp.send("Page.getNavigationHistory")
+        at, entries = history["currentIndex"], history["entries"]
+        if at < 1 or (at == 1 and entries[0]["url"] == "about:blank"):  # every tab begins there
+            return False
+        self._loading.add(self._frame)  # until it says that it has loaded
+        await self._cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[at - 1]["id"]})
+        return True
+
+    async def settle(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+        """Let the page come to rest and look at it.
+
+        What the last action set off is awaited first: navigation, and requests, as long as they make progress within
+        the tab's time; then the page's clock moves on by ``grant_ms``, and what that set off is awaited, too.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        await self._rest(deadline)
+        seen = await self._advance(grant_ms, everything)
+        while self._is_busy() and time.monotonic() < deadline:
+            await self._rest(deadline)
+            seen = await self._advance(0, everything)
+        return seen
+
+    async def screenshot(self) -> bytes:
+        """The viewport as PNG."""
+        return await self.patiently(self.page.screenshot(animations="allow", caret="hide", scale="css"))
+
+    async def stop_scripts(self) -> None:
+        """Stop the script that runs in the page; the page lives on."""
+        from playwright.async_api import Error
+
+        with suppress(TimeoutError, Error):  # it is being stopped already, or the page has gone
+            async with asyncio.timeout(_STOP_S):
+                await self._cdp.send("Runtime.terminateExecution")
+
+    def died(self, reason: str) -> None:
+        """Note that the page's process is gone."""
+        self._dead = reason
+        self._gone.set()
+        self._changed.set()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _rest(self, deadline: float) -> None:
+        """Until nothing is loading once timers that are due now have run."""
+        await self.call("advance", 0)
+        while self._is_busy() and (left := deadline - time.monotonic()) > 0:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+            if not self._is_busy():
+                await self.call("advance", 0)
+        if self._is_busy():
+            self._tell("The page is still loading.")
+            self._loading.clear()
+            self._requests.clear()
+
+    async def _advance(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+        for frame in [frame for frame in self._worlds if frame != self._frame]:  # those of another origin keep step
+            with suppress(TimeoutError, EnvError):
+                async with asyncio.timeout(self._timeout_s):
+                    if not await self._call(frame, "is_reached", ()):
+                        await self._call(frame, "advance", (grant_ms,))
+        seen: dict[str, Any] = await self.call("look", grant_ms, everything)
+        return seen
+
+    def _is_busy(self) -> bool:
+        return bool(self._loading or self._requests) and not self._dead
+
+    async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> Any:
+        from playwright.async_api import Error
+
+        given = ", ".join(json.dumps(value) for value in (name, *arguments))
+        for _ in range(_MOST_TRIES):
+            world = await self._world(frame)
+            try:
+                answer = await self._cdp.send(
+                    "Runtime.evaluate",
+                    {
+                        "expression": f"agentgym({given})",
+                        "uniqueContextId": world,
+                        "returnByValue": True,
+                        "awaitPromise": True,
+                    },
+                )
+            except Error as error:
+                if self._dead:
+                    raise TabDeadError(self._dead) from None
+                if not any(text in str(error) for text in _GONE):
+                    raise EnvError(f"the browser failed: {error}") from error
+                if self._worlds.get(frame) == world:
+                    del self._worlds[frame]
+                continue
+            if "exceptionDetails" in answer:
+                said = answer["exceptionDetails"].get("exception", {}).get("description", "")
+                if "agentgym is not" in said:  # a document that is just being made
+                    await asyncio.sleep(0.01)
+                    continue
+                raise EnvError(f"looking at the page failed: {name}: {said or answer['exceptionDetails']['text']}")
+            return answer["result"].get("value")
+        raise EnvTimeoutError(f"the page navigates without end; {name} found no document to look at")
+
+    async def _world(self, frame: str) -> str:
+        """The isolated world of a frame's present document, awaited where a navigation is replacing it."""
+        while frame not in self._worlds:
+            if self._dead:
+                raise TabDeadError(self._dead)
+            self._changed.clear()
+            await self._changed.wait()
+        return self._worlds[frame]
+
+    def _subscribe(self) -> None:
+        on: Callable[[str, Callable[[dict[str, Any]], object]], None] = self._listen
+        on("Runtime.executionContextCreated", self._on_world)
+        on("Runtime.executionContextDestroyed", self._on_world_gone)
+        on("Runtime.executionContextsCleared", lambda _: self._worlds.clear())
+        on("Page.frameStartedLoading", lambda event: self._loading.add(event["frameId"]))
+        on("Page.frameRequestedNavigation", self._on_requested)
+        on("Page.frameStoppedLoading", lambda event: self._loading.discard(event["frameId"]))
+        on("Page.navigatedWithinDocument", lambda event: self._loading.discard(event["frameId"]))
+        on("Page.frameDetached", self._on_detached)
+        on("Page.windowOpen", self._on_window)
+        on("Page.downloadWillBegin", lambda event: self._loading.discard(event["frameId"]))
+        on("Network.requestWillBeSent", self._on_request)
+        on("Network.webSocketCreated", lambda event: self._note_host(event["url"]))
+        on("Network.loadingFinished", lambda event: self._requests.pop(event["requestId"], None))
+        on("Network.loadingFailed", lambda event: self._requests.pop(event["requestId"], None))
+
+    def _listen(self, event: str, handle: Callable[[dict[str, Any]], object]) -> None:
+        def handled(given: dict[str, Any]) -> None:
+            handle(given)
+            self._changed.set()
+
+        self._cdp.on(event, handled)
+
+    def _on_world(self, event: dict[str, Any]) -> None:
+        context = event["context"]
+        if context["name"] == WORLD:
+            self._worlds[context["auxData"]["frameId"]] = context["uniqueId"]
+
+    def _on_world_gone(self, event: dict[str, Any]) -> None:
+        gone = event.get("executionContextUniqueId")
+        self._worlds = {frame: world for frame, world in self._worlds.items() if world != gone}
+
+    def _on_requested(self, event: dict[str, Any]) -> None:
+        self._note_host(event["url"])
+        if event.get("disposition", "currentTab") == "currentTab":
+            self._loading.add(event["frameId"])
+
+    def _on_detached(self, event: dict[str, Any]) -> None:
+        gone = event["frameId"]
+        self._loading.discard(gone)
+        self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
+
+    def _on_window(self, event: dict[str, Any]) -> None:
+        self.num_windows_asked += bool(event["userGesture"])  # others are not opened
+
+    def _on_request(self, event: dict[str, Any]) -> None:
+        url = event["request"]["url"]
+        self._note_host(url)
+        if event.get("type") not in _ENDLESS and not url.startswith("data:"):
+            self._requests[event["requestId"]] = event.get("frameId", "")
+
+    def _note_host(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        host = rest.partition("/")[0].partition("?")[0].lower()
+        if scheme in ("https", "wss") and ":" not in host:
+            host += ":443"
+        self.hosts_asked.add(host.removesuffix(":80"))

@@ -171,8 +171,10 @@ def _parse_call(name: Any, text: str, call_id: str) -> Call:
 
 def _read_usage(answer: Mapping[str, Any]) -> Usage | None:
     usage = answer.get("usage")
-    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, Mapping) else []
-    return Usage(*counts) if counts and all(isinstance(count, int) and count >= 0 for count in counts) else None
+    if not isinstance(usage, Mapping):
+        return None
+    read, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return Usage(read, sampled) if isinstance(read, int) and isinstance(sampled, int) else None
 
 
 def _as_wire(message: Message) -> Mapping[str, Any]:

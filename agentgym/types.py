@@ -230,6 +230,14 @@ class Completion:
 EMPTY_COMPLETION = Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.STOP)
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How many tokens a server says that a completion took, where it does not say which."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
 # -------------------------------------------------------------------------------------------- turns and episodes
 
 
@@ -259,6 +267,8 @@ class Turn:
     """A ``summary`` closes a segment: the environment does not see it, and the next segment begins with it."""
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
+    usage: Usage | None = None
+    """What an endpoint that gives no token ids counted; then ``prompt_ids`` and the completion's ids are empty."""
     action: Message
     replies: Observation = ()
     """What the environment answered."""
@@ -270,6 +280,11 @@ class Turn:
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
     latency: Latency = Latency()
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """How many tokens the policy sampled: counted, or as the endpoint said."""
+        return self.usage.completion_tokens if self.usage is not None else len(self.completion.token_ids)
 
     @property
     def reward(self) -> float:

@@ -149,3 +149,5 @@ _.SearchQAEnv
 _.handle_starttag  # html.parser calls these
 _.handle_endtag
 _.handle_data
+served_copy  # a part of the footprint, summed over the fields
+activations  # the same

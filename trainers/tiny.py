@@ -64,16 +64,11 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] 
     return wrapped
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
-    """A Qwen3-shaped network with random weights, a function of the seed.
-
-    Queries and keys of a head begin equal ("Mimetic Initialization of Self-Attention Layers", Trockman and Kolter,
-    2023): attention then begins by looking for the same word elsewhere, which is how names are copied from an
-    observation into an action. From independent weights that takes several times as many demonstrations to learn.
-    """
+def network_shape(config: ModelConfig, vocab_size: int, **token_ids: int | None) -> Qwen3Config:
+    """What a network of this configuration looks like."""
     num_heads = max(1, config.hidden_size // config.head_dim)
-    shape = Qwen3Config(
-        vocab_size=len(tokenizer),
+    return Qwen3Config(
+        vocab_size=vocab_size,
         hidden_size=config.hidden_size,
         intermediate_size=config.hidden_size * 3,
         num_hidden_layers=config.num_layers,
@@ -84,6 +79,20 @@ def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: i
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         tie_word_embeddings=True,
         initializer_range=config.initializer_range,
+        **token_ids,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
+    """A Qwen3-shaped network with random weights, a function of the seed.
+
+    Queries and keys of a head begin equal ("Mimetic Initialization of Self-Attention Layers", Trockman and Kolter,
+    2023): attention then begins by looking for the same word elsewhere, which is how names are copied from an
+    observation into an action. From independent weights that takes several times as many demonstrations to learn.
+    """
+    shape = network_shape(
+        config,
+        len(tokenizer),
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,

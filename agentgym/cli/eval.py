@@ -30,7 +30,10 @@ def eval_(  # noqa: PLR0913  (a command's options)
     ] = None,
     *,
     policy: Annotated[
-        list[str] | None, typer.Option(help="oracle, random, or a model's folder; with suites also several times.")
+        list[str] | None,
+        typer.Option(
+            help="oracle, random, a model's folder, or openai:URL?model=NAME; with suites also several times."
+        ),
     ] = None,
     episodes: Annotated[
         int | None,
@@ -45,7 +48,7 @@ def eval_(  # noqa: PLR0913  (a command's options)
     ] = None,
     codec: Annotated[str | None, typer.Option(help="Tool-call format. [default: the chat template's]")] = None,
     opponent: Annotated[
-        str | None, typer.Option(help="In a game with opponent=self: oracle, random, or a model's folder.")
+        str | None, typer.Option(help="In a game with opponent=self: who plays against the policy, named as it is.")
     ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,

@@ -54,9 +54,9 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
     plan = EvalPlan(**given)
     entry = find(plan.env)
     open_env(entry, plan.kwargs).close()
-    check_policy(plan.policy)
+    check_policy(plan.policy, plan.sampling)
     if plan.opponent:
-        check_policy(plan.opponent)
+        check_policy(plan.opponent, plan.sampling)
     folder = new_run_dir(f"eval-{entry.id.rpartition('/')[2].lower()}", run_dir)
     write_json(folder / "config.json", {"eval": asdict(plan)})
     return plan, folder

@@ -60,7 +60,7 @@ def begin(
     if len({suite.name for suite in suites}) < len(suites):
         raise UsageError("two of the suites have the same name; give one of the files another")
     for policy in policies:
-        check_policy(policy)
+        check_policy(policy, sampling)
     plan = SuitesPlan(suites=tuple(suites), policies=tuple(policies), sampling=sampling, is_all=ALL in targets)
     folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
     saved = asdict(plan) | {"suites": [suite_to_dict(suite) for suite in suites]}

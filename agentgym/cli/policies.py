@@ -1,4 +1,4 @@
-"""The policies that commands take by name: ``oracle``, ``random``, or a model's folder."""
+"""The policies that commands take by name: ``oracle``, ``random``, a model's folder, or an endpoint."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agentgym.rollout.actor import MakeActor
 
 SCRIPTED = ("oracle", "random")
+ENDPOINT = "openai:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,20 +26,32 @@ class SamplingPlan:
     """Values in place of the context the model was trained with."""
 
 
-def check_policy(policy: str) -> None:
-    """Refuse what is no policy.
+def check_policy(policy: str, plan: SamplingPlan) -> None:
+    """Refuse what is no policy, or cannot play so.
 
     Raises:
         UnknownNameError: naming what there is.
+        UsageError: no address, or a plan that is not for endpoints.
         MissingExtraError: models need an extra.
     """
     from agentgym.cli.run_dirs import need_train_extra
-    from agentgym.errors import unknown_name
+    from agentgym.errors import UsageError, unknown_name
 
     if policy in SCRIPTED:
         return
+    if policy.startswith(ENDPOINT):
+        from agentgym.trainers.engines.openai_http import parse_endpoint
+
+        parse_endpoint(policy.removeprefix(ENDPOINT))
+        if plan.codec != "auto" or plan.max_context_tokens or plan.context:
+            raise UsageError(
+                "an endpoint renders conversations and reads calls itself; leave out --codec, --max-context-tokens "
+                "and context.KEY=VALUE, and set them where the server is started"
+            )
+        return
     if not Path(policy).is_dir():
-        raise unknown_name("policy", policy, SCRIPTED, "or a model's folder, and there is none of that name")
+        hint = f"or {ENDPOINT}URL, or a model's folder, and there is none of that name"
+        raise unknown_name("policy", policy, SCRIPTED, hint)
     need_train_extra("evaluating a model")
 
 
@@ -59,6 +72,13 @@ def open_actors(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAc
     if policy == "random":
         return scripted(random_action), nothing
     from agentgym.engine import SamplingParams
+
+    sampling = SamplingParams(temperature=plan.temperature, max_new_tokens=plan.max_new_tokens)
+    if policy.startswith(ENDPOINT):
+        from agentgym.trainers.engines.openai_http import OpenAIClient, endpoint_actors, parse_endpoint
+
+        client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots)
+        return endpoint_actors(client, sampling), client.close
     from agentgym.trainers.policy import open_policy
 
     folder = Path(policy)
@@ -71,5 +91,4 @@ def open_actors(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAc
         codec=plan.codec,
         context=plan.context,
     )
-    sampling = SamplingParams(temperature=plan.temperature, max_new_tokens=plan.max_new_tokens)
     return opened.actors(sampling), opened.engine.close

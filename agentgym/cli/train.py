@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym.cli.output import JsonFlag, output
+from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
     from agentgym.trainers.config import TrainConfig
@@ -21,6 +21,13 @@ def train(
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<recipe>-<NNN>.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the run needs, memory above all, and do nothing.")
+    ] = False,
+    ranks: Annotated[int | None, typer.Option(min=1, help="With --dry-run: processes that train together.")] = None,
+    device_gib: Annotated[
+        float | None, typer.Option(min=0.0, help="With --dry-run: refuse what does not fit a device of so many GiB.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Train an agent end to end: warm start, reinforcement learning, evaluation before and after."""
@@ -28,10 +35,16 @@ def train(
 
     from agentgym.cli.exits import resumable_by
     from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.errors import UsageError
 
     is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the one that has the folder and the word
     with output(as_json and is_first) as out:
         need_train_extra("training")
+        if dry_run:
+            _plan_on_paper(recipe, overrides or [], resume, ranks or 1, device_gib or 0.0, out)
+            return
+        if ranks is not None or device_gib is not None:
+            raise UsageError("--ranks and --device-gib plan a run: add --dry-run; torchrun starts several ranks")
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
         from agentgym.report import write_report
         from agentgym.trainers.loop import train as run
@@ -53,19 +66,56 @@ def train(
         )
 
 
+def _plan_on_paper(
+    recipe: str | None, overrides: list[str], resume: Path | None, ranks: int, device_gib: float, out: Output
+) -> None:
+    """Print what the run would be and need."""
+    from rich.table import Table
+
+    from agentgym.trainers.dry_run import GIB, dry_run
+
+    config = _config(recipe, overrides, resume)
+    found = dry_run(config, ranks, device_gib)
+    out.result(found.as_dict())
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row(
+        "[bold]model[/]", f"{found.model}, {found.num_parameters:,} parameters, {found.num_trained:,} trained"
+    )
+    table.add_row("[bold]a step[/]", f"{found.rollouts_per_step:,} rollouts of {found.env}, {found.num_steps:,} steps")
+    for name, count in (("tokens", found.tokens_per_step), ("sampled", found.sampled_per_step)):
+        table.add_row(f"[bold]{name} a step[/]", "no limit of turns" if count is None else f"at most {count:,}")
+    cache = f"{found.kv_bytes_per_token:,} bytes a token, {found.kv_cache / GIB:.1f} GiB if all are at their longest"
+    table.add_row("[bold]engine's cache[/]", cache)
+    for name, size in found.as_dict()["memory"].items():
+        label = f"{name.replace('_', ' ')}, GiB" + (" a rank" if found.num_ranks > 1 else "")
+        table.add_row(f"[bold]{label}[/]", f"{size / GIB:.2f}")
+    both = f"{found.activations_kept / GIB:.2f} kept, {found.activations_recomputed / GIB:.2f} recomputed"
+    table.add_row("[bold]activations, GiB[/]", both)
+    table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
+    out.console.print(table)
+
+
 def _plan(
     recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None
 ) -> tuple[TrainConfig, Path]:
     from agentgym.cli.run_dirs import new_run_dir
     from agentgym.errors import UsageError
+
+    if resume is not None and run_dir is not None:
+        raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
+    config = _config(recipe, overrides, resume)
+    return config, resume if resume is not None else new_run_dir(config.recipe, run_dir)
+
+
+def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
+    from agentgym.errors import UsageError
     from agentgym.trainers.overrides import apply_overrides, load_config
     from agentgym.trainers.recipes import load_recipe, recipe_names
 
     if resume is not None:
-        if recipe is not None or run_dir is not None:
+        if recipe is not None:
             raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
-        return load_config(resume / "config.json"), resume
+        return load_config(resume / "config.json")
     if recipe is None:
         raise UsageError(f"name a recipe ({', '.join(recipe_names())}), or a run to go on with: --resume RUN_DIR")
-    config = apply_overrides(load_recipe(recipe), overrides)
-    return config, new_run_dir(recipe, run_dir)
+    return apply_overrides(load_recipe(recipe), overrides)

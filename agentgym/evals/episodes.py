@@ -46,7 +46,7 @@ def row_of(trajectory: Trajectory) -> dict[str, Any]:
         "success": trajectory.success,
         "return": trajectory.reward,
         "num_turns": len(trajectory.turns),
-        "num_tokens": sum(len(turn.completion.token_ids) for turn in trajectory.turns),
+        "num_tokens": sum(turn.num_sampled_tokens for turn in trajectory.turns),
         "num_retries": trajectory.num_retries,
         "error": trajectory.error,
     }

@@ -16,7 +16,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason, Message, Observation, ToolSpec
+from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason, Message, Observation, ToolSpec, Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class Decision:
     action: Message
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
+    usage: Usage | None = None
+    """What an endpoint counted that gives no token ids."""
     begins_segment: bool = False
     is_summary: bool = False
     """The context was full and this is what the policy keeps of it: nothing for the environment."""

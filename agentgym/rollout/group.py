@@ -157,7 +157,7 @@ class _Member:
         """What is kept of a member that the group did not need."""
         reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
         turns = self._turns or []
-        num_tokens = sum(len(turn.completion.token_ids) for turn in turns)
+        num_tokens = sum(turn.num_sampled_tokens for turn in turns)
         return CutMember(
             member=self.number, seed=self.seed, reason=reason, num_turns=len(turns), num_sampled_tokens=num_tokens
         )

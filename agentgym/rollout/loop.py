@@ -154,6 +154,7 @@ async def _step(
         index=index,
         prompt_ids=decision.prompt_ids,
         completion=decision.completion,
+        usage=decision.usage,
         action=decision.action,
         replies=replies,
         reward_parts=info["reward_parts"],

@@ -177,3 +177,16 @@ def test_version(run: Command) -> None:
 def test_pairs_are_read_as_json_where_they_parse() -> None:
     pairs = parse_pairs(["a=1", "b=[1, 2]", "c=text", "d=true", "e=", "f=x=y"])
     assert pairs == {"a": 1, "b": [1, 2], "c": "text", "d": True, "e": "", "f": "x=y"}
+
+
+def test_a_dry_run_writes_nothing(run: Command, tmp_path: Path) -> None:
+    value = run("train", "alfworld-qwen2.5-1.5b", "--dry-run", "--json").json
+    assert (value["num_parameters"], value["num_ranks"]) == (1_543_714_304, 1)
+    assert value["memory"]["total"] == sum(
+        size for name, size in value["memory"].items() if name not in ("total", "without_engine")
+    )
+    assert "1,543,714,304 parameters" in run("train", "alfworld-qwen2.5-1.5b", "--dry-run").out
+    refused = run("train", "alfworld-qwen2.5-1.5b", "--dry-run", "--ranks", "8").assert_one_line_error()
+    assert "8 ranks cannot train with" in refused
+    assert "add --dry-run" in run("train", "tiny", "--ranks", "8").assert_one_line_error()
+    assert not (tmp_path / "runs").exists()

@@ -9,6 +9,7 @@ from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke
 from agentgym.trainers.recipes.own import finetune, tiny
+from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 
 RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "finetune": finetune,
@@ -17,6 +18,7 @@ RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "kuhn": kuhn,
     "tictactoe": tictactoe,
     "tiny": tiny,
+    **QWEN_RECIPES,
 }
 
 

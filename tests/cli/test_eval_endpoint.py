@@ -1,0 +1,60 @@
+"""agentgym eval --policy openai:URL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_openai import FakeOpenAI, completion
+
+Command = Callable[..., Any]
+
+
+def count_up(body: dict[str, Any]) -> Any:
+    """Guesses one after the other number."""
+    num_said = sum(row["role"] == "assistant" for row in body["messages"])
+    return completion(None, ("guess", json.dumps({"number": num_said + 1})), prompt_tokens=9, completion_tokens=4)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeOpenAI]:
+    made = FakeOpenAI(count_up)
+    yield made
+    made.close()
+
+
+def test_json(run: Command, guess: str, server: FakeOpenAI) -> None:
+    policy = f"openai:{server.url}?model=m"
+    asked = ("highest=4", "--policy", policy, "--episodes", "3", "--max-new-tokens", "77", "--temperature", "0")
+    value = run("eval", guess, *asked, "--json").json
+    assert (value["policy"], value["success"], value["statuses"]) == (policy, 1.0, {"completed": 3})
+    assert value["mean_tokens"] == pytest.approx(4 * value["mean_turns"])
+    assert {(body["max_tokens"], body["temperature"]) for body in server.requests} == {(77, 0.0)}
+    rows = Path(value["run_dir"], "episodes.jsonl")
+    rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:1]))
+    assert run("eval", "--resume", value["run_dir"], "--json").json == value
+
+
+def test_a_suite(run: Command, server: FakeOpenAI) -> None:
+    value = run("eval", "python-math", "--policy", f"openai:{server.url}", "--episodes", "1", "--json").json
+    assert value["results"][0]["outcome"] == "done"
+    assert value["results"][0]["summary"]["success"] == 0.0
+
+
+def test_bad_input(run: Command, guess: str, server: FakeOpenAI) -> None:
+    assert (
+        "did you mean 'model'?" in run("eval", guess, "--policy", "openai:http://h/v1?mode=a").assert_one_line_error()
+    )
+    refused = run("eval", guess, "--policy", f"openai:{server.url}", "--codec", "hermes").assert_one_line_error()
+    assert "leave out --codec" in refused
+    server.play = lambda body: 401
+    assert "set OPENAI_API_KEY" in run("eval", guess, "--policy", f"openai:{server.url}").assert_one_line_error()
+
+
+def test_a_lost_endpoint_is_a_failure_with_its_reason(run: Command, guess: str, server: FakeOpenAI) -> None:
+    server.play = lambda body: 500
+    policy = f"openai:{server.url}?model=m&num_tries=1"
+    assert "status 500" in run("eval", guess, "--policy", policy, "--episodes", "2").assert_one_line_error(1)

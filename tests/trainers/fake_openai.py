@@ -1,0 +1,78 @@
+"""A server in this process that speaks OpenAI's chat completions, by a function of the request."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Reply = Any
+"""The answer's body; or a status, or a pair of a status and a body; or None: nothing until the server is closed."""
+
+
+class FakeOpenAI:
+    """Answers ``play(request)``, and keeps the requests."""
+
+    def __init__(self, play: Callable[[dict[str, Any]], Reply]) -> None:
+        self.play = play
+        self.models: list[str] = ["only"]
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.num_running = self.most_running = 0
+        self._is_let_go, self._lock = threading.Event(), threading.Lock()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._send((200, {"data": [{"id": name} for name in outer.models]}))
+
+            def do_POST(self) -> None:
+                try:
+                    body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                except ValueError:  # the client went away
+                    return
+                with outer._lock:
+                    outer.requests.append(body)
+                    outer.keys.append(self.headers.get("Authorization"))
+                    outer.num_running += 1
+                    outer.most_running = max(outer.most_running, outer.num_running)
+                reply = outer.play(body)
+                with outer._lock:
+                    outer.num_running -= 1
+                if reply is None:
+                    outer._is_let_go.wait(30)
+                    return
+                self._send(
+                    reply if isinstance(reply, tuple) else (reply, "") if isinstance(reply, int) else (200, reply)
+                )
+
+            def _send(self, reply: tuple[int, Any]) -> None:
+                status, body = reply
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop; a second call does nothing."""
+        self._is_let_go.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+
+def completion(text: str | None = None, *calls: tuple[str, str], finish: str = "stop", **usage: int) -> dict[str, Any]:
+    """An answer that says ``text`` and calls tools, each a name and its arguments as a string."""
+    listed = [
+        {"id": f"id-{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for at, (name, arguments) in enumerate(calls)
+    ]
+    message = {"role": "assistant", "content": text, "tool_calls": listed or None}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": usage or None}

@@ -1,0 +1,157 @@
+"""What a run needs, on paper: published parameter counts, and bytes counted on models that were really built."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from agentgym.errors import ConfigError, CorruptDataError, UsageError
+from agentgym.trainers.config import LoraSettings, ModelConfig
+from agentgym.trainers.dry_run import GIB, dry_run
+from agentgym.trainers.footprint import Sizes, activation_bytes, footprint
+from agentgym.trainers.layout import recomputed
+from agentgym.trainers.model import add_lora
+from agentgym.trainers.model_shapes import KNOWN, meta_model
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.recipes.qwen import QWEN_RECIPES
+from agentgym.trainers.tiny import network_shape
+
+PUBLISHED = {
+    "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
+    "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
+    "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+    "Qwen/Qwen3-4B": 4_022_468_096,
+}
+"""Numbers of parameters as the models' pages say."""
+TINY = {
+    "qwen2": {"hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 4, "num_key_value_heads": 2},
+    "qwen3": {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 6, "num_key_value_heads": 2},
+}
+
+
+def tiny(kind: str, num_layers: int) -> Any:
+    extra = {"head_dim": 24} if kind == "qwen3" else {}
+    shape = AutoConfig.for_model(kind, vocab_size=64, num_hidden_layers=num_layers, **TINY[kind], **extra)
+    return AutoModelForCausalLM.from_config(shape)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_models_have_the_published_number_of_parameters(name: str) -> None:
+    model = meta_model(ModelConfig(path=name))
+    assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name]
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+
+
+def test_adapters_are_counted_as_peft_builds_them() -> None:
+    lora = LoraSettings(rank=4, target_modules=("q_proj", "down_proj"))
+    config = replace(
+        load_recipe("alfworld-qwen2.5-1.5b"), model=ModelConfig(path="Qwen/Qwen2.5-1.5B-Instruct", lora=lora)
+    )
+    assert dry_run(config).num_trained == 28 * 4 * ((1536 + 1536) + (8960 + 1536))
+    assert dry_run(config).num_parameters == PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("kind", TINY)
+def test_activations_are_what_autograd_keeps(kind: str, recompute: bool) -> None:
+    """Counted in the storages that the forward of a real model saves, two depths apart to leave out what is once."""
+
+    def kept(num_layers: int, num_rows: int = 2, length: int = 32) -> int:
+        model = tiny(kind, num_layers)
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        saved: dict[int, torch.Tensor] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.untyped_storage().data_ptr() not in weights:
+                saved[tensor.untyped_storage().data_ptr()] = tensor
+            return tensor
+
+        with recomputed(model) if recompute else nullcontext():
+            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                model.model(input_ids=torch.zeros(num_rows, length, dtype=torch.long), use_cache=False)
+        return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+    def counted(num_layers: int) -> int:
+        return activation_bytes(Sizes.of(tiny(kind, num_layers).config), 2 * 32, recompute=recompute)
+
+    assert kept(3) - kept(1) == counted(3) - counted(1)
+    if not recompute:  # where it does, the forward does not show the one layer that is there meanwhile
+        assert kept(2) == pytest.approx(counted(2), rel=0.02)  # position angles and token ids
+
+
+@pytest.mark.parametrize("rank", [0, 8])
+def test_weights_gradients_and_moments_are_what_a_step_allocates(rank: int) -> None:
+    config = load_recipe("tiny")
+    config = replace(config, model=replace(config.model, lora=LoraSettings(rank=rank)))
+    shape = network_shape(config.model, config.model.vocab_size)
+    model = add_lora(AutoModelForCausalLM.from_config(shape), config.model.lora, 0)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    model(input_ids=torch.zeros(1, 8, dtype=torch.long)).logits.sum().backward()
+    optimizer.step()
+    found = footprint(config, meta_model(config.model), num_ranks=1)
+    assert found.weights == sum(p.nbytes for p in model.parameters())
+    assert found.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    assert found.optimizer == sum(tensor.nbytes for tensor in moments)
+
+
+def test_ranks_cut_up_what_is_trained_and_copy_what_is_sampled_from() -> None:
+    config = load_recipe("webshop-qwen2.5-1.5b-fsdp")
+    one, eight = dry_run(config, 1).memory, dry_run(config, 8).memory
+    for name in ("weights", "gradients", "optimizer"):
+        assert getattr(eight, name) == pytest.approx(getattr(one, name) / 8)
+    assert (one.served_copy, eight.served_copy) == (0, one.weights)
+    assert one.weights == 4 * PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"]
+    assert eight.without_engine == eight.total - eight.engine_weights - eight.kv_cache
+
+
+@pytest.mark.parametrize("name", QWEN_RECIPES)
+def test_every_recipe_fits_what_its_page_says(name: str) -> None:
+    is_cut = name.endswith("-fsdp")
+    config = load_recipe(name)
+    found = dry_run(config, num_ranks=8 if is_cut else 1)
+    spare = 3 * GIB
+    assert found.memory.total + spare < (141e9 if is_cut else 80 * GIB), asdict(found.memory)
+    assert found.rollouts_per_step == (1280 if name.startswith("searchqa") else 128)
+    assert found.tokens_per_step is not None and found.tokens_per_step > found.rollouts_per_step
+    assert "Hugging Face" in found.downloads[0]
+
+
+def test_the_cache_of_a_token() -> None:
+    assert dry_run(load_recipe("code-qwen3-4b")).kv_bytes_per_token == 2 * 36 * 8 * 128 * 2
+    with_vllm = apply_overrides(load_recipe("code-qwen3-4b"), ["engine.kind=vllm", 'engine.urls=["http://h:1"]'])
+    found = dry_run(with_vllm)
+    assert (found.memory.kv_cache, found.memory.engine_weights) == (0, 0)
+    assert found.kv_cache == 32 * 5120 * found.kv_bytes_per_token
+
+
+def test_what_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"8 ranks cannot train with .*KL.*LoRA"):
+        dry_run(load_recipe("alfworld-qwen2.5-1.5b"), 8)
+    with pytest.raises(UsageError, match=r"needs [0-9.]+ GiB .* has 8 .*engine.kind=vllm"):
+        dry_run(load_recipe("alfworld-qwen2.5-1.5b"), device_gib=8)
+    unknown = apply_overrides(load_recipe("finetune"), ["model.path=Qwen/Qwen9-1B"])
+    with pytest.raises(UsageError, match=r"sizes are known of Qwen/Qwen2\.5-0\.5B-Instruct"):
+        dry_run(unknown)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CorruptDataError, match=r"config\.json cannot be read"):
+        dry_run(apply_overrides(load_recipe("finetune"), [f"model.path={tmp_path}"]))
+    wrong = apply_overrides(load_recipe("finetune"), ['model.lora.target_modules=["query"]'])
+    with pytest.raises(UsageError, match="query"):
+        dry_run(wrong)
+
+
+def test_a_folder_says_its_own_sizes(tmp_path: Path) -> None:
+    model = tiny("qwen3", 2)
+    model.config.save_pretrained(tmp_path)
+    config = apply_overrides(load_recipe("tiny"), [f"model.path={tmp_path}"])
+    found = dry_run(config)
+    assert found.num_parameters == sum(p.numel() for p in model.parameters())
+    assert found.downloads == ()

@@ -1,0 +1,271 @@
+"""A policy behind an endpoint: what it is sent, what becomes of its answers, and that its failures are no reward."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_openai import FakeOpenAI, completion
+
+from agentgym import Task, ToolEnv, tool
+from agentgym.engine import SamplingParams
+from agentgym.errors import RunStoppedError, UsageError
+from agentgym.evals.episodes import read_groups, read_rows
+from agentgym.evals.runner import EvalSummary, evaluate
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.pool import EnvPool
+from agentgym.trainers.engines.openai_http import Endpoint, OpenAIClient, endpoint_actors, parse_endpoint
+from agentgym.trainers.engines.openai_wire import Conversation, read_answer
+from agentgym.types import FinishReason, ImagePart, MalformedCall, Message, Status, TextPart, ToolResult, Usage
+
+SAMPLING = SamplingParams(max_new_tokens=32, temperature=0.5, top_p=0.9)
+
+
+class Count(ToolEnv):
+    """Say the numbers up to three."""
+
+    max_turns = 6
+
+    def start(self, task: Task) -> str:
+        self.said = 0
+        return "Count to three."
+
+    @tool
+    def say(self, number: int) -> str:
+        """Say a number."""
+        self.said = self.said + 1 if number == self.said + 1 else 0
+        if self.said == 3:
+            self.finish(1.0)
+        return f"{self.said} in a row."
+
+    def state_key(self) -> str:
+        return str(self.said)
+
+
+def count(body: dict[str, Any]) -> Any:
+    """Counts on from the answers that it was told of."""
+    rows = [row for row in body["messages"] if row["role"] == "tool"]
+    said = int(rows[-1]["content"].split()[0]) if rows else 0
+    return completion(None, ("say", json.dumps({"number": said + 1})), prompt_tokens=10, completion_tokens=5)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeOpenAI]:
+    made = FakeOpenAI(count)
+    yield made
+    made.close()
+
+
+async def no_wait(seconds: float) -> None:
+    pass
+
+
+def play(
+    server: FakeOpenAI, folder: Path, num_tasks: int = 1, wait: Callable[[float], Any] = no_wait, **endpoint: Any
+) -> EvalSummary:
+    async def run() -> EvalSummary:
+        fields = {"model": "m", "timeout_s": 30.0, "num_tries": 3, **endpoint}
+        client = OpenAIClient(Endpoint(url=server.url, **fields), 2, wait)
+        pool = EnvPool(Count, 8)
+        try:
+            return await evaluate(
+                Count().tasks("test")[:num_tasks],
+                pool,
+                endpoint_actors(client, SAMPLING),
+                out_dir=folder,
+                suite_or_env="Count",
+                policy="openai",
+                seed=3,
+                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=8, max_retries=1),
+            )
+        finally:
+            await pool.close()
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def test_an_episode_and_what_the_server_was_sent(
+    server: FakeOpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    summary = play(server, tmp_path)
+    assert (summary.success, summary.mean_turns, summary.mean_tokens) == (1.0, 3.0, 15.0)
+    first, second, third = server.requests
+    assert (first["model"], first["temperature"], first["top_p"], first["max_tokens"]) == ("m", 0.5, 0.9, 32)
+    assert len({request["seed"] for request in server.requests}) == 3
+    assert all(0 <= request["seed"] < 2**31 for request in server.requests)
+    assert first["messages"] == [{"role": "user", "content": "Count to three."}]
+    (function,) = first["tools"]
+    assert function["type"] == "function"
+    assert function["function"]["parameters"]["properties"]["number"]["type"] == "integer"
+    asked, called, replied = second["messages"]
+    assert called["tool_calls"][0]["function"] == {"name": "say", "arguments": '{"number": 1}'}
+    assert replied == {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "1 in a row."}
+    assert third["messages"][:3] == [asked, called, replied]
+    assert server.keys == ["Bearer secret"] * 3
+    assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.json*") if path.suffix != ".gz")
+
+
+def test_the_record_has_counts_and_no_ids(server: FakeOpenAI, tmp_path: Path) -> None:
+    play(server, tmp_path)
+    (group,) = read_groups(tmp_path)
+    for turn in group.trajectories[0].turns:
+        assert turn.usage == Usage(10, 5)
+        assert turn.latency.generate_s > 0
+        assert (turn.prompt_ids, turn.completion.token_ids, turn.completion.logprobs) == ((), (), ())
+    assert group.trajectories[0].segments[0].loss_mask == ()
+    assert read_rows(tmp_path)[0]["num_tokens"] == 15
+
+
+def test_the_same_seed_asks_the_same(server: FakeOpenAI, tmp_path: Path) -> None:
+    play(server, tmp_path / "a", 2)
+    first = sorted(map(json.dumps, server.requests))
+    server.requests.clear()
+    play(server, tmp_path / "b", 2)
+    assert sorted(map(json.dumps, server.requests)) == first
+
+
+def test_arguments_that_are_no_json_are_the_policys_mistake(server: FakeOpenAI, tmp_path: Path) -> None:
+    def play_badly(body: dict[str, Any]) -> Any:
+        return completion("Hm.", ("say", '{"number": 1'), ("say", "[1]"), ("say", '{"number": 1}'), finish="length")
+
+    server.play = play_badly
+    summary = play(server, tmp_path)
+    assert summary.statuses == {"truncated_turns": 1}
+    turn = read_groups(tmp_path)[0].trajectories[0].turns[0]
+    assert not turn.is_valid
+    assert turn.completion.finish_reason is FinishReason.LENGTH
+    bad, not_an_object, good = turn.action.calls
+    assert isinstance(bad, MalformedCall) and "not JSON" in bad.reason and bad.text == '{"number": 1'
+    assert isinstance(not_an_object, MalformedCall) and "object" in not_an_object.reason
+    assert [reply.text for reply in turn.replies][2] == "1 in a row."
+    _, called, *replies = server.requests[1]["messages"]
+    assert [row["tool_call_id"] for row in replies] == [call["id"] for call in called["tool_calls"]]
+    repeated = [json.loads(call["function"]["arguments"]) for call in called["tool_calls"]]
+    assert repeated == [{"unreadable": '{"number": 1'}, {"unreadable": "[1]"}, {"number": 1}]
+    assert good == turn.action.calls[2] and "could not read" in replies[0]["content"]
+
+
+def test_a_busy_server_is_asked_again_after_longer_and_longer(server: FakeOpenAI, tmp_path: Path) -> None:
+    faults: list[Any] = [429, 503, (200, b"not yet")]
+    waits: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+
+    server.play = lambda body: faults.pop(0) if len(faults) > 1 else count(body)
+    summary = play(server, tmp_path, wait=wait)
+    assert summary.success == 1.0
+    assert waits == [1.0, 2.0]
+    assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize("fault", [500, (200, b"{"), (200, {"choices": []}), 400, "closed"], ids=str)
+def test_a_lost_server_is_no_reward(server: FakeOpenAI, tmp_path: Path, fault: Any) -> None:
+    if fault == "closed":
+        server.close()
+    server.play = lambda body: fault
+    with pytest.raises(RunStoppedError):
+        play(server, tmp_path)
+    (row,) = read_rows(tmp_path)
+    assert (row["status"], row["success"], row["return"], row["num_retries"]) == ("aborted", None, None, 1)
+    assert server.url in row["error"]
+
+
+def test_a_server_that_never_answers_is_lost(server: FakeOpenAI, tmp_path: Path) -> None:
+    server.play = lambda body: None
+    with pytest.raises(RunStoppedError):
+        play(server, tmp_path, timeout_s=0.05, num_tries=1)
+    assert "no answer within 0.05 s" in read_rows(tmp_path)[0]["error"]
+
+
+def test_one_lost_answer_is_retried_as_a_whole_episode(server: FakeOpenAI, tmp_path: Path) -> None:
+    server.play = lambda body: (400, {"error": "odd"}) if len(server.requests) == 2 else count(body)
+    summary = play(server, tmp_path)
+    assert (summary.success, summary.num_failed, len(server.requests)) == (1.0, 0, 5)
+    assert read_rows(tmp_path)[0]["num_retries"] == 1
+
+
+def test_a_full_context_ends_the_episode(server: FakeOpenAI, tmp_path: Path) -> None:
+    full = (400, {"error": {"message": "This model's maximum context length is 40 tokens.", "code": 400}})
+    server.play = lambda body: full if len(server.requests) == 3 else count(body)
+    summary = play(server, tmp_path)
+    assert (summary.statuses, summary.success) == ({str(Status.TRUNCATED_TOKENS): 1}, 0.0)
+
+
+@pytest.mark.parametrize(("status", "needle"), [(401, "OPENAI_API_KEY"), (404, "no model 'm'")])
+def test_a_wrong_key_or_model_is_the_users_mistake(
+    server: FakeOpenAI, tmp_path: Path, status: int, needle: str
+) -> None:
+    server.play = lambda body: status
+    with pytest.raises(BaseExceptionGroup) as raised:
+        play(server, tmp_path)
+    found = raised.value.exceptions[0]
+    assert isinstance(found, UsageError) and needle in str(found)
+    assert len(server.requests) == 1
+
+
+def test_the_limit_of_tokens_has_two_names(server: FakeOpenAI, tmp_path: Path) -> None:
+    refusal = (400, {"error": {"message": "Unsupported parameter: use 'max_completion_tokens' instead."}})
+    server.play = lambda body: refusal if "max_tokens" in body else count(body)
+    assert play(server, tmp_path).success == 1.0
+    assert [("max_tokens" in body, "max_completion_tokens" in body) for body in server.requests] == [
+        (True, False), (False, True), (False, True), (False, True),
+    ]  # fmt: skip
+
+
+def test_the_models_name_is_looked_up(server: FakeOpenAI, tmp_path: Path) -> None:
+    play(server, tmp_path / "a", model="")
+    assert server.requests[0]["model"] == "only"
+    server.models = ["a", "b"]
+    with pytest.raises(BaseExceptionGroup) as raised:
+        play(server, tmp_path / "b", model="")
+    assert "lists 2 models; name one by ?model=NAME (a, b)" in str(raised.value.exceptions[0])
+
+
+def test_no_more_requests_at_once_than_slots(server: FakeOpenAI, tmp_path: Path) -> None:
+    assert play(server, tmp_path, 12).success == 1.0
+    assert 1 <= server.most_running <= 2
+
+
+def test_images_and_unasked_answers() -> None:
+    image = ImagePart("aGk=")
+    talk = Conversation((Message("system", "Look."), Message("user", (TextPart("What is it?"), image))))
+    url = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    assert talk.messages == [
+        {"role": "system", "content": "Look."},
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"}, url]},
+    ]
+    said = read_answer(completion(None, ("look", ""), ("look", "{}")), 2)
+    assert [call.arguments for call in said.action.calls if not isinstance(call, MalformedCall)] == [{}, {}]
+    talk.add_action(said.wire)
+    seen = Message("tool", (TextPart("A page."), image), result=ToolResult("A page.", "look", "id-1"))
+    talk.add_replies((Message("user", "Go on."), seen))
+    assert talk.messages[3:] == [
+        {"role": "tool", "tool_call_id": "id-1", "content": "A page."},
+        {"role": "tool", "tool_call_id": "id-0", "content": "(no answer)"},
+        {"role": "user", "content": "Go on."},
+        {"role": "user", "content": [url]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "needle"),
+    [
+        ("127.0.0.1:8000", "expected openai:http://HOST"),
+        ("http://user:secret@host/v1", "OPENAI_API_KEY"),
+        ("http://host/v1?modell=a", "did you mean 'model'?"),
+        ("http://host/v1?timeout_s=soon", "are numbers"),
+        ("http://host/v1?num_tries=0", "at least 1"),
+    ],
+)
+def test_addresses_that_cannot_be(text: str, needle: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_endpoint(text)
+    assert needle in str(raised.value)
+    assert "secret" not in str(raised.value)

@@ -1,0 +1,200 @@
+"""OpenAI's chat completions: our messages as theirs, their tool calls as ours.
+
+A server renders the conversation and reads the calls itself, so no token ids come from it: nothing of this can be
+trained on. (OpenAI's API reference, "Create chat completion"; vLLM, SGLang, llama.cpp and others speak the same.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agentgym.errors import EngineError
+from agentgym.types import (
+    Call,
+    Completion,
+    FinishReason,
+    ImagePart,
+    MalformedCall,
+    Message,
+    Observation,
+    ToolCall,
+    Usage,
+)
+
+_NO_ANSWER: Final = "(no answer)"
+_MAX_SHOWN: Final = 300
+_ENDS: Final = {"length": FinishReason.LENGTH}
+"""What stops a completion other than its own end; a filter of the endpoint's is the endpoint's policy, and data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a server answered: the action, and the message as the next request repeats it."""
+
+    action: Message
+    wire: Mapping[str, Any]
+    completion: Completion
+    """Without ids, since there are none; it says why sampling stopped."""
+    usage: Usage | None
+
+
+class Conversation:
+    """An episode's messages as a server takes them.
+
+    Every call of an assistant message is followed by exactly one tool message, as servers insist.
+
+    Example:
+        >>> talk = Conversation((Message("user", "Guess."),))
+        >>> talk.add_replies((Message("user", "Well?"),))
+        >>> [row["content"] for row in talk.messages]
+        ['Guess.', 'Well?']
+    """
+
+    def __init__(self, observation: Observation) -> None:
+        self.messages: list[Mapping[str, Any]] = []
+        self._open_ids: list[str] = []
+        self.add_replies(observation)
+
+    def add_action(self, wire: Mapping[str, Any]) -> None:
+        """What the policy said, as :func:`read_answer` gives it."""
+        self.messages.append(wire)
+        self._open_ids = [call["id"] for call in wire.get("tool_calls", ())]
+
+    def add_replies(self, replies: Observation) -> None:
+        """What the environment says: answers to the open calls first, then the rest."""
+        rest: list[Mapping[str, Any]] = []
+        for message in replies:
+            if message.role == "tool" and self._open_ids:
+                self.messages.append(
+                    {"role": "tool", "tool_call_id": self._answered_id(message), "content": message.text}
+                )
+                images = _images(message)
+                rest += [{"role": "user", "content": images}] if images else []
+            else:
+                rest.append(_as_wire(message))
+        for call_id in self._open_ids:
+            self.messages.append({"role": "tool", "tool_call_id": call_id, "content": _NO_ANSWER})
+        self._open_ids = []
+        self.messages += rest
+
+    def _answered_id(self, message: Message) -> str:
+        """A result names its call, or (a call that could not be read) is the next in order."""
+        named = message.result.call_id if message.result is not None else ""
+        return self._open_ids.pop(self._open_ids.index(named) if named in self._open_ids else 0)
+
+
+def read_answer(answer: Any, num_before: int) -> Said:
+    """The assistant's message in a server's answer.
+
+    A call whose arguments are no JSON object is a :class:`~agentgym.types.MalformedCall`: the policy's doing. Its
+    ``span`` is within the arguments. When the conversation is sent again, it stands there as a call with one argument
+    ``unreadable``, since servers parse the arguments of earlier calls and fail on such text.
+
+    Args:
+        answer: the decoded body.
+        num_before: messages before this one, for the ids of calls to which the server gave none.
+
+    Raises:
+        EngineError: it is not a completion.
+
+    Example:
+        >>> call = {"id": "a", "type": "function", "function": {"name": "guess", "arguments": '{"number": 3}'}}
+        >>> said = read_answer({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}, 1)
+        >>> said.action.calls
+        (ToolCall(name='guess', arguments={'number': 3}, id='a'),)
+    """
+    try:
+        choice = answer["choices"][0]
+        message = choice["message"]
+        listed = [call["function"] for call in message.get("tool_calls") or ()]
+        named = [call.get("id") for call in message.get("tool_calls") or ()]
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise EngineError(f"it answered no completion: {shown(answer)}") from None
+    text = next((said for said in (message.get("content"), message.get("refusal")) if isinstance(said, str)), "")
+    calls: list[Call] = []
+    wires: list[Mapping[str, Any]] = []
+    for at, function in enumerate(listed):
+        if not isinstance(function, Mapping):
+            raise EngineError(f"it answered a call without a function: {shown(answer)}")
+        own = named[at]
+        is_new = isinstance(own, str) and own and own not in named[:at]
+        call, wire = _read_call(function, own if is_new else f"call_{num_before}_{at}")
+        calls.append(call)
+        wires.append(wire)
+    row: dict[str, Any] = {"role": "assistant", "content": text}
+    if wires:
+        row["tool_calls"] = wires
+    return Said(
+        action=Message("assistant", text, tuple(calls)),
+        wire=row,
+        completion=Completion(
+            token_ids=(),
+            logprobs=(),
+            policy_versions=(),
+            finish_reason=_ENDS.get(str(choice.get("finish_reason")), FinishReason.STOP),
+        ),
+        usage=_read_usage(answer),
+    )
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, not longer than one can read."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+
+
+def _read_call(function: Mapping[str, Any], call_id: str) -> tuple[Call, Mapping[str, Any]]:
+    name, raw = function.get("name"), function.get("arguments")
+    text = raw if isinstance(raw, str) else json.dumps(raw if raw is not None else {})
+    call = _parse_call(name, text, call_id)
+    arguments = text.strip() or "{}" if isinstance(call, ToolCall) else json.dumps({"unreadable": text})
+    sent = {"name": name if isinstance(name, str) and name else "unknown", "arguments": arguments}
+    return call, {"id": call_id, "type": "function", "function": sent}
+
+
+def _parse_call(name: Any, text: str, call_id: str) -> Call:
+    span = (0, len(text))
+    if not isinstance(name, str) or not name:
+        return MalformedCall(span, "expected a tool name", text)
+    try:
+        arguments = json.loads(text) if text.strip() else {}
+        json.dumps(arguments, ensure_ascii=False).encode()  # half a surrogate pair is a ValueError here
+    except (ValueError, RecursionError) as error:
+        return MalformedCall(span, f"the arguments of {name} are not JSON: {error}", text)
+    if not isinstance(arguments, dict):
+        return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)
+    return ToolCall(name, arguments, call_id)
+
+
+def _read_usage(answer: Mapping[str, Any]) -> Usage | None:
+    usage = answer.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    read, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return Usage(read, sampled) if isinstance(read, int) and isinstance(sampled, int) else None
+
+
+def _as_wire(message: Message) -> Mapping[str, Any]:
+    role = message.role if message.role != "tool" else "user"  # nobody called for it
+    if isinstance(message.content, str) or not _images(message):
+        return {"role": role, "content": message.text}
+    parts: Sequence[Any] = message.content
+    return {
+        "role": role,
+        "content": [
+            _image(part) if isinstance(part, ImagePart) else {"type": "text", "text": part.text} for part in parts
+        ],
+    }
+
+
+def _images(message: Message) -> list[Mapping[str, Any]]:
+    if isinstance(message.content, str):
+        return []
+    return [_image(part) for part in message.content if isinstance(part, ImagePart)]
+
+
+def _image(part: ImagePart) -> Mapping[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{part.png_base64}"}}

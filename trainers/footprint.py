@@ -185,4 +185,5 @@ def _gathered(model: Any, sizes: Sizes) -> int:
     num_all = sum(p.numel() for p in model.parameters())
     per_layer = sum(p.numel() for name, p in model.named_parameters() if ".layers.0." in name)
     root = num_all - sizes.layers * per_layer
-    return FLOAT32 * (root + 2 * per_layer) + FLOAT32 * (root + per_layer)
+    gathered: int = FLOAT32 * (root + 2 * per_layer) + FLOAT32 * (root + per_layer)
+    return gathered

@@ -73,6 +73,7 @@ def meta_model(config: ModelConfig) -> Any:
     try:
         with torch.device("meta"), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of peft's words with transformers
-            return add_lora(AutoModelForCausalLM.from_config(shape), config.lora, seed=0)
+            model = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
+            return add_lora(model, config.lora, seed=0)
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"model {config.path or 'from scratch'} cannot be built: {error}") from error

@@ -58,9 +58,15 @@ class Run:
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
-        self._served = self.model if config.pipeline.is_on_policy and ranks.count == 1 else frozen_copy(self.model)
+        self._served = self._made_to_serve(ranks)
         self.model = shard(self.model, ranks)
         self._engine = build_engine(config, self._served, run_dir) if ranks.is_main else None
+
+    def _made_to_serve(self, ranks: Ranks) -> Any:
+        """The weights to sample from: the model itself, or a copy, which the first rank alone needs."""
+        if ranks.count == 1 and self.config.pipeline.is_on_policy:
+            return self.model
+        return frozen_copy(self.model) if ranks.is_main else None
 
     @property
     def engine(self) -> Engine:
@@ -95,7 +101,9 @@ class Run:
 
     def _load_served(self) -> None:
         """Put the current weights into the copy that is sampled from."""
-        self._served.load_state_dict(whole(self.model.state_dict()))
+        state = whole(self.model.state_dict())
+        if self._served is not None:
+            self._served.load_state_dict(state)
 
     async def close(self) -> None:
         """Give up the engine and the environments."""

@@ -64,7 +64,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] 
     return wrapped
 
 
-def network_shape(config: ModelConfig, vocab_size: int, **token_ids: int | None) -> Qwen3Config:
+def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwen3Config:
     """What a network of this configuration looks like."""
     num_heads = max(1, config.hidden_size // config.head_dim)
     return Qwen3Config(

@@ -79,7 +79,7 @@ def measured() -> dict[str, float]:
         "env_step_s": alfworld["step_s"],
         "env_restart_s": alfworld["restart_s"],
         "search_cpu_s": http[0]["server_cpu_ms"] / 1000,
-        "http_client_cpu_s": http[0]["client_cpu_ms"] / 1000,
+        "http_client_cpu_s": http[0]["our_client_cpu_ms"] / 1000,
         "playing_cpu_s": read("plan/measured.json")["playing_cpu_s"],
         "simulator_error_median": float(np.median(errors)),
         "simulator_error_max": max(errors),

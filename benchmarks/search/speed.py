@@ -32,6 +32,7 @@ import generated
 import numpy as np
 from machine import about_this_machine
 
+from agentgym.tools.retrieval.client import RemoteRetriever
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 
 NUM_DOCUMENTS = 50_000
@@ -74,13 +75,18 @@ def served(backend: str, workers: int, connections: int, corpus_file: Path, cach
         began, began_cpu = time.process_time(), _cpu_s(server.pid)
         rounds = [asyncio.run(_load(url, NUM_REQUESTS, connections)) for _ in range(NUM_ROUNDS)]
         client_cpu_s, server_cpu_s = time.process_time() - began, _cpu_s(server.pid) - began_cpu
+        ours_cpu_s = asyncio.run(_asked_by_our_client(url, NUM_REQUESTS))
     finally:
         server.terminate()
         server.wait()
     per_s, p50, p99 = np.median(rounds, axis=0)
     cpu_ms = 1000 / (NUM_ROUNDS * NUM_REQUESTS)
     times = {"queries_per_s": per_s, "latency_ms_p50": p50, "latency_ms_p99": p99}
-    costs = {"server_cpu_ms": server_cpu_s * cpu_ms, "client_cpu_ms": client_cpu_s * cpu_ms}
+    costs = {
+        "server_cpu_ms": server_cpu_s * cpu_ms,
+        "client_cpu_ms": client_cpu_s * cpu_ms,
+        "our_client_cpu_ms": 1000 * ours_cpu_s / NUM_REQUESTS,
+    }
     return {"backend": backend, "workers": workers, "connections": connections, **rounded({**times, **costs})}
 
 
@@ -116,6 +122,17 @@ async def _load(url: str, num_requests: int, connections: int) -> tuple[float, f
     await asyncio.gather(*(ask() for _ in range(connections)))
     wall_s = time.perf_counter() - began
     return num_requests / wall_s, statistics.median(taken), float(np.percentile(taken, 99))
+
+
+async def _asked_by_our_client(url: str, num_requests: int) -> float:
+    """Processor seconds that environments' client takes for as many queries, one after the other."""
+    retriever = RemoteRetriever(url)
+    began = time.process_time()
+    for query in generated.queries(NUM_DOCUMENTS, num_requests, seed=8):
+        await retriever.asearch(query, K)
+    cpu_s = time.process_time() - began
+    retriever.close()
+    return cpu_s
 
 
 def in_a_child(backend: str, num_documents: int) -> dict[str, Any]:

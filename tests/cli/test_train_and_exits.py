@@ -92,7 +92,7 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
     ("arguments", "said"),
     [
         (["household-dmo"], "did you mean 'household-demo'?"),
-        ([], "name a recipe (finetune, household-demo"),
+        ([], "name a recipe (alfworld-qwen2.5-1.5b, "),
         (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
         (["household-demo", "num_steps=three"], "num_steps"),
         (["household-demo", "num_steps"], "expected key=value"),

@@ -26,6 +26,7 @@ Direction = Literal["up", "down", "left", "right"]
 
 ACTION_SETS = {
     "elements": ("click", "double_click", "hover", "fill", "type", "press", "select", "check", "uncheck", "drag"),
+    "motion": ("scroll", "wait"),
     "pages": ("scroll", "go_back", "goto", "wait"),
     "tabs": ("new_tab", "switch_tab", "close_tab"),
     "pixels": ("click_at", "drag_at"),

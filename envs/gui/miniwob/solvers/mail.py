@@ -1,4 +1,4 @@
-"""Tasks in a mailbox, on a wall of posts, in a book of contacts, and with cards and numbers to mark."""
+"""Tasks in a mailbox, in a book of contacts, and with cards and numbers to mark."""
 
 from __future__ import annotations
 
@@ -30,16 +30,6 @@ def _mail(view: View) -> ToolCall:
     if boxes[0].states.get("value") != text:
         return fill(boxes[0], text)
     return click(view.all("clickable")[1])  # the first one closes
-
-
-def _post(view: View) -> ToolCall:
-    user, action = view.match(r'the user (\S+), click on the "(.*)" button')
-    places = ("Reply", "Retweet", "Like")
-    for node in view.page.nodes:
-        if node.id and node.name.startswith(action) and node.role in ("generic", "listitem", "clickable"):
-            return click(node)
-    icons = _icons_after(view, user)
-    return click(icons[places.index(action) if action in places else 3])
 
 
 def _contact(view: View) -> ToolCall:
@@ -104,7 +94,6 @@ SOLVERS = {
         ),
         _mail,
     ),
-    "social-media": _post,
     "phone-book": _contact,
     "odd-or-even": _odd_or_even,
     "find-greatest": _greatest,

@@ -25,6 +25,7 @@ Pixels = Annotated[int, Field(ge=0, le=10_000)]
 Direction = Literal["up", "down", "left", "right"]
 
 ACTION_SETS = {
+    "minimal": ("click", "fill"),
     "elements": ("click", "double_click", "hover", "fill", "type", "press", "select", "check", "uncheck", "drag"),
     "motion": ("scroll", "wait"),
     "pages": ("scroll", "go_back", "goto", "wait"),

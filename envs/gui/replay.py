@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,8 +21,6 @@ class Recording:
     actions: tuple[str, ...]
     state_keys: tuple[str, ...]
     """One more than actions: the start state's first."""
-    observations: tuple[str, ...]
-    """Of the start and of each turn."""
     rewards: tuple[float, ...]
     has_ended: bool
 
@@ -39,21 +37,19 @@ class Recording:
 
 def record(env: Env, task: Task | str | int, policy: Policy, max_turns: int = 20) -> Recording:
     """Play one episode by a policy, which is asked for an action as long as the episode goes on."""
-    observation, _ = env.reset(options={"task": task})
+    env.reset(options={"task": task})
     actions: list[str] = []
-    keys, said, rewards = [env.state_key()], [_text(observation)], []
+    keys = [env.state_key()]
+    rewards: list[float] = []
     is_over = False
     while not is_over and len(actions) < max_turns:
         action = policy(env)
-        observation, reward, terminated, truncated, _ = env.step(env.parse_action(action.text))
+        _, reward, terminated, truncated, _ = env.step(env.parse_action(action.text))
         actions.append(action.text)
         keys.append(env.state_key())
-        said.append(_text(observation))
         rewards.append(float(reward))
         is_over = terminated or truncated
-    return Recording(
-        env.task, env.task.seed, tuple(actions), tuple(keys), tuple(said), tuple(rewards), is_over
-    )
+    return Recording(env.task, env.task.seed, tuple(actions), tuple(keys), tuple(rewards), is_over)
 
 
 def differences(env: Env, recording: Recording) -> list[str]:
@@ -62,13 +58,11 @@ def differences(env: Env, recording: Recording) -> list[str]:
     The environment must be made with the same arguments; the process and the machine may be others.
     """
     found: list[str] = []
-    observation, _ = env.reset(seed=recording.seed, options={"task": recording.task})
+    env.reset(seed=recording.seed, options={"task": recording.task})
     _compare(found, 0, "state", recording.state_keys[0], env.state_key())
-    _compare(found, 0, "observation", recording.observations[0], _text(observation))
     for turn, action in enumerate(recording.actions, 1):
-        observation, reward, terminated, truncated, _ = env.step(action)
+        _, reward, terminated, truncated, _ = env.step(action)
         _compare(found, turn, "state", recording.state_keys[turn], env.state_key())
-        _compare(found, turn, "observation", recording.observations[turn], _text(observation))
         _compare(found, turn, "reward", recording.rewards[turn - 1], float(reward))
         if (terminated or truncated) and turn < len(recording.actions):
             found.append(f"turn {turn}: the episode ended {len(recording.actions) - turn} actions early")
@@ -79,7 +73,3 @@ def differences(env: Env, recording: Recording) -> list[str]:
 def _compare(found: list[str], turn: int, what: str, recorded: object, now: object) -> None:
     if recorded != now:
         found.append(f"turn {turn}: the {what} was {str(recorded)[:200]!r} and is {str(now)[:200]!r}")
-
-
-def _text(observation: Sequence[Message]) -> str:
-    return "\n".join(message.text for message in observation)

@@ -140,7 +140,7 @@ def test_a_replay_that_goes_otherwise_is_told(env: MiniWoBEnv) -> None:
     right = record(env, "click-test-2-0", lambda env: env.parse_action("click: one"))
     assert (right.rewards, right.has_ended) == ((1.0,), True)
     assert Recording.from_json(json.loads(json.dumps(right.to_json()))) == right
-    wrong = Recording(right.task, right.seed, ("click: two",), right.state_keys, right.observations, (1.0,), True)
+    wrong = Recording(right.task, right.seed, ("click: two",), right.state_keys, (1.0,), True)
     assert any("the reward was '1.0' and is '0.0'" in line for line in differences(env, wrong))
 
 

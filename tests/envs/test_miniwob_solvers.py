@@ -114,7 +114,9 @@ def wrong_action(env: MiniWoBEnv, name: str) -> str | None:
     """A legal action that is not what the task asks for; None if there is none."""
     nodes = [node for node in env.page.nodes if node.id]
     if WRONG[name] == "submit":
-        found = [node for node in nodes if node.role in ("button", "clickable") and node.name in ("Submit", "Login", "OK")]
+        found = [
+            node for node in nodes if node.role in ("button", "clickable") and node.name in ("Submit", "Login", "OK")
+        ]
         return f"click: {found[0].id}" if found else None
     right = env.oracle().calls[0].arguments["id"]  # type: ignore[union-attr]
     name_of_right = env.page.by_id[right].name

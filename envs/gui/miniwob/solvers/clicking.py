@@ -88,7 +88,6 @@ def _link_in_sections(view: View) -> ToolCall:
     return click(tabs[(shown + 1) % len(tabs)])
 
 
-
 SOLVERS = {
     "click-test": _any_button,
     "click-test-2": _named_button,
@@ -104,9 +103,7 @@ SOLVERS = {
     "click-widget": _widget,
     "click-color": _color,
     "click-tab": _tab,
-    **dict.fromkeys(
-        ("click-tab-2", "click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard"), _link_in_tabs
-    ),
+    **dict.fromkeys(("click-tab-2", "click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard"), _link_in_tabs),
     "click-collapsible": _section,
     "click-collapsible-nodelay": _section,
     "click-collapsible-2": _link_in_sections,

@@ -92,7 +92,6 @@ def _blocks(view: View) -> str:
     return str(view.html.count('class="addition-block"'))
 
 
-
 def _guess(view: View) -> ToolCall:
     box = view.all("spinbutton")[0]
     said = re.search(r"number is (higher|lower) than\s*(\d+)", view.page.text)

@@ -28,7 +28,7 @@ def recorded(num_episodes: int, max_turns: int) -> list[Recording]:
     """Episodes of random actions, the tasks in turn."""
     env, rng = MiniWoBEnv(), np.random.default_rng(0)
     names = [f"{TASKS[number % len(TASKS)]}-{number // len(TASKS)}" for number in range(num_episodes)]
-    found = [record(env, name, lambda env: random_action(env, rng), max_turns) for name in names]
+    found = [record(env, name, lambda env: random_action(env, (), rng), max_turns) for name in names]
     env.close()
     return found
 

@@ -31,8 +31,10 @@ class Recording:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recording:
         """What :meth:`to_json` gave, read back."""
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-        return cls(**{**fields, "task": Task(**data["task"])})
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**(fields | {"task": Task(**data["task"])}))
 
 
 def record(env: Env, task: Task | str | int, policy: Policy, max_turns: int = 20) -> Recording:

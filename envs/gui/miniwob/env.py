@@ -20,8 +20,8 @@ from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
-from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.miniwob.tasks import EXCLUDED, TASKS, MiniWoBTasks
+from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.observe import lines_of
 from agentgym.envs.gui.site import Folder, Sites
 from agentgym.errors import ConfigError, EnvError, MissingExtraError, UsageError, unknown_name

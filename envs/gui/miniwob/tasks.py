@@ -8,8 +8,7 @@ from typing import Final, overload
 from agentgym.errors import unknown_name
 from agentgym.types import Task
 
-TASKS: Final = tuple(
-    """
+_NAMES = """
     ascending-numbers bisect-angle book-flight book-flight-nodelay button-delay buy-ticket chase-circle choose-date
     choose-date-easy choose-date-medium choose-date-nodelay choose-list circle-center click-button
     click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer
@@ -29,8 +28,8 @@ TASKS: Final = tuple(
     social-media-all social-media-some stock-market terminal text-editor text-transform tic-tac-toe unicode-test
     use-autocomplete use-autocomplete-nodelay use-colorwheel use-colorwheel-2 use-slider use-slider-2 use-spinner
     visual-addition
-    """.split()
-)
+"""
+TASKS: Final = tuple(_NAMES.split())
 """All pages of the package ``miniwob``: the 125 that it registers, and five that it only ships since they go on by
 themselves (button-delay, chase-circle, hover-shape, moving-items, simon-says), which a clock that stands still between
 turns makes playable."""

@@ -21,7 +21,7 @@ class View:
 
     def quoted(self, number: int = 0) -> str:
         """What stands between quotation marks in the goal, the first or a later one."""
-        return re.findall(r'"([^"]*)"', self.goal)[number]
+        return str(re.findall(r'"([^"]*)"', self.goal)[number])
 
     def match(self, pattern: str) -> tuple[str, ...]:
         """The groups of a pattern in the goal.

@@ -49,7 +49,7 @@ def _icon_menu(view: View) -> ToolCall:
 def _label_of_icon(view: View) -> str:
     """The name of the item that has the icon which the goal shows."""
     first, *others = re.findall(r'ui-icon (ui-icon-[\w-]+)"></span>\s*([\w ]*)', view.html)
-    return next(label for icon, label in others if icon == first[0])
+    return next(str(label) for icon, label in others if icon == first[0])
 
 
 def _tree(view: View) -> ToolCall:

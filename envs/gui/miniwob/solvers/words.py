@@ -56,7 +56,7 @@ def _word(view: View) -> str:
 
 
 def _last_word(view: View) -> str:
-    return re.findall(r"\w+", str(view.all("textbox")[0].states["value"]))[-1]
+    return str(re.findall(r"\w+", str(view.all("textbox")[0].states["value"]))[-1])
 
 
 def _letters(view: View) -> str:

@@ -176,3 +176,10 @@ register(
     extra="gui",
     requires=("playwright",),
 )
+register(
+    "agentgym/MiniWoB-v0",
+    "agentgym.envs.gui.miniwob.env:MiniWoBEnv",
+    summary="MiniWoB++'s 130 tasks, one sentence on one small page each, in a real browser",
+    extra="miniwob",
+    requires=("miniwob", "playwright"),
+)

@@ -80,13 +80,25 @@ WORLDS: dict[str, list[str]] = {
         "sft.num_epochs=2",
         "sft.noise=0.1",
     ],
+    "miniwob": [
+        "env.id=agentgym/MiniWoB-v0",
+        'env.kwargs={"task": ["click-test-2", "click-button", "click-link", "click-tab", "enter-text"], '
+        '"brief": true, "actions": ["minimal"], "max_turns": 4}',
+        "model.vocab_size=768",
+        "sft.num_demos=1500",
+        "sft.num_epochs=3",
+        "sft.noise=0.1",
+        "group.num_envs=8",
+        "optimizer.lr=3e-4",
+    ],
 }
 """The recipe's kitchen; a larger one with longer errands; and the first with a third of the demonstrations, smaller
 steps and a higher rate, where most groups fail as a whole: the ground on which a shaped reward does harm. ``code``:
 functions to write, where an edit that can be loaded is worth as much as one that passes the hidden tests. ``maze``: a
 game in which one sees the nearest walls alone, and every cell is an anchor. ``shop``: WebShop's pages and reward with
 a stock small enough to read. ``wiki``: questions of one and two hops, every task about an encyclopedia of its own, so
-that nothing can be known without searching and reading."""
+that nothing can be known without searching and reading. ``miniwob``: five tasks of MiniWoB++ in Chromium, the elements
+alone as observation, two tools; as many episodes at a time as a small machine has room for pages."""
 
 PENALTY = '{"kind": "invalid_call", "penalty": 0.1}'
 GATE = '{"kind": "g_ra", "thresholds": [0.5]}'

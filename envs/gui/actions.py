@@ -20,7 +20,9 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 Pixels = Annotated[int, Field(ge=0, le=10_000)]
 
 ACTION_SETS = {
+    "minimal": ("click", "fill"),
     "elements": ("click", "double_click", "hover", "fill", "type", "press", "select", "check", "uncheck", "drag"),
+    "motion": ("scroll", "wait"),
     "pages": ("scroll", "go_back", "goto", "wait"),
     "tabs": ("new_tab", "switch_tab", "close_tab"),
     "pixels": ("click_at", "drag_at"),

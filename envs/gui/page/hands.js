@@ -115,7 +115,8 @@
     },
     press: (id, everything) => {  // through what covers it
       const [element, problem] = sees(id, everything);
-      if (!problem) element.click();
+      if (element?.click) element.click();
+      else element?.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, composed: true}));  // SVG
       return problem || {};
     },
     // A text box is made ready for typing: focused, with all that is in it selected.

@@ -126,8 +126,9 @@
         visitChildren(element, depth, frame, style.cursor, own, isVisible && isTextShown && !isSaid(element));
         return;
       }
-      const mayBeLeaf = shown === "clickable" || shown === "generic" || FROM_CONTENT.has(role);
-      const isLeaf = mayBeLeaf && !element.querySelector(ATOMS.has(role) ? INTERACTIVE : `${INTERACTIVE},[role],img,iframe`);
+      const mayBeLeaf = shown === "clickable" || shown === "generic" || (FROM_CONTENT.has(role) && role !== "row");
+      const hasParts = everything && shown === "clickable" && element.children.length > 0;
+      const isLeaf = mayBeLeaf && !hasParts && !element.querySelector(ATOMS.has(role) ? INTERACTIVE : `${INTERACTIVE},[role],img,iframe`);
       const isNamed = isAction || !FROM_CONTENT.has(role) || isLeaf;
       let name = "";
       if (shown === "clickable" || shown === "generic") name = nameOf(element, "button");

@@ -1,0 +1,82 @@
+"""The tasks of MiniWoB++ by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, overload
+
+from agentgym.errors import unknown_name
+from agentgym.types import Task
+
+_NAMES = """
+    ascending-numbers bisect-angle book-flight book-flight-nodelay button-delay buy-ticket chase-circle choose-date
+    choose-date-easy choose-date-medium choose-date-nodelay choose-list circle-center click-button
+    click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer
+    click-collapsible click-collapsible-2 click-collapsible-2-nodelay click-collapsible-nodelay click-color
+    click-dialog click-dialog-2 click-link click-menu click-menu-2 click-option click-pie click-pie-nodelay
+    click-scroll-list click-shades click-shape click-tab click-tab-2 click-tab-2-easy click-tab-2-hard
+    click-tab-2-medium click-test click-test-2 click-test-transfer click-widget copy-paste copy-paste-2 count-shape
+    count-sides daily-calendar drag-box drag-circle drag-cube drag-items drag-items-grid drag-shapes drag-shapes-2
+    drag-single-shape drag-sort-numbers draw-circle draw-line email-inbox email-inbox-delete email-inbox-forward
+    email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-important email-inbox-nl-turk email-inbox-noscroll
+    email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2 enter-text-dynamic
+    enter-time find-greatest find-midpoint find-word focus-text focus-text-2 form-sequence form-sequence-2
+    form-sequence-3 generate-number grid-coordinate guess-number highlight-text highlight-text-2 hot-cold hover-shape
+    identify-shape login-user login-user-popup moving-items multi-layouts multi-orderings navigate-tree
+    number-checkboxes odd-or-even order-food phone-book read-table read-table-2 resize-textarea right-angle
+    scroll-text scroll-text-2 search-engine sign-agreement simon-says simple-algebra simple-arithmetic social-media
+    social-media-all social-media-some stock-market terminal text-editor text-transform tic-tac-toe unicode-test
+    use-autocomplete use-autocomplete-nodelay use-colorwheel use-colorwheel-2 use-slider use-slider-2 use-spinner
+    visual-addition
+"""
+TASKS: Final = tuple(_NAMES.split())
+"""All pages of the package ``miniwob``: the 125 that it registers, and five that it only ships since they go on by
+themselves (button-delay, chase-circle, hover-shape, moving-items, simon-says), which a clock that stands still between
+turns makes playable."""
+EXCLUDED: Final = ("flight.AA", "flight.Alaska", "flight.Alaska-auto")
+"""Sites of airlines in a frame. Their goal is a table of fields rather than a sentence, and the page around the frame
+shows the data mode and, at the end, the reward."""
+
+_FIRST_SEED: Final = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
+_NUM_SEEDS: Final = {"train": 100_000, "valid": 1_000, "test": 1_000}
+
+
+class MiniWoBTasks(Sequence[Task]):
+    """Names in turn, each time with the next seed; the splits' seeds are disjoint.
+
+    Example:
+        >>> tasks = MiniWoBTasks("test", ("click-test", "click-link"))
+        >>> tasks[3].id, tasks[3].seed, tasks[3].data
+        ('click-link-2000000001', 2000000001, {'task': 'click-link'})
+        >>> tasks.named("click-test-2000000001").id == tasks[2].id
+        True
+    """
+
+    def __init__(self, split: str, names: Sequence[str]) -> None:
+        if split not in _FIRST_SEED:
+            raise unknown_name("split", split, _FIRST_SEED)
+        self._split, self._names = split, tuple(names)
+
+    def __len__(self) -> int:
+        return _NUM_SEEDS[self._split] * len(self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number, at = divmod(index, len(self._names))
+        name, seed = self._names[at], _FIRST_SEED[self._split] + number
+        return Task(id=f"{name}-{seed}", split=self._split, seed=seed, data={"task": name})
+
+    def named(self, task_id: str) -> Task | None:
+        """The task of an id, without a search; None if it is not one of these."""
+        name, _, digits = task_id.rpartition("-")
+        number = int(digits) - _FIRST_SEED[self._split] if digits.isdecimal() else -1
+        if name not in self._names or not 0 <= number < _NUM_SEEDS[self._split]:
+            return None
+        return self[number * len(self._names) + self._names.index(name)]

@@ -256,7 +256,6 @@ NOT_MADE = {
     "parent": "rollouts do not branch",
     "branch_turn": "rollouts do not branch",
     "progress": "no progress estimator is trained",
-    "answer": "environments do not say which answer a turn gave",
 }
 """Columns that nothing here can fill, with the reason."""
 

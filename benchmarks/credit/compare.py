@@ -146,6 +146,8 @@ def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]
         "success_after": after["success"],
         "after_low": after["success_low"],
         "after_high": after["success_high"],
+        "return_before": round(before["mean_return"], 4),
+        "return_after": round(after["mean_return"], 4),
         "mean_turns_after": after["mean_turns"],
         "rollouts_per_step": sum(value for name, value in steps[0].items() if name.startswith("status/")),
         "train_success": [round(row["success"], 4) for row in steps],

@@ -151,3 +151,10 @@ register(
     extra="gui",
     requires=("playwright",),
 )
+register(
+    "agentgym/WebShopGUI-v0",
+    "agentgym.envs.gui.shop.env:WebShopGUIEnv",
+    summary="Buy what an instruction asks for in a shop in a real browser: search, filters, cart, checkout",
+    extra="gui,serve",
+    requires=("playwright", "fastapi", "uvicorn"),
+)

@@ -41,6 +41,7 @@ _.TryAgainEnv
 _.TwentyQuestionsEnv
 _.WordleEnv
 _.WebFormsEnv
+_.WebShopGUIEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_forget

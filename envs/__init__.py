@@ -158,3 +158,10 @@ register(
     extra="gui,serve",
     requires=("playwright", "fastapi", "uvicorn"),
 )
+register(
+    "agentgym/WebApp-v0",
+    "agentgym.envs.gui.web_app.env:WebAppEnv",
+    summary="Tasks in a self-hosted web application, from a description: start command, data, checks of its database",
+    extra="gui",
+    requires=("playwright",),
+)

@@ -42,6 +42,7 @@ _.TwentyQuestionsEnv
 _.WordleEnv
 _.WebFormsEnv
 _.WebShopGUIEnv
+_.WebAppEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_forget

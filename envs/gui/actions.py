@@ -14,11 +14,14 @@ from pydantic import Field
 
 from agentgym.envs.gui.session import Session
 from agentgym.envs.gui.tab import Tab
+from agentgym.envs.gui.tree import Tree
 from agentgym.errors import ToolError
 from agentgym.tool import tool
+from agentgym.types import Call, ToolCall
 
 _LONGEST_TEXT = 5000
 _MOST_SHOWN = 40
+_POINT = 8  # pixels around a point that are marked
 Id = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 Pixels = Annotated[int, Field(ge=0, le=10_000)]
@@ -49,6 +52,11 @@ class BrowserActions:
     @property
     def session(self) -> Session:
         """The episode's part of a browser."""
+        raise NotImplementedError
+
+    @property
+    def page(self) -> Tree:
+        """The page as it was last looked at."""
         raise NotImplementedError
 
     @property
@@ -302,6 +310,19 @@ class BrowserActions:
         """
         self.answer = answer
         return "Done."
+
+    # ------------------------------------------------------------------------------------------------- for who looks on
+
+    def acted_box(self, call: Call) -> tuple[int, int, int, int] | None:
+        """Where on the screen, as last looked at, a call acts; None if nowhere that is seen."""
+        if not isinstance(call, ToolCall):
+            return None
+        given = call.arguments
+        if isinstance(x := given.get("x"), int) and isinstance(y := given.get("y"), int):
+            return (x - _POINT, y - _POINT, 2 * _POINT, 2 * _POINT)
+        id = given.get("id", given.get("source"))
+        node = self.page.by_id.get(self._meant(id)) if isinstance(id, str) else None
+        return node.box if node is not None and node.is_seen else None
 
     # ---------------------------------------------------------------------------------------------------- private
 

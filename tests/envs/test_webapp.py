@@ -26,7 +26,7 @@ from agentgym.envs.gui.web_app.env import PYTHON, WebAppEnv
 from agentgym.envs.gui.web_app.grading import draw_values, worded
 from agentgym.envs.gui.web_app.process import AppProcess, make_data
 from agentgym.envs.gui.web_app.spec import APPS, WebApp, load_web_app
-from agentgym.errors import CorruptDataError, EnvError, UnknownNameError, UsageError
+from agentgym.errors import CorruptDataError, EnvError, EnvTimeoutError, UnknownNameError, UsageError
 from agentgym.registry import make
 
 pytestmark = NEEDS_CHROMIUM
@@ -224,14 +224,14 @@ def test_what_does_not_start_says_what_it_printed(tmp_path: Path) -> None:
     copy.close()
     slow = described(tmp_path, start='["{python}", "-c", "import time; time.sleep(60)"]', extra="start_s = 0.3")
     copy = AppProcess(slow, sys.executable)
-    with pytest.raises(EnvError, match=r"does not answer / within 0\.3 s"):
+    with pytest.raises(EnvTimeoutError, match=r"does not answer / within 0\.3 s"):
         copy.begin()
     copy.close()
 
 
 def test_data_that_cannot_be_made_say_why(tmp_path: Path) -> None:
     app = described(tmp_path, data='prepare = ["{python}", "-c", "raise SystemExit(\'no disk\')"]')
-    with pytest.raises(EnvError, match="(?s)the application 'x' cannot make its data.*no disk"):
+    with pytest.raises(EnvError, match=r"(?s)the application 'x' cannot make its data.*no disk"):
         make_data(app, sys.executable)
 
 
@@ -248,7 +248,8 @@ def described(
     task = task or 'id = "one"\ninstruction = "Do it."\nanswer = "yes"'
     file = folder / "app.toml"
     file.write_text(
-        f'name = "x"\nhost = "x.localhost"\ndatabase = "x.sqlite"\nstart = {start}\n{data}\n{extra}\n[[tasks]]\n{task}\n'
+        f'name = "x"\nhost = "x.localhost"\ndatabase = "x.sqlite"\nstart = {start}\n'
+        f"{data}\n{extra}\n[[tasks]]\n{task}\n"
     )
     return load_web_app(file)
 
@@ -269,17 +270,18 @@ def test_descriptions_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def test_values_come_from_lists_and_rows(tmp_path: Path) -> None:
-    task = 'id = "a"\ninstruction = "{n} {w_word}"\nanswer = ""\n[tasks.values]\nn = [1, 2]\nw = { sql = "select word from t" }'
+    values = 'n = [1, 2]\nw = { sql = "select word from t" }'
+    task = f'id = "a"\ninstruction = "{{n}} {{w_word}}"\nanswer = ""\n[tasks.values]\n{values}'
     app = described(tmp_path, task=task)
     database = tmp_path / "seed" / "x.sqlite"
     with pytest.raises(CorruptDataError, match="there are no rows to draw 'w' from"):
         draw_values(app.tasks[0], database, np.random.default_rng(0))
     with closing(sqlite3.connect(database)) as made, made:
         made.execute("insert into t values (1, 'tree')")
-    values = draw_values(app.tasks[0], database, np.random.default_rng(0))
-    assert worded(app.tasks[0].instruction, values) in ("1 tree", "2 tree")
+    drawn = draw_values(app.tasks[0], database, np.random.default_rng(0))
+    assert worded(app.tasks[0].instruction, drawn) in ("1 tree", "2 tree")
     with pytest.raises(CorruptDataError, match="no value for 'who'; there are n, w_word"):
-        worded("{who}", values)
+        worded("{who}", drawn)
 
 
 # ---------------------------------------------------------------------------------------------------------- oscar

@@ -17,8 +17,10 @@ def next_call(task: str, values: Mapping[str, Any], page: Tree, database: Path) 
     if task == "price":
         return _call("done", answer=values["product_price"])
     done = {"basket": "basket_line", "order": "order_line", "review": "reviews_productreview"}[task]
-    if task != "order" and _count(database, done):
+    if task == "review" and _count(database, done):
         return _call("done", answer="")
+    if task == "basket" and _count(database, done):
+        return _in_basket(str(values["quantity"]), page)
     if task == "order" and (_count(database, done) or _count(database, "basket_line")):
         return _order(values, page, bool(_count(database, done)))
     if "/reviews/add/" in page.url:
@@ -40,19 +42,26 @@ def _search(title: str, page: Tree) -> ToolCall:
 def _on_product(task: str, values: Mapping[str, Any], page: Tree) -> ToolCall:
     if task == "review":
         return _click(page, "link", "Write a review")
-    box = page.find("spinbutton", "Quantity")
-    wanted = str(values.get("quantity", 1))
-    if box.states.get("value") != wanted:
-        return _call("fill", id=box.id, text=wanted)
     return _click(page, "button", "Add to basket")
+
+
+def _in_basket(quantity: str, page: Tree) -> ToolCall:
+    if not page.url.endswith("/basket/"):
+        return _call("goto", url="/basket/")
+    box = page.find("spinbutton")
+    if box.states.get("value") == quantity:
+        return _click(page, "button", "Update") if "focused" in box.states else _call("done", answer="")
+    return _call("fill", id=box.id, text=quantity)
 
 
 def _review(values: Mapping[str, Any], page: Tree) -> ToolCall:
     fields = [("Title", "headline"), ("Body", "body"), ("Name", "name"), ("Email", "email")]
-    score = page.find("combobox")
-    if score.states["value"] != str(values["score"]):
-        return _call("select", id=score.id, options=[str(values["score"])])
-    return _fill(fields, values, page) or _click(page, "button", "Save review")
+    if missing := _fill(fields, values, page):
+        return missing
+    if any("focused" in node.states for node in page.find_all("textbox")):  # a click on a star takes the focus away
+        stars = [node for node in page.find_all("clickable") if "leave-a-product-review" in node.id]
+        return _call("click", id=stars[values["score"] - 1].id)
+    return _click(page, "button", "Save review")
 
 
 def _order(values: Mapping[str, Any], page: Tree, is_placed: bool) -> ToolCall:

@@ -35,7 +35,11 @@ INSTALLED_APPS = [
         f"oscar.apps.{name}.apps.{config}Config"
         for name, config in (
             *(("analytics", "Analytics"), ("checkout", "Checkout"), ("address", "Address"), ("shipping", "Shipping")),
-            *(("catalogue", "Catalogue"), ("catalogue.reviews", "CatalogueReviews"), ("communication", "Communication")),
+            *(
+                ("catalogue", "Catalogue"),
+                ("catalogue.reviews", "CatalogueReviews"),
+                ("communication", "Communication"),
+            ),
             *(("partner", "Partner"), ("basket", "Basket"), ("payment", "Payment"), ("offer", "Offer")),
             *(("order", "Order"), ("customer", "Customer"), ("search", "Search"), ("voucher", "Voucher")),
             *(("wishlists", "Wishlists"), ("dashboard", "Dashboard"), ("dashboard.reports", "ReportsDashboard")),
@@ -64,9 +68,15 @@ TEMPLATES = [
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
-                *(f"django.template.context_processors.{name}" for name in ("debug", "request", "i18n", "media", "static")),
+                *(
+                    f"django.template.context_processors.{name}"
+                    for name in ("debug", "request", "i18n", "media", "static")
+                ),
                 *("django.contrib.auth.context_processors.auth", "django.contrib.messages.context_processors.messages"),
-                *("oscar.apps.search.context_processors.search_form", "oscar.apps.checkout.context_processors.checkout"),
+                *(
+                    "oscar.apps.search.context_processors.search_form",
+                    "oscar.apps.checkout.context_processors.checkout",
+                ),
                 "oscar.apps.communication.notifications.context_processors.notifications",
                 "oscar.core.context_processors.metadata",
             ]

@@ -15,7 +15,7 @@ from agentgym.envs.gui.site import Sites, Upstream
 from agentgym.envs.gui.web_app.functions import function_of
 from agentgym.envs.gui.web_app.grading import Values, draw_values, grade, state_rows, worded
 from agentgym.envs.gui.web_app.process import AppProcess
-from agentgym.envs.gui.web_app.spec import AppTask, WebApp, load_web_app
+from agentgym.envs.gui.web_app.spec import WebApp, load_web_app
 from agentgym.errors import UsageError
 from agentgym.tasks import SeededTasks
 from agentgym.types import Message, Observation, Task, ToolCall
@@ -122,11 +122,6 @@ class WebAppEnv(GuiEnv):
     def values(self) -> Values:
         """What the seed has drawn for the task, by name."""
         return dict(self._values)
-
-    @property
-    def app_task(self) -> AppTask:
-        """The kind of task of this episode."""
-        return self._kind
 
     def oracle(self) -> Message:
         if not self.app.oracle:

@@ -114,6 +114,8 @@ class ToolResult:
     name: str = ""
     call_id: str = ""
     error_type: str | None = None
+    box: tuple[int, int, int, int] | None = None
+    """Where on the screen, as it was before, the call acted: left, top, width, height in pixels; for who looks on."""
 
     @property
     def is_error(self) -> bool:

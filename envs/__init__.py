@@ -183,3 +183,17 @@ register(
     extra="miniwob",
     requires=("miniwob", "playwright"),
 )
+register(
+    "agentgym/WebShopGUI-v0",
+    "agentgym.envs.gui.shop.env:WebShopGUIEnv",
+    summary="Buy what an instruction asks for in a shop in a real browser: search, filters, cart, checkout",
+    extra="gui,serve",
+    requires=("playwright", "fastapi", "uvicorn"),
+)
+register(
+    "agentgym/WebApp-v0",
+    "agentgym.envs.gui.web_app.env:WebAppEnv",
+    summary="Tasks in a self-hosted web application, from a description: start command, data, checks of its database",
+    extra="gui",
+    requires=("playwright",),
+)

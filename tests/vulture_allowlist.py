@@ -45,6 +45,8 @@ _.TryAgainEnv
 _.TwentyQuestionsEnv
 _.WordleEnv
 _.WebFormsEnv
+_.WebShopGUIEnv
+_.WebAppEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
 _.agentgym_forget

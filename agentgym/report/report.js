@@ -210,13 +210,50 @@
 
   const repliesOf = (turn) => turn.replies.flatMap((reply) => {
     const pre = make("pre", reply.error ? "reply error" : "reply", reply.text, [reply.role, reply.name, reply.error].filter(Boolean).join(", "));
-    const images = reply.images.filter((data) => /^[A-Za-z0-9+/=]+$/.test(data)).map((data) => {
-      const image = make("img");
-      image.src = `data:image/png;base64,${data}`;
-      return image;
-    });
-    return [pre, ...images];
+    return [pre, ...reply.images.map(pictureOf)];
   });
+
+  const pictureOf = (image) => {
+    const picture = make("img");
+    if (/^image\/(png|webp)$/.test(image.type) && /^[A-Za-z0-9+/=]+$/.test(image.data)) {
+      picture.src = `data:${image.type};base64,${image.data}`;
+    }
+    return picture;
+  };
+
+  // What the agent saw before each turn, with what it then acted on.
+  const filmOf = (member) => {
+    const last = (replies) => replies.flatMap((reply) => reply.images).at(-1) ?? null;
+    const opening = member.opening_images.at(-1) ?? null;
+    const screens = [opening, ...member.turns.map((turn) => last(turn.replies))];
+    if (!screens.some(Boolean)) return [];
+    const film = make("div", "film");
+    screens.forEach((screen, at) => {
+      const turn = member.turns[at];
+      if (!screen) return;
+      const frame = make("figure", turn ? "" : "end");
+      const view = make("div");
+      view.append(pictureOf(screen));
+      for (const { box } of turn ? turn.replies.filter((reply) => reply.box) : []) {
+        const spot = make("i");
+        const percent = (value, of) => `${(100 * value) / of}%`;
+        spot.style.left = percent(box[0], screen.size[0]);
+        spot.style.top = percent(box[1], screen.size[1]);
+        spot.style.width = percent(box[2], screen.size[0]);
+        spot.style.height = percent(box[3], screen.size[1]);
+        view.append(spot);
+      }
+      const caption = make("figcaption", "", turn ? turn.action : "at the end", turn ? turn.action : null);
+      if (turn) {
+        caption.prepend(make("b", "", `${at + 1} `));
+        frame.dataset.turn = at;
+        frame.onclick = () => mark(at);
+      }
+      frame.append(view, caption);
+      film.append(frame);
+    });
+    return [film];
+  };
 
   const promptOf = (turn) => {
     if (turn.prompt === null) return [];
@@ -245,6 +282,7 @@
         data.append(make("summary", "", "task data"), make("pre", "", member.data));
         page.append(data);
       }
+      page.append(...filmOf(member));
       if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first observation"));
       member.turns.forEach((turn, index) => {
         const box = make("div", "turn");
@@ -263,6 +301,11 @@
     if (!turns.length) return;
     here = Math.max(0, Math.min(at, turns.length - 1));
     turns.forEach((turn, index) => turn.classList.toggle("here", index === here));
+    const frames = [...$("episode").querySelectorAll(".film figure")];
+    frames.forEach((frame) => frame.classList.toggle("here", frame.dataset.turn === String(here)));
+    const film = frames[0]?.parentElement;
+    const shown = frames.find((frame) => frame.classList.contains("here"));
+    if (shown) film.scrollTo({ left: shown.offsetLeft - film.offsetLeft - 60 });
     if (scroll) $("episode").scrollTo({ top: turns[here].offsetTop - $("episode").offsetTop - 60 });
   };
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentgym.evals.episodes import read_groups
+from agentgym.report.pictures import images_of
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.token_text import TokenText
 from agentgym.rollout.record import GroupRecord, read_records, record_path
-from agentgym.types import ImagePart, MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
+from agentgym.types import MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MAX_CHARACTERS = 3_500_000
 """Size of all sampled episodes together, as JSON."""
@@ -20,7 +21,6 @@ EVAL_EPISODES = 16
 """Episodes shown of each evaluation of a training run."""
 EVAL_FOLDER_EPISODES = 300
 LONGEST_TEXT = 6_000
-LONGEST_IMAGE = 100_000
 
 
 def sample_traces(run: RunFolder, decode: TokenText | None) -> dict[str, Any]:
@@ -133,6 +133,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
         "error": trajectory.error,
         "retries": trajectory.num_retries,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
+        "opening_images": [image for message in trajectory.observation for image in images_of(message)],
         "turns": [
             _turn(turn, credit[at] if at < len(credit) else None, decode)
             | _segment(turn, begins[at], agents[at], decode)
@@ -190,17 +191,14 @@ def calls_as_text(turn: Turn) -> str:
 
 
 def _reply(message: Message) -> dict[str, Any]:
-    images: list[str] = []
-    if not isinstance(message.content, str):
-        parts = (part.png_base64 for part in message.content if isinstance(part, ImagePart))
-        images = [image for image in parts if len(image) <= LONGEST_IMAGE]
     result = message.result
     return {
         "role": message.role,
         "name": result.name if result is not None else "",
         "text": _cut(message.text),
         "error": result.error_type if result is not None else None,
-        "images": images,
+        "images": images_of(message),
+        "box": result.box if result is not None else None,
     }
 
 

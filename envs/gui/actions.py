@@ -13,8 +13,10 @@ from pydantic import Field
 from agentgym.envs.gui.page_actions import PageActions
 from agentgym.errors import ToolError
 from agentgym.tool import tool
+from agentgym.types import Call, ToolCall
 
 _LONGEST_TEXT = 5000
+_POINT = 8  # pixels around a point that are marked
 Id = Annotated[str, Field(max_length=200)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 Pixels = Annotated[int, Field(ge=0, le=10_000)]
@@ -190,6 +192,19 @@ class BrowserActions(PageActions):
         """
         self.answer = answer
         return "Done."
+
+    # ------------------------------------------------------------------------------------------------- for who looks on
+
+    def acted_box(self, call: Call) -> tuple[int, int, int, int] | None:
+        """Where on the screen, as last looked at, a call acts; None if nowhere that is seen."""
+        if not isinstance(call, ToolCall):
+            return None
+        given = call.arguments
+        if isinstance(x := given.get("x"), int) and isinstance(y := given.get("y"), int):
+            return (x - _POINT, y - _POINT, 2 * _POINT, 2 * _POINT)
+        id = given.get("id", given.get("source"))
+        node = self.page.by_id.get(self._meant(id)) if isinstance(id, str) else None
+        return node.box if node is not None and node.is_seen else None
 
     # ---------------------------------------------------------------------------------------------------- private
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentgym.call_syntax import format_call
@@ -215,9 +216,10 @@ class GuiEnv(BrowserActions, ToolEnv):
         name, call_id = (call.name, call.id) if isinstance(call, ToolCall) else ("", "")
         if self.answer is not None:
             return self._refused(call, ToolError("the episode has ended; this call was not run", "episode_over"))
+        box = self.acted_box(call)
         async with self.session.browser.failing(f"{self.env_id}: {name}"):
             try:
-                return await super()._arun(call)
+                return replace(await super()._arun(call), box=box)
             except TabDeadError as error:
                 return ToolResult(f"The tab is gone: {error}.", name, call_id)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentgym.envs.gui.session import Session
 from agentgym.envs.gui.tab import Tab
+from agentgym.envs.gui.tree import Tree
 from agentgym.errors import ToolError
 
 _MOST_SHOWN = 40
@@ -27,6 +28,11 @@ class Hands:
     @property
     def session(self) -> Session:
         """The episode's part of a browser."""
+        raise NotImplementedError
+
+    @property
+    def page(self) -> Tree:
+        """The page as it was last looked at."""
         raise NotImplementedError
 
     @property

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
-from agentgym.envs.webshop import original
 from agentgym.envs.webshop.actions import Act, parse_act
-from agentgym.envs.webshop.catalogue import Catalogue
-from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
-from agentgym.envs.webshop.goals import goal_of_seed
-from agentgym.envs.webshop.kiosk import kiosk_catalogue
+from agentgym.envs.webshop.assortment import Assortment, Stock
 from agentgym.envs.webshop.oracle import next_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
 from agentgym.envs.webshop.visit import View, Visit
-from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
-from agentgym.tasks import SeededTasks
+from agentgym.errors import ResetNeededError, ToolError, UsageError
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
 from agentgym.tools.retrieval.bm25 import terms_of
@@ -28,11 +23,8 @@ from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 
 Interface = Literal["tools", "text"]
 INTERFACES = ("tools", "text")
-Stock = Literal["mall", "kiosk"]
-STOCKS = ("mall", "kiosk")
 
 _NO_ACTION = "Write search[keywords] or click[element] on the last line."
-_KNOBS = ("num_products", "catalogue_seed", "stock")
 
 
 _digest = lru_cache(maxsize=1 << 12)(digest)
@@ -81,27 +73,16 @@ class WebShopEnv(ToolEnv):
         if interface not in INTERFACES:
             raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
         self.interface: Interface = interface
-        self._original = None if data_dir is None else original.load_original(data_dir, num_products)
-        if stock not in STOCKS:
-            raise unknown_name("stock", stock, STOCKS)
-        self._knobs: dict[str, Any] = {
-            "num_products": 1_000 if num_products is None else num_products,
-            "catalogue_seed": catalogue_seed,
-            **({} if stock == "mall" else {"stock": stock}),
-        }
-        if data_dir is None:
-            check_num_products(self._knobs["num_products"])
+        self._shop = Assortment(
+            num_products=num_products, catalogue_seed=catalogue_seed, stock=stock, data_dir=data_dir
+        )
         self._visit: Visit | None = None
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
-        if self._original is not None:
-            self._visit = Visit(self._original.catalogue, _original_goal(self._original, task))
-        else:
-            catalogue = _catalogue_of(task, self._knobs)
-            self._visit = Visit(catalogue, goal_of_seed(catalogue, task.split, task.seed))
+        self._visit = Visit(self._shop.catalogue(task), self._shop.goal(task))
         return self._visit.text()
 
     @tool
@@ -178,9 +159,7 @@ class WebShopEnv(ToolEnv):
 
         1,000,000 to train on, 1,000 to validate, 1,000 to test, or the goals that WebShop's files have.
         """
-        if self._original is not None:
-            return _original_tasks(self._original, split)
-        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
+        return self._shop.tasks(split)
 
     def state_key(self) -> str:
         """The goal, the page, and what the last search found, however it was worded."""
@@ -192,8 +171,7 @@ class WebShopEnv(ToolEnv):
         return self.visit.goal, self.visit.view
 
     def load_state(self, state: tuple[Goal, View]) -> None:
-        catalogue = _catalogue_of(self.task, self._knobs) if self._original is None else self._original.catalogue
-        self._visit = Visit(catalogue, *state)
+        self._visit = Visit(self._shop.catalogue(self.task), *state)
 
     def oracle(self) -> Message:
         return self.message_of(next_act(self.visit))
@@ -221,38 +199,3 @@ class WebShopEnv(ToolEnv):
             return Message("assistant", str(act))
         call = ToolCall(act.name, {"keywords" if act.name == "search" else "element": act.argument}, "0")
         return Message("assistant", format_call(call, self.tools), (call,))
-
-
-def _catalogue_of(task: Task, knobs: dict[str, Any]) -> Catalogue:
-    """The generated catalogue that a task's data names; what it does not name is as in this environment."""
-    for name in task.data:
-        if name not in _KNOBS:
-            raise unknown_name("WebShop task data", name, _KNOBS)
-    named: dict[str, Any] = {**knobs, **task.data}
-    stock = named.get("stock", "mall")
-    if stock not in STOCKS:
-        raise unknown_name("stock", stock, STOCKS)
-    make = kiosk_catalogue if stock == "kiosk" else generated_catalogue
-    return make(named["num_products"], named["catalogue_seed"])
-
-
-def _original_tasks(shop: original.OriginalShop, split: str) -> Sequence[Task]:
-    return tuple(
-        Task(
-            id=f"goal-{number}",
-            split=split,
-            seed=number,
-            data={"goal": number, "instruction": shop.goals[number].instruction},
-        )
-        for number in shop.goal_range(split)
-    )
-
-
-def _original_goal(shop: original.OriginalShop, task: Task) -> Goal:
-    number = task.data.get("goal")
-    if not isinstance(number, int) or not 0 <= number < len(shop.goals):
-        raise UsageError(
-            f"task {task.id!r} names no goal of this data: its data holds the number of a goal, 0 to "
-            f"{len(shop.goals) - 1}; take tasks from this environment's tasks(split)"
-        )
-    return shop.goals[number]

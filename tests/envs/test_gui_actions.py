@@ -210,3 +210,16 @@ def test_what_can_be_done_is_listed() -> None:
         assert env.admissible_actions() == (
             'fill: a; ""', "fill: a; A", 'select: s; ["x"]', 'select: s; ["y"]', "click: go",
         )  # fmt: skip
+
+
+def test_results_tell_where_on_the_screen_a_call_acted() -> None:
+    page = "<button style='position:absolute;left:30px;top:40px;width:50px;height:20px'>Go</button><p style=height:3000px></p><button>Far</button>"
+    with opened(page, actions=("elements", "pixels")) as env:
+        for line, box in (
+            ("click: go", (30, 40, 50, 20)),
+            ("click_at: 100; 60", (92, 52, 16, 16)),
+            ("click: far", None),
+        ):
+            result = env.step(line)[0][-1].result
+            assert result is not None
+            assert result.box == box, line

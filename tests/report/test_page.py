@@ -15,7 +15,7 @@ import pytest
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.report import write_report
 from agentgym.rollout.record import GroupRecord, record_path, write_records
-from agentgym.types import ImagePart, Message, Segment, Status, Task, TextPart, Trajectory, TrajectoryGroup
+from agentgym.types import ImagePart, Message, Segment, Status, Task, TextPart, ToolResult, Trajectory, TrajectoryGroup
 
 HOSTILE = "</script><img src=x onerror=alert(1)><b>&amp;"
 
@@ -76,6 +76,21 @@ def test_nothing_breaks_out(run_dir: Path, tmp_path: Path, make_record: Callable
     last = next(s for s in traces_of(page)["sections"] if s["label"] == "step 12")
     member = last["groups"][0]["members"][0]
     assert (member["task"], member["turns"][0]["key"], member["error"]) == (HOSTILE, HOSTILE, HOSTILE)
+
+
+def test_screenshots_and_where_a_call_acted(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+    record = make_record(0)
+    episode = record.group.trajectories[0]
+    said = (Message("tool", (ImagePart(pixel),), result=ToolResult("", "click", "0", box=(3, 4, 50, 20))),)
+    turn = replace(episode.turns[0], replies=said)
+    shown = replace(episode, observation=(Message("user", (ImagePart(pixel),)),), segments=(Segment((turn,)),))
+    write_records(record_path(run_dir, 11), [GroupRecord(group=replace(record.group, trajectories=(shown,)))])
+    last = next(s for s in traces_of(page_of(run_dir))["sections"] if s["label"] == "step 12")
+    member = last["groups"][0]["members"][0]
+    assert [image["size"] for image in member["opening_images"]] == [[1, 1]]
+    (reply,) = member["turns"][0]["replies"]
+    assert (reply["box"], len(reply["images"])) == ([3, 4, 50, 20], 1)
 
 
 def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:

@@ -1,0 +1,1 @@
+"""The shop of ``envs/webshop`` as a web application, for agents that drive a browser."""

@@ -1,0 +1,248 @@
+"""A running copy of an application: its process, a free port, and data of its own that every episode begins with.
+
+The process runs under :mod:`agentgym.envs.gui.guard`, which ends it, with all that it started, when its owner ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+
+from agentgym.canonical import digest
+from agentgym.envs.gui import guard
+from agentgym.envs.gui.web_app.spec import WebApp
+from agentgym.errors import EnvError, EnvTimeoutError
+
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+_ANY_MEMORY_MB = 1 << 30  # the guard's limit is for pages
+_TOLD = 2000
+_STOP_S = 10.0
+_POLL_S = 0.03
+_TRIES = 3
+
+
+def make_data(app: WebApp, python: str) -> Path:
+    """The folder that every episode's data are copied from; made once, then kept in the user's cache.
+
+    Raises:
+        EnvError: the command that makes it fails; the message has the end of its output.
+    """
+    if app.data:
+        folder = app.here / app.data
+        if not folder.is_dir():
+            raise EnvError(f"application {app.name!r}: no folder {str(folder)!r} of data")
+        return folder
+    sources = {
+        str(path.relative_to(app.here)): path.read_bytes().hex()
+        for path in sorted(app.here.glob("*"))
+        if path.is_file()
+    }
+    name = f"{app.name}-{digest([python, app.prepare, dict(app.variables), sources])[:16]}"
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentgym" / "web_apps"
+    made = root / name
+    if made.is_dir():
+        return made
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as scratch:
+        data = Path(scratch) / "data"
+        data.mkdir()
+        words = {"python": python, "here": str(app.here), "data": str(data), "port": "0"}
+        _prepare(app, words, Path(scratch))
+        with suppress(OSError):  # another process was faster
+            data.rename(made)
+    return made
+
+
+class AppProcess:
+    """One copy; used by one episode at a time.
+
+    Args:
+        app: what is run.
+        python: the interpreter that ``{python}`` stands for.
+    """
+
+    def __init__(self, app: WebApp, python: str) -> None:
+        self._app, self._python = app, python
+        self._folder = Path(tempfile.mkdtemp(prefix=f"agentgym-{app.name}-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self.port = 0
+
+    @property
+    def database(self) -> Path:
+        """Its SQLite file."""
+        return self._data / self._app.database
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the application runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def begin(self) -> None:
+        """Bring the data back to the start, and have the application serve them.
+
+        Raises:
+            EnvError: it does not start; the message has the end of what it printed.
+        """
+        snapshot = make_data(self._app, self._python)
+        if self._app.restarts:
+            self._stop()
+        _copy_back(snapshot, self._data)
+        for attempt in range(_TRIES):
+            if not self.is_alive:
+                self._start()
+            if self._serves():
+                return
+            self._stop()
+            if attempt + 1 < _TRIES and "in use" not in self.said():  # else the port was taken meanwhile
+                break
+        raise EnvError(self._failed("does not start"))
+
+    def check_alive(self) -> None:
+        """Refuse to go on with an application that has ended.
+
+        Raises:
+            EnvError: it has ended.
+        """
+        if not self.is_alive:
+            raise EnvError(self._failed("has ended"))
+
+    def said(self) -> str:
+        """The end of what it printed."""
+        log = self._folder / "log.txt"
+        return log.read_text(errors="replace")[-_TOLD:] if log.is_file() else ""
+
+    def close(self) -> None:
+        """End it and remove its data."""
+        self._stop()
+        self._end()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _start(self) -> None:
+        self.port = _free_port()
+        words = {"python": self._python, "here": str(self._app.here), "data": str(self._data), "port": str(self.port)}
+        owner = os.getpid()
+        watched = [
+            sys.executable,
+            "-I",
+            "-S",
+            guard.__file__,
+            str(owner),
+            guard.start_ticks(owner),
+            str(_ANY_MEMORY_MB),
+        ]
+        with open(self._folder / "log.txt", "wb") as log:
+            self._process = subprocess.Popen(
+                [*watched, *_filled(self._app.start, words)],
+                env=_variables(self._app, words, self._folder),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the owner
+            )
+        self._kill = weakref.finalize(self, _kill, self._process)
+
+    def _serves(self) -> bool:
+        """Wait until it answers; False if it ends before."""
+        deadline = time.monotonic() + self._app.start_s
+        url, host = f"http://127.0.0.1:{self.port}{self._app.health}", {"host": self._app.host}
+        while self.is_alive:
+            with suppress(httpx.HTTPError):
+                if httpx.get(url, headers=host, timeout=5.0, trust_env=False).status_code < 400:
+                    return True
+            if time.monotonic() > deadline:
+                raise EnvTimeoutError(
+                    self._failed(f"does not answer {self._app.health} within {self._app.start_s:g} s")
+                )
+            time.sleep(_POLL_S)
+        return False
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._kill()
+            self._process = None
+
+    def _failed(self, what: str) -> str:
+        return _told(self._app, what, self.said())
+
+
+def _prepare(app: WebApp, words: Mapping[str, str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            _filled(app.prepare, words),
+            env=_variables(app, words, folder),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=app.prepare_s,
+            check=False,
+        )
+    except OSError as error:
+        raise EnvError(_told(app, "cannot make its data", str(error))) from error
+    except subprocess.TimeoutExpired as error:
+        raise EnvTimeoutError(_told(app, f"does not make its data within {app.prepare_s:g} s", "")) from error
+    if done.returncode:
+        raise EnvError(_told(app, "cannot make its data", done.stdout.decode(errors="replace")[-_TOLD:]))
+
+
+def _told(app: WebApp, what: str, said: str) -> str:
+    needs = f"; it needs: {app.install}" if app.install else ""
+    return f"the application {app.name!r} {what}{needs}\n{said.strip()}".strip()
+
+
+def _filled(command: Sequence[str], words: Mapping[str, str]) -> list[str]:
+    return [word.format_map(words) for word in command]
+
+
+def _variables(app: WebApp, words: Mapping[str, str], home: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    own = {name: value.format_map(words) for name, value in app.variables.items()}
+    return {**kept, "HOME": str(home), "PYTHONUNBUFFERED": "1", **own}
+
+
+def _copy_back(snapshot: Path, data: Path) -> None:
+    """Make a folder's files those of another; the folder itself stays, since a process may work in it."""
+    data.mkdir(exist_ok=True)
+    for entry in data.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    shutil.copytree(snapshot, data, dirs_exist_ok=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the guard, which ends the application first."""
+    with suppress(OSError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

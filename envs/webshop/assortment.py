@@ -1,0 +1,116 @@
+"""What a shop sells and what its customers are asked for: generated from a seed, or WebShop's own files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from agentgym.envs.webshop import original
+from agentgym.envs.webshop.catalogue import Catalogue
+from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
+from agentgym.envs.webshop.goals import goal_of_seed
+from agentgym.envs.webshop.kiosk import kiosk_catalogue
+from agentgym.envs.webshop.product import Goal
+from agentgym.errors import UsageError, unknown_name
+from agentgym.tasks import SeededTasks
+from agentgym.types import Task
+
+Stock = Literal["mall", "kiosk"]
+STOCKS = ("mall", "kiosk")
+_KNOBS = ("num_products", "catalogue_seed", "stock")
+
+
+class Assortment:
+    """The tasks of a shop, and the catalogue and the goal of each.
+
+    Args:
+        num_products: size of the generated catalogue, 100 to 100,000; with ``data_dir``, only the first so many.
+        catalogue_seed: the seed of the generated catalogue.
+        stock: what is generated, ``mall`` or ``kiosk``.
+        data_dir: folder with WebShop's own files.
+
+    Raises:
+        UsageError: if a value is out of range or a file is missing; the message says what was expected.
+
+    Example:
+        >>> shop = Assortment(num_products=200)
+        >>> task = shop.tasks("train")[1]
+        >>> shop.goal(task).asin in {product.asin for product in shop.catalogue(task).products}
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        num_products: int | None = None,
+        catalogue_seed: int = 0,
+        stock: Stock = "mall",
+        data_dir: str | Path | None = None,
+    ) -> None:
+        self._original = None if data_dir is None else original.load_original(data_dir, num_products)
+        if stock not in STOCKS:
+            raise unknown_name("stock", stock, STOCKS)
+        self._knobs: dict[str, Any] = {
+            "num_products": 1_000 if num_products is None else num_products,
+            "catalogue_seed": catalogue_seed,
+            **({} if stock == "mall" else {"stock": stock}),
+        }
+        if data_dir is None:
+            check_num_products(self._knobs["num_products"])
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """1,000,000 to train on, 1,000 to validate, 1,000 to test, or the goals that WebShop's files have."""
+        if self._original is not None:
+            return _original_tasks(self._original, split)
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
+
+    def catalogue(self, task: Task) -> Catalogue:
+        """The catalogue that a task's data names; what it does not name is as in this shop.
+
+        Raises:
+            UnknownNameError: the task's data names something else.
+        """
+        if self._original is not None:
+            return self._original.catalogue
+        for name in task.data:
+            if name not in _KNOBS:
+                raise unknown_name("WebShop task data", name, _KNOBS)
+        named: dict[str, Any] = {**self._knobs, **task.data}
+        stock = named.get("stock", "mall")
+        if stock not in STOCKS:
+            raise unknown_name("stock", stock, STOCKS)
+        make = kiosk_catalogue if stock == "kiosk" else generated_catalogue
+        return make(named["num_products"], named["catalogue_seed"])
+
+    def goal(self, task: Task) -> Goal:
+        """What a task's customer wants.
+
+        Raises:
+            UsageError: with WebShop's files, the task names no goal of them.
+        """
+        if self._original is not None:
+            return _original_goal(self._original, task)
+        return goal_of_seed(self.catalogue(task), task.split, task.seed)
+
+
+def _original_tasks(shop: original.OriginalShop, split: str) -> Sequence[Task]:
+    return tuple(
+        Task(
+            id=f"goal-{number}",
+            split=split,
+            seed=number,
+            data={"goal": number, "instruction": shop.goals[number].instruction},
+        )
+        for number in shop.goal_range(split)
+    )
+
+
+def _original_goal(shop: original.OriginalShop, task: Task) -> Goal:
+    number = task.data.get("goal")
+    if not isinstance(number, int) or not 0 <= number < len(shop.goals):
+        raise UsageError(
+            f"task {task.id!r} names no goal of this data: its data holds the number of a goal, 0 to "
+            f"{len(shop.goals) - 1}; take tasks from this environment's tasks(split)"
+        )
+    return shop.goals[number]

@@ -60,6 +60,7 @@ def differences(env: Env, recording: Recording) -> list[str]:
     The environment must be made with the same arguments; the process and the machine may be others.
     """
     found: list[str] = []
+    terminated = truncated = False
     env.reset(seed=recording.seed, options={"task": recording.task})
     _compare(found, 0, "state", recording.state_keys[0], env.state_key())
     for turn, action in enumerate(recording.actions, 1):
@@ -68,7 +69,9 @@ def differences(env: Env, recording: Recording) -> list[str]:
         _compare(found, turn, "reward", recording.rewards[turn - 1], float(reward))
         if (terminated or truncated) and turn < len(recording.actions):
             found.append(f"turn {turn}: the episode ended {len(recording.actions) - turn} actions early")
-            break
+            return found
+    if recording.actions:
+        _compare(found, len(recording.actions), "end", recording.has_ended, terminated or truncated)
     return found
 
 

@@ -1,0 +1,1 @@
+"""MiniWoB++ in a real browser: its pages, what is hidden from the agent, and scripted policies."""

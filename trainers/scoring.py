@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from agentgym.credit.table import Floats
 from agentgym.trainers.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
+from agentgym.trainers.vocabulary import head_logprobs
 from agentgym.types import Segment, TrajectoryGroup
-
-MAX_LOGIT_ROWS = 1024
-"""Tokens whose logits exist at once; with a large vocabulary each of them is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +65,11 @@ def score(
         for batch in micro_batches(rows, tokens_per_microbatch):
             targets = torch.tensor([t for index in batch for t in questions[index].targets], dtype=torch.long)
             states = hidden_states(trunk, [rows[index] for index in batch])
-            logprobs, entropies = _distributions(states, targets.to(states.device), head, temperature)
+            made = head_logprobs(head, states, targets.to(states.device), temperature)
+            logprobs, entropies = (values.cpu().numpy().astype(np.float64) for values in made)
             at = 0
             for index in batch:
                 end = at + len(rows[index].at)
                 answers[index] = TokenScores(logprobs[at:end], entropies[at:end])
                 at = end
     return [answers[index] for index in range(len(questions))]
-
-
-def _distributions(states: Tensor, targets: Tensor, head: Any, temperature: float) -> tuple[Floats, Floats]:
-    logprobs: list[Tensor] = [torch.empty(0)]
-    entropies: list[Tensor] = [torch.empty(0)]
-    for start in range(0, len(states), MAX_LOGIT_ROWS):
-        some = slice(start, start + MAX_LOGIT_ROWS)
-        distribution = torch.log_softmax(head(states[some]).float() / temperature, dim=-1)
-        logprobs.append(distribution.gather(-1, targets[some, None])[:, 0].cpu())
-        entropies.append(-(distribution.exp() * distribution).sum(-1).cpu())
-    return (
-        torch.cat(logprobs).numpy().astype(np.float64),
-        torch.cat(entropies).numpy().astype(np.float64),
-    )

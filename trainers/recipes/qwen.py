@@ -1,4 +1,7 @@
-"""Recipes for instruction-tuned Qwen models on the four benchmarks, with the settings that papers report.
+"""Recipes for instruction-tuned Qwen models on the four benchmarks, after settings that papers report.
+
+The constants of credit are checked against the papers. Groups, lengths, steps and the number of updates are meant to be
+theirs and have not been checked against their scripts; none of the recipes has been run.
 
 Each comes in two ways. ``ENV-MODEL`` trains adapters on one GPU; ``ENV-MODEL-fsdp`` trains all weights, cut up over the
 processes that torchrun starts. What differs from the papers in each is said where it is set.
@@ -40,7 +43,7 @@ NUM_ENVS: Final[Mapping[str, int]] = {"qwen2.5-1.5b": 128, "qwen2.5-7b": 64, "qw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """What a paper says about training on an environment."""
+    """How an environment is trained on."""
 
     env: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)

@@ -95,6 +95,9 @@ class MiniWoBEnv(GuiEnv):
             raise unknown_name("task of MiniWoB++", name, TASKS)
         return f"http://{_HOST}/miniwob/{name}.html"
 
+    def kept_page(self, task: Task) -> str | None:
+        return str(task.data["task"])
+
     async def set_up(self, task: Task) -> str:
         self.raw_reward = None
         script = _page_script().replace("__MODE__", json.dumps(self._data_mode))

@@ -34,7 +34,7 @@ from agentgym.envs.gui.network import EpisodeNetwork
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.types import Task
 
-_TASKS = ("click-test-2", "click-button", "click-link", "focus-text-2", "click-dialog", "click-tab")
+_TASKS = ("click-test-2", "click-button", "click-link", "click-dialog", "enter-text", "click-tab")
 
 
 class FreshContexts(MiniWoBEnv):

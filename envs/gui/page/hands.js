@@ -109,7 +109,11 @@
     keep: () => { runOne(document, "keep"); },
     // Between two episodes on one document: whether it has stored nothing; what the last one left selected is let go.
     tidy: async () => {
-      document.activeElement?.blur();
+      const root = document.documentElement;
+      root.tabIndex = -1;  // else Tab goes on from where the focus was last
+      root.focus();
+      root.blur();
+      root.removeAttribute("tabindex");
       getSelection().removeAllRanges();
       scrollTo(0, 0);
       return runOne(document, "rewind:0") && !(await hasStored());  // document.open() takes all listeners away

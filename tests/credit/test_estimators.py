@@ -350,7 +350,7 @@ def test_ui_s1_may_compare_whole_episodes() -> None:
 
 def test_ui_s1_leaves_the_score_of_a_lonely_turn_as_it_is() -> None:
     for norm in ("mean_norm", "mean_std_norm"):
-        lonely = ui_s1(bandits(0.55, is_patched=[False]), UiS1Options(norm=norm))  # type: ignore[arg-type]
+        lonely = ui_s1(bandits(0.55, is_patched=[False]), UiS1Options(norm=norm))
         assert_close(lonely.advantage, [0.55])
 
 

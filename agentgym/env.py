@@ -85,6 +85,7 @@ class Env(gymnasium.Env[Observation, Action]):
         self._is_cut_off = False
         self._is_closed = False
         self._is_turn_valid = True
+        self._played: Message | None = None
         self._outcome = 0.0
         self._parts: list[RewardPart] = []
         self._actions: list[Message] = []
@@ -155,6 +156,10 @@ class Env(gymnasium.Env[Observation, Action]):
         """Mark this turn's action as impossible in the current state (``Turn.is_valid`` becomes False)."""
         self._is_turn_valid = False
 
+    def play_instead(self, action: Message) -> None:
+        """Say that this was done in place of this turn's action: ``info["played"]``, and what later prompts show."""
+        self._played = action
+
     @property
     def turn(self) -> int:
         """Number of turns taken in this episode."""
@@ -189,7 +194,8 @@ class Env(gymnasium.Env[Observation, Action]):
         """Take one turn.
 
         ``info["reward_parts"]`` sums to the reward; ``info["is_valid"]`` says whether the action was possible;
-        ``info["success"]`` is there when the episode ended.
+        ``info["success"]`` is there when the episode ended, ``info["played"]`` when the environment did something else
+        in place of the action (:meth:`play_instead`).
 
         Raises:
             ResetNeededError: before ``reset`` or after the end.
@@ -386,6 +392,7 @@ class Env(gymnasium.Env[Observation, Action]):
         self._actions.append(message)
         self._turn += 1
         self._is_turn_valid = True
+        self._played = None
         self._parts = []
         return message
 
@@ -396,6 +403,8 @@ class Env(gymnasium.Env[Observation, Action]):
         is_out_of_turns = self.max_turns is not None and self._turn >= self.max_turns
         truncated = self._is_cut_off or (not terminated and is_out_of_turns)
         info: dict[str, Any] = {"reward_parts": parts, "is_valid": self._is_turn_valid}
+        if self._played is not None:
+            info["played"] = self._played
         if terminated or truncated:
             self._is_over = True
             info["success"] = self.is_success()

@@ -272,8 +272,11 @@ class Turn:
     usage: Usage | None = None
     """What an endpoint that gives no token ids counted; then ``prompt_ids`` and the completion's ids are empty."""
     action: Message
+    played: Message | None = None
+    """What was done in place of ``action``, an expert's action for one; None if it was the action itself. Later
+    prompts hold this one; what was sampled stays what is trained."""
     replies: Observation = ()
-    """What the environment answered."""
+    """What the environment answered to what was done."""
     reward_parts: tuple[RewardPart, ...] = ()
     state_key: str | None = None
     """Canonical key of the state the action was taken *in*; the anchor of step-level credit."""

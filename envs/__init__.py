@@ -170,6 +170,11 @@ register(
     summary="A planner, an executor, a verifier and a generator, one policy, solve the tasks of another environment",
 )
 register(
+    "agentgym/SemiOnline-v0",
+    "agentgym.envs.semi_online.env:SemiOnlineEnv",
+    summary="Another environment's tasks along an expert's recorded actions, which stand in for wrong ones: UI-S1",
+)
+register(
     "agentgym/WebForms-v0",
     "agentgym.envs.gui.web_forms.env:WebFormsEnv",
     summary="Do one thing on one web page in a real browser: forms, tables, calendar, drag and drop, frames",

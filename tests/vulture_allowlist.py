@@ -39,6 +39,7 @@ _.GuessCityEnv
 _.KuhnPokerEnv
 _.MazeEnv
 _.AgentFlowEnv
+_.SemiOnlineEnv
 _.NegotiationEnv
 _.TicTacToeEnv
 _.TryAgainEnv
@@ -126,6 +127,9 @@ _.addExpectedFailure
 _.addUnexpectedSuccess
 subtest
 _.create_module
+
+# --- for those who train along an expert's traces
+_.record_traces
 
 # --- for environments where the agent writes programs
 _.grade_suite

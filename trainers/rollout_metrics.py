@@ -18,6 +18,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing. ``staleness_*`` counts the
     versions between the policy a token was sampled from and ``version``, the one that is trained. ``num_cut`` counts
     the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
+    ``num_patched`` counts the turns of an episode in whose place another action was played.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -42,6 +43,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "anchor_size": _mean(shared),
         "zero_advantage_share": _mean([abs(credit.advantage) < ZERO for credit in credits]),
         "num_summaries": _mean([sum(turn.kind == "summary" for turn in t.turns) for t in valid]),
+        "num_patched": _mean([sum(turn.played is not None for turn in t.turns) for t in valid]),
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "num_dropped_groups": float(sum(dropped.values())),

@@ -39,6 +39,7 @@ from agentgym.credit.reinforce_pp import ReinforcePpOptions, reinforce_pp
 from agentgym.credit.spo import SpoOptions, spo
 from agentgym.credit.state import CreditState
 from agentgym.credit.table import TurnAdvantages, TurnTable
+from agentgym.credit.ui_s1 import UiS1Options, ui_s1
 
 EstimatorName = Literal[
     "archer",
@@ -63,6 +64,7 @@ EstimatorName = Literal[
     "supo",
     "token_gae",
     "turn_gae",
+    "ui_s1",
 ]
 
 Estimated = tuple[TurnAdvantages, CreditState]
@@ -269,6 +271,15 @@ _ALL = (
         granularity="turn",
         is_experimental=True,
         columns=_of("role", "invocation"),
+    ),
+    _entry(
+        "ui_s1",
+        "UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning",
+        lambda table, shared, options, state: (ui_s1(table, options, step_weight=shared.step_weight), state),
+        options=UiS1Options,
+        compares_groups=True,
+        granularity="turn",
+        columns=_of("is_patched"),
     ),
     _entry(
         "token_gae",

@@ -180,6 +180,7 @@ def _parts(turns: Iterable[Turn]) -> dict[str, Any]:
 
 PER_TURN: dict[str, Callable[[Turn], Any]] = {
     "is_void": lambda turn: turn.is_void,
+    "is_patched": lambda turn: turn.played is not None,
     "num_calls": lambda turn: len(turn.action.calls),
     "num_errors": _errors,
     "num_tokens": lambda turn: len(turn.completion.token_ids),

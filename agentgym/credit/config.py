@@ -40,6 +40,7 @@ from agentgym.credit.shapers.self_play import SpiralSplitOptions
 from agentgym.credit.shapers.tool_use import OtcOptions, ToolBonusOptions
 from agentgym.credit.spo import SpoOptions
 from agentgym.credit.stages import MODULATORS, SELECTIONS, SHAPERS
+from agentgym.credit.ui_s1 import UiS1Options
 from agentgym.errors import ConfigError
 
 EstimatorOptions = Annotated[
@@ -57,7 +58,8 @@ EstimatorOptions = Annotated[
     | SpoOptions
     | SupoOptions
     | TokenGaeOptions
-    | TurnGaeOptions,
+    | TurnGaeOptions
+    | UiS1Options,
     ByKind(),
 ]
 ShaperOptions = Annotated[
@@ -79,7 +81,7 @@ SelectionOptions = Annotated[
 ]
 
 STATE_COMPARING = ("gigpo", "hgpo")
-READS = {"norm": ("hgpo",), "gamma": ("hgpo",), "step_weight": (), "statistics_unit": ()}
+READS = {"norm": ("hgpo",), "gamma": ("hgpo",), "step_weight": ("ui_s1",), "statistics_unit": ()}
 """Flat keys and the estimators beside grpo and gigpo that read them."""
 
 
@@ -99,7 +101,7 @@ class CreditConfig:
     gamma: float = 0.95
     """Discount per turn of gigpo's and hgpo's returns; other estimators have theirs among their options."""
     step_weight: float = 1.0
-    """GiGPO's weight of the step-level part."""
+    """GiGPO's and UI-S1's weight of the step-level part."""
     statistics_unit: Literal["turn", "trajectory"] = "turn"
     """GiGPO's unit of the episode-level mean and deviation."""
     invalid_penalty: float = 0.0

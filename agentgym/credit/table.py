@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 DTYPES: dict[str, type] = {
-    **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed"), np.bool_),
+    **dict.fromkeys(("is_valid", "is_void", "is_truncated", "is_executed", "is_patched"), np.bool_),
     **dict.fromkeys(("reward", "entropy", "value", "q_value", "info_gain", "progress"), np.float64),
     **dict.fromkeys(("player_outcome", "drift", "token_value", "token_entropy", "part_values"), np.float64),
     **dict.fromkeys(("group", "trajectory", "turn", "anchor", "action", "final_anchor", "answer"), np.int64),
@@ -67,6 +67,8 @@ class TurnTable:
     """Lasting name of each group's task, indexed by ``group``: what trackers remember across batches."""
     is_void: Bools | None = None
     """The turn made no call and gave no answer."""
+    is_patched: Bools | None = None
+    """Another action, an expert's, was played in place of the turn's own (UI-S1)."""
     num_calls: Ints | None = None
     """Tool calls of the turn, malformed ones included."""
     num_errors: Ints | None = None

@@ -92,11 +92,14 @@ class ChatRenderer:
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
         return Message("assistant", text, self.codec.parse(text, tools) if tools else ())
 
-    def action_ids(self, action: Message, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """A demonstrated action as a completion: its calls in the codec's format, then the end of the turn."""
+    def action_text(self, action: Message, tools: Sequence[ToolSpec]) -> str:
+        """An action as a policy would write it: its calls in the codec's format, or its text if it has none."""
         calls = [call for call in action.calls if not _is_malformed(call)]
-        text = self.codec.format(calls, tools) if calls and tools else action.text  # type: ignore[arg-type]
-        return (*self._encode(text), self.turn_end_ids[0])
+        return self.codec.format(calls, tools) if calls and tools else action.text  # type: ignore[arg-type]
+
+    def action_ids(self, action: Message, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """A demonstrated action as a completion: :meth:`action_text`, then the end of the turn."""
+        return (*self._encode(self.action_text(action, tools)), self.turn_end_ids[0])
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """A text that the assistant might say next, and which of its ids hold characters of the half-open ``span``.

@@ -16,7 +16,7 @@ from agentgym.credit.config import CreditConfig
 from agentgym.credit.recredit import BatchCredit, flat_credit, is_won
 from agentgym.credit.table import Floats
 from agentgym.credit.terms import Term, advantage_terms
-from agentgym.report.traces import calls_as_text
+from agentgym.report.traces import action_text
 from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MAX_GROUPS = 40
@@ -176,7 +176,7 @@ def _member(trajectory: Trajectory, turns: list[dict[str, Any]]) -> dict[str, An
 
 def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
     return {
-        "action": _cut(turn.action.text) or calls_as_text(turn),
+        "action": action_text(turn.action),
         "reply": _cut(_said(turn.replies)),
         "valid": turn.is_valid,
         "parts": [[part.name, part.role.value, _short(part.value)] for part in turn.reward_parts],

@@ -198,6 +198,7 @@
     if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
+    if (turn.played !== null) chip("replaced", "bad", `done in its place: ${turn.played}`);
     if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");
     if (turn.key !== null) chip(shortened(turn.key), "soft", `state: ${turn.key}`);
     const [render, generate, env] = turn.seconds;
@@ -208,10 +209,13 @@
     return about;
   };
 
-  const repliesOf = (turn) => turn.replies.flatMap((reply) => {
-    const pre = make("pre", reply.error ? "reply error" : "reply", reply.text, [reply.role, reply.name, reply.error].filter(Boolean).join(", "));
-    return [pre, ...reply.images.map(pictureOf)];
-  });
+  const repliesOf = (turn) => [
+    ...(turn.played === null ? [] : [make("pre", "reply", turn.played, "done in place of the action above")]),
+    ...turn.replies.flatMap((reply) => {
+      const pre = make("pre", reply.error ? "reply error" : "reply", reply.text, [reply.role, reply.name, reply.error].filter(Boolean).join(", "));
+      return [pre, ...reply.images.map(pictureOf)];
+    }),
+  ];
 
   const pictureOf = (image) => {
     const picture = make("img");

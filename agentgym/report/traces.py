@@ -151,7 +151,8 @@ def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -
 def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:
     completion = turn.completion
     row: dict[str, Any] = {
-        "action": _cut(turn.action.text) or calls_as_text(turn),
+        "action": action_text(turn.action),
+        "played": None if turn.played is None else action_text(turn.played),
         "tokens": _tokens(turn, decode),
         "num_tokens": len(completion.token_ids),
         "version": max(completion.policy_versions, default=None),
@@ -184,10 +185,10 @@ def _tokens(turn: Turn, decode: TokenText | None) -> list[list[Any]] | None:
     return [[piece, round(max(p, -100.0), 4)] for piece, p in zip(pieces, completion.logprobs, strict=False)]
 
 
-def calls_as_text(turn: Turn) -> str:
-    """The calls of an action that has no text of its own, as a scripted policy's may."""
-    calls = (call for call in turn.action.calls if isinstance(call, ToolCall))
-    return _cut("\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
+def action_text(action: Message) -> str:
+    """What was said, or the calls of an action that has no text of its own, as a scripted policy's may."""
+    calls = (call for call in action.calls if isinstance(call, ToolCall))
+    return _cut(action.text or "\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
 
 
 def _reply(message: Message) -> dict[str, Any]:

@@ -46,8 +46,11 @@ class Actor(Protocol):
         """The next action, or None if the context has no room for one."""
         ...
 
-    def observe(self, replies: Observation) -> None:
-        """What the environment answered to the last action; a summary has no answer."""
+    def observe(self, replies: Observation, played: Message | None = None) -> None:
+        """What the environment answered to the last action, or to what was played in its place.
+
+        A summary has no answer.
+        """
         ...
 
     async def end(self) -> None:
@@ -123,9 +126,9 @@ class ModelActor:
         self._render_s = 0.0
         return decision
 
-    def observe(self, replies: Observation) -> None:
+    def observe(self, replies: Observation, played: Message | None = None) -> None:
         started = time.perf_counter()
-        self._context.add_replies(replies)
+        self._context.add_replies(replies, played)
         self._render_s = time.perf_counter() - started
 
     async def end(self) -> None:
@@ -144,7 +147,7 @@ class ScriptedActor:
     async def decide(self) -> Decision | None:
         return Decision(action=self._choose(self._observation))
 
-    def observe(self, replies: Observation) -> None:
+    def observe(self, replies: Observation, played: Message | None = None) -> None:
         self._observation = replies
 
     async def end(self) -> None:
@@ -199,9 +202,9 @@ class DemonstrationActor:
             is_summary=is_summary,
         )
 
-    def observe(self, replies: Observation) -> None:
+    def observe(self, replies: Observation, played: Message | None = None) -> None:
         self._observation = replies
-        self._context.add_replies(replies)
+        self._context.add_replies(replies, played)
 
     async def end(self) -> None:
         pass

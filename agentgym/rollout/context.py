@@ -8,7 +8,8 @@
   SUPO ("Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management"), whose next segment begins
   with task and summary alone: ours keeps the last observation word for word, so that one of any length is never lost.
 
-Whatever the policy, tokens that were sampled stay as they were sampled in the segment they were sampled in.
+Whatever the policy, tokens that were sampled stay as they were sampled in the segment they were sampled in. Where an
+environment did something else in place of an action, later prompts hold that, in a new segment.
 """
 
 from __future__ import annotations
@@ -178,8 +179,11 @@ class Context:
         self.past.append(Exchange(self._now, self._as_text(message)))
         return message
 
-    def add_replies(self, replies: Observation) -> None:
-        """What the environment answered."""
+    def add_replies(self, replies: Observation, played: Message | None = None) -> None:
+        """What the environment answered to the last action, or to what was played in its place."""
+        if played is not None:
+            self.past[-1] = replace(self.past[-1], action=self._as_text(played))
+            self._session.replace_action(played)
         self._now = replies
         self._show(self._noted(replies))
 
@@ -243,8 +247,8 @@ class SummaryContext(Context):
 
     def _show(self, noted: Observation) -> None:
         is_last = self._num_summaries == self._config.max_summaries
-        needed = len(self._session.suffix_ids(noted)) + self._room.completion + self._reserve
-        self.is_summarising = not is_last and needed > self.num_free_tokens
+        needed = self._session.num_tokens_after(noted) + self._room.completion + self._reserve
+        self.is_summarising = not is_last and needed > self._room.window
         self._session.add_replies(self._question if self.is_summarising else noted)
 
 

@@ -84,7 +84,7 @@ async def run_episode(
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break
             if not decision.is_summary:
-                actor.observe(outcome.turn.replies)
+                actor.observe(outcome.turn.replies, outcome.turn.played)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:
@@ -156,6 +156,7 @@ async def _step(
         completion=decision.completion,
         usage=decision.usage,
         action=decision.action,
+        played=info.get("played"),
         replies=replies,
         reward_parts=info["reward_parts"],
         state_key=state_key,

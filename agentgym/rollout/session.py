@@ -1,7 +1,8 @@
 """The token side of one episode: an append-only buffer per segment.
 
 Sampled ids go in as they were sampled, what the environment says goes in as the suffix it adds, and nothing that is in
-the buffer ever changes. Where a template would change it, or the context is cut on purpose, a new segment begins.
+the buffer ever changes. Where a template would change it, an action was replaced by another, or the context is cut on
+purpose, a new segment begins.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Session:
         self._messages: list[Message] = list(messages)
         self._tokens: list[int] = list(self._renderer.prompt_ids(self._messages, self._tools))
         self._num_committed = 0
+        self._is_replaced = False
         self.num_segments += 1
 
     def add_completion(self, completion: Completion) -> Message:
@@ -65,16 +67,32 @@ class Session:
         )
         return message
 
-    def suffix_ids(self, replies: Observation) -> tuple[int, ...]:
-        """What :meth:`add_replies` would append, as long as the template keeps what is there."""
-        return self._renderer.suffix_ids(replies, turn_ended=self._turn_ended)
+    def replace_action(self, played: Message) -> None:
+        """Go on as if the last completion had been this action; the segment that was sampled in ends with it.
+
+        Calls are written in the codec's format, as the policy would write them.
+        """
+        self._messages[-1] = Message("assistant", self._renderer.action_text(played, self._tools))
+        self._is_replaced = True
+
+    def num_tokens_after(self, replies: Observation) -> int:
+        """What :attr:`num_tokens` would be after :meth:`add_replies`, as long as the template keeps what is there."""
+        if self._is_replaced:
+            return len(self._renderer.prompt_ids([*self._messages, *replies], self._tools))
+        return self.num_tokens + len(self._suffix_ids(replies))
 
     def add_replies(self, replies: Observation) -> bool:
-        """Append what the environment answered; True if the template changed what was there: a new segment."""
+        """Append what the environment answered.
+
+        True if what was there changed, by the template or by :meth:`replace_action`: then a new segment begins.
+        """
         messages = [*self._messages, *replies]
-        if not self._renderer.keeps_prefix(messages, self._tools):
+        if self._is_replaced or not self._renderer.keeps_prefix(messages, self._tools):
             self.begin_segment(messages)
             return True
         self._messages = messages
-        self._tokens += self.suffix_ids(replies)
+        self._tokens += self._suffix_ids(replies)
         return False
+
+    def _suffix_ids(self, replies: Observation) -> tuple[int, ...]:
+        return self._renderer.suffix_ids(replies, turn_ended=self._turn_ended)

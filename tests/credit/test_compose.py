@@ -369,8 +369,10 @@ ABSOLUTE = (
     "r3l_pivot",
     "empg",
     "spa",
+    "ui_s1",
 )
-"""Components that do not compare members: equal members may all have the same advantage, and it need not be 0."""
+"""Components that do not compare members, or, as UI-S1's released code does, each turn with all turns of its group:
+equal members may all have the same advantage, and it need not be 0."""
 
 
 @pytest.mark.parametrize("component", [c for c in ALL if c.name not in ABSOLUTE], ids=lambda c: c.name)
@@ -379,9 +381,9 @@ def test_members_that_did_the_same_get_nothing(component: Component) -> None:
     assert_close(result.advantage, np.zeros(6), 1e-6)
 
 
-LONE = ("gigpo", "igpo", "reinforce_pp_baseline")
-"""GiGPO keeps the score of a group that is one row, as its reference does; IGPO needs two turns to have a gain, and
-one token cannot be whitened."""
+LONE = ("gigpo", "igpo", "reinforce_pp_baseline", "ui_s1")
+"""GiGPO and UI-S1 keep the score of a group that is one row, as their references do; IGPO needs two turns to have a
+gain, and one token cannot be whitened."""
 
 
 @pytest.mark.parametrize("name", [n for n, c in ESTIMATORS.items() if c.compares_groups and n not in LONE])

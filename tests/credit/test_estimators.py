@@ -22,6 +22,7 @@ from agentgym.credit.shapers.information_gain import InformationGainOptions, inf
 from agentgym.credit.spo import SpoOptions, spo, spo_prior
 from agentgym.credit.state import CreditState
 from agentgym.credit.table import TurnTable
+from agentgym.credit.ui_s1 import UiS1Options, ui_s1
 from agentgym.errors import ConfigError
 
 
@@ -303,3 +304,58 @@ def test_trackers_survive_a_checkpoint() -> None:
     assert straight.state == resumed.state
     assert straight.advantage.tolist() == resumed.advantage.tolist()
     assert straight.state.step == 2
+
+
+# one expert's turn in the middle of a long episode, one at the start of a short one
+SEMI_ONLINE = ([[1.0, 1.0, 0.2, 1.0], [0.2, 1.0]], [[False, False, True, False], [True, False]])
+
+
+def semi_online() -> TurnTable:
+    rewards, is_patched = SEMI_ONLINE
+    return table_of(rewards, is_patched=is_patched)
+
+
+def test_ui_s1() -> None:
+    credited = ui_s1(semi_online())
+    assert_close(credited.return_to_go, [1.5, 1.0, 0.2, 1.0, 0.2, 1.0])
+    # scores against their mean 4.4 / 6; the first turns' returns 1.5 and 0.2 against their mean 0.85, the second equal
+    assert_close(credited.advantage, [0.916667, 0.266667, -0.533333, 0.266667, -1.183333, 0.266667])
+    assert credited.anchor_group is not None and credited.anchor_size is not None
+    assert credited.anchor_group.tolist() == [0, 1, 2, 3, 0, 1]
+    assert credited.anchor_size.tolist() == [2, 2, 1, 1, 2, 2]
+
+
+def test_ui_s1_in_units_of_deviations() -> None:
+    credited = ui_s1(semi_online(), UiS1Options(norm="mean_std_norm"))
+    # deviations sqrt(0.853333 / 5) of the scores and 1.3 / sqrt(2) of the first turns' returns
+    assert_close(credited.advantage, [1.352604, 0.645497, -1.290994, 0.645497, -1.998101, 0.645497], 1e-4)
+
+
+def test_ui_s1_weighs_its_parts() -> None:
+    episode = ui_s1(semi_online(), step_weight=0.0).advantage
+    step = ui_s1(semi_online(), UiS1Options(episode_weight=0.0)).advantage
+    assert_close(step, [0.65, 0, 0, 0, -0.65, 0])
+    assert_close(
+        ui_s1(semi_online(), UiS1Options(episode_weight=2.0), step_weight=3.0).advantage, 2 * episode + 3 * step
+    )
+    shared = credit_turns(semi_online(), CreditConfig(estimator="ui_s1", step_weight=3.0))
+    assert_close(shared.advantage, episode + 3 * step)
+
+
+def test_ui_s1_may_compare_whole_episodes() -> None:
+    credited = ui_s1(semi_online(), UiS1Options(episode_score="trajectory"))
+    # returns 3.2 of four rows and 1.2 of two: a mean of 15.2 / 6
+    assert_close(credited.advantage, [1.316667, 0.666667, 0.666667, 0.666667, -1.983333, -1.333333])
+
+
+def test_ui_s1_leaves_the_score_of_a_lonely_turn_as_it_is() -> None:
+    for norm in ("mean_norm", "mean_std_norm"):
+        lonely = ui_s1(bandits(0.55, is_patched=[False]), UiS1Options(norm=norm))
+        assert_close(lonely.advantage, [0.55])
+
+
+def test_ui_s1_needs_to_know_what_was_patched() -> None:
+    with pytest.raises(ConfigError, match="ui_s1 needs the columns is_patched"):
+        ui_s1(bandits(1, 0))
+    with pytest.raises(ConfigError, match="ui_s1: gamma must be between 0 and 1, got 2"):
+        UiS1Options(gamma=2.0)

@@ -21,6 +21,7 @@ from agentgym.credit.modulators.salt import SaltOptions, salt
 from agentgym.credit.multi_reward import gdpo, mt_grpo
 from agentgym.credit.reinforce_pp import reinforce_pp
 from agentgym.credit.shapers.gating import GraOptions, g_ra
+from agentgym.credit.ui_s1 import UiS1Options, ui_s1
 
 
 def returns(batch: Batch) -> list[float]:
@@ -226,6 +227,34 @@ def test_mt_grpo(batch: Batch) -> None:
             expected.append(of_outcome + z(turns[t][0], peers, eps=1e-4))
         expected.append(of_outcome)
     assert_close(mt_grpo(batch_table(batch)).advantage, expected, 1e-6)
+
+
+@few
+@given(batches, st.booleans(), st.booleans(), st.sampled_from([1.0, 0.5]))
+def test_ui_s1(batch: Batch, is_std: bool, of_turns: bool, gamma: float) -> None:
+    # batch_table has the turns of action 1 patched
+    total = returns(batch)
+    rows: list[tuple[int, int, float, float]] = []  # group, turn, score, return
+    for i, (group, turns) in enumerate(batch):
+        carried, backwards = 0.0, []
+        for r, _, action, _ in reversed(turns):
+            carried = 0.0 if action == 1 else r + gamma * carried
+            backwards.append(r if action == 1 else carried)
+        to_go = backwards[::-1]
+        rows += [(group, t, r if of_turns else total[i], to_go[t]) for t, (r, *_) in enumerate(turns)]
+
+    def normal(x: float, values: list[float]) -> float:
+        return z(x, values) if is_std else x - float(np.mean(values))
+
+    expected = []
+    for group, t, score, to_go_t in rows:
+        scores = [x for g, _, x, _ in rows if g == group]
+        steps = [x for g, u, _, x in rows if (g, u) == (group, t)]
+        expected.append((score if len(scores) == 1 else normal(score, scores)) + 2.0 * normal(to_go_t, steps))
+    options = UiS1Options(
+        norm="mean_std_norm" if is_std else "mean_norm", gamma=gamma, episode_score="turn" if of_turns else "trajectory"
+    )
+    assert_close(ui_s1(batch_table(batch), options, step_weight=2.0).advantage, expected, 1e-6)
 
 
 @few

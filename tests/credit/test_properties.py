@@ -87,7 +87,10 @@ def test_the_order_of_rows_does_not_matter(name: str, batch: Batch, seed: int) -
     table = batch_table(batch)
     order = np.random.default_rng(seed).permutation(len(table))
     columns = ("group", "trajectory", "turn", "reward", "anchor", "is_valid", "num_tokens", "role", "invocation")
-    rows = {key: getattr(table, key)[order] for key in (*columns, "value", "q_value", "info_gain", "is_truncated")}
+    rows = {
+        key: getattr(table, key)[order]
+        for key in (*columns, "value", "q_value", "info_gain", "is_truncated", "is_patched")
+    }
     assert table.part_values is not None
     again = TurnTable.from_rows(
         **rows,
@@ -244,7 +247,19 @@ def grouped(batch: Batch, per_turn: bool) -> list[TrajectoryGroup]:
     ]
 
 
-LAYOUTS = ("grpo", "rloo", "opo", "mc_grpo", "reinforce_pp", "reinforce_pp_baseline", "gigpo", "hgpo", "supo", "gdpo")
+LAYOUTS = (
+    "grpo",
+    "rloo",
+    "opo",
+    "mc_grpo",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "gigpo",
+    "hgpo",
+    "supo",
+    "gdpo",
+    "ui_s1",
+)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

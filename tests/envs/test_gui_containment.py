@@ -290,7 +290,7 @@ class Killer:
                     os.kill(pid, signal.SIGKILL)
         return Decision(action=Message("assistant", "", (ToolCall("click", {"id": "x"}),)))
 
-    def observe(self, replies: object) -> None:
+    def observe(self, replies: object, played: object = None) -> None:
         pass
 
     async def end(self) -> None:

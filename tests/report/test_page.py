@@ -116,6 +116,20 @@ def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
     assert member["turns"][2]["parts"] == [["outcome", "outcome", 1.0]]
 
 
+def test_what_was_done_in_place_of_an_action(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
+    record = make_record(0, outcomes=(True,))
+    (member,) = record.group.trajectories
+    *before, last = member.segments
+    *turns, turn = last.turns
+    changed = Segment((*turns, replace(turn, played=Message("assistant", "put: " + HOSTILE))))
+    episode = replace(member, segments=(*before, changed))
+    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").iterdir())
+    group = replace(record.group, trajectories=(episode,))
+    write_records(record_path(run_dir, step), [replace(record, group=group)])
+    shown = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"][0]["turns"]
+    assert [turn["played"] for turn in shown] == [None] * (len(shown) - 1) + ["put: " + HOSTILE]
+
+
 def test_players_of_a_match_are_told_apart(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
     def players() -> list[list[int | None]]:
         groups = traces_of(page_of(run_dir))["sections"][0]["groups"]

@@ -20,7 +20,17 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.openai_http import Endpoint, OpenAIClient, endpoint_actors, parse_endpoint
 from agentgym.trainers.engines.openai_wire import Conversation, read_answer
-from agentgym.types import FinishReason, ImagePart, MalformedCall, Message, Status, TextPart, ToolResult, Usage
+from agentgym.types import (
+    FinishReason,
+    ImagePart,
+    MalformedCall,
+    Message,
+    Status,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 
 SAMPLING = SamplingParams(max_new_tokens=32, temperature=0.5, top_p=0.9)
 
@@ -252,6 +262,26 @@ def test_images_and_unasked_answers() -> None:
         {"role": "user", "content": "Go on."},
         {"role": "user", "content": [url]},
     ]
+
+
+def test_what_was_played_stands_in_place_of_what_was_said() -> None:
+    talk = Conversation((Message("user", "Look."),))
+    talk.add_action(read_answer(completion("Hm.", ("look", "")), 1).wire)
+    expert = Message("assistant", "go: east", (ToolCall("go", {"to": "east"}, "0"),))
+    talk.replace_action(expert)
+    talk.add_replies((Message("tool", "A door.", result=ToolResult("A door.", "go", "0")),))
+    function = {"name": "go", "arguments": '{"to": "east"}'}
+    assert talk.messages[1:] == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call_1_0", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "call_1_0", "content": "A door."},
+    ]
+    talk.add_action(read_answer(completion("Hm."), 3).wire)
+    talk.replace_action(Message("assistant", "Good morning."))
+    assert talk.messages[3:] == [{"role": "assistant", "content": "Good morning."}]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from agentgym.trainers.tiny import build_model
 from agentgym.trainers.trl.environments import TASK_COLUMNS, environment_factory, episode_return, task_dataset
 from agentgym.trainers.trl.episode import OVER, UNAVAILABLE
 from agentgym.trainers.trl.schemas import tool_method
-from agentgym.types import Task, ToolSpec
+from agentgym.types import Message, Task, ToolSpec
 
 TEMPLATE = files("trl").joinpath("chat_templates/qwen2_5.jinja").read_text(encoding="utf-8")
 """A template whose tool calls TRL knows how to read."""
@@ -220,6 +220,18 @@ def test_a_hung_reset_is_tried_again_on_a_fresh_environment() -> None:
     world = begun(Hanging, limits=EpisodeLimits(reset_timeout_s=0.2))
     assert world.reset(**ROW) == "Count to 2."
     assert len(made) == 2 and made[0] is not made[1]
+
+
+def test_an_environment_that_does_something_else_is_refused() -> None:
+    class Expert(CountingWorld):
+        async def arespond(self, action: Message) -> Any:
+            self.play_instead(self.oracle())
+            return await super().arespond(self.oracle())
+
+    world = begun(Expert)
+    world.reset(**ROW)
+    with pytest.raises(UsageError, match="does something else in place of an action, which TRL's conversation cannot"):
+        world.add(number=3)
 
 
 def test_what_the_policy_did_wrong_keeps_its_reward() -> None:

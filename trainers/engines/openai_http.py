@@ -19,7 +19,7 @@ from agentgym.errors import EngineError, UsageError, unknown_name
 from agentgym.rollout.actor import Actor, Decision, MakeActor
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.engines.openai_wire import Conversation, Said, read_answer, shown
-from agentgym.types import Observation, ToolSpec
+from agentgym.types import Message, Observation, ToolSpec
 
 KEY_VARIABLE: Final = "OPENAI_API_KEY"
 _REFUSED_KEY: Final = (401, 403)
@@ -234,7 +234,9 @@ class OpenAIActor:
             generate_s=time.perf_counter() - started,
         )
 
-    def observe(self, replies: Observation) -> None:
+    def observe(self, replies: Observation, played: Message | None = None) -> None:
+        if played is not None:
+            self._conversation.replace_action(played)
         self._conversation.add_replies(replies)
 
     async def end(self) -> None:

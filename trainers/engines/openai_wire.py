@@ -63,6 +63,11 @@ class Conversation:
         self.messages.append(wire)
         self._open_ids = [call["id"] for call in wire.get("tool_calls", ())]
 
+    def replace_action(self, played: Message) -> None:
+        """Go on as if the policy had done this; its calls get ids of their own."""
+        self.messages.pop()
+        self.add_action(_as_said(played, len(self.messages)))
+
     def add_replies(self, replies: Observation) -> None:
         """What the environment says: answers to the open calls first, then the rest."""
         rest: list[Mapping[str, Any]] = []
@@ -144,6 +149,20 @@ def shown(value: Any) -> str:
     """A value in an error message, not longer than one can read."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+
+
+def _as_said(action: Message, num_before: int) -> Mapping[str, Any]:
+    """An action as an assistant's message on the wire."""
+    calls = [
+        {
+            "id": f"call_{num_before}_{at}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))},
+        }
+        for at, call in enumerate(action.calls)
+        if isinstance(call, ToolCall)
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls} if calls else _as_wire(action)
 
 
 def _read_call(function: Mapping[str, Any], call_id: str) -> tuple[Call, Mapping[str, Any]]:

@@ -120,6 +120,11 @@ class Episode:
             action = Message("assistant", format_call(call, env.tools), (call,))
             async with asyncio.timeout(self._settings.limits.step_timeout_s):
                 replies, reward, terminated, truncated, info = await env.astep(action)
+        if "played" in info:
+            raise UsageError(
+                f"{env.env_id} does something else in place of an action, which TRL's conversation cannot show: "
+                "train with agentgym's own trainer"
+            )
         self._return += reward
         if terminated or truncated:
             self.status = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS

@@ -1,0 +1,96 @@
+"""UI-S1: turns scored against an expert's, credit that does not flow over a turn the expert had to play.
+
+Source: "UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", and its released code
+(X-PLUG/MobileAgent, ``UI-S1/uis1/core_uis1.py``), whose conventions are kept: ``ddof=1``, ``eps=1e-6``, statistics over
+turn rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.credit.options import Options
+from agentgym.credit.statistics import (
+    FLAT,
+    GroupStatistics,
+    ends_of_trajectories,
+    group_statistics,
+    suffix_sums,
+    trajectory_returns,
+)
+from agentgym.credit.table import Floats, TurnAdvantages, TurnTable, codes_of
+
+EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UiS1Options(Options):
+    """Keys of UI-S1 beside ``step_weight``, which it shares with GiGPO."""
+
+    kind: Literal["ui_s1"] = "ui_s1"
+    norm: Literal["mean_norm", "mean_std_norm"] = "mean_norm"
+    """``mean_std_norm`` divides both parts by their group's standard deviation."""
+    gamma: float = 0.5
+    """Discount per turn of the returns that turns of the same index are compared by."""
+    episode_weight: float = 1.0
+    """Weight of the comparison with all turns of the group."""
+    episode_score: Literal["turn", "trajectory"] = "turn"
+    """What that comparison looks at: the turn's own reward (the released code, whose rows have no other score) or the
+    episode's return (the paper's equation)."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 <= self.gamma <= 1, message=f"gamma must be between 0 and 1, got {self.gamma}")
+        message = f"episode_weight must be at least 0, got {self.episode_weight}"
+        self.check(is_ok=self.episode_weight >= 0, message=message)
+
+
+def ui_s1(table: TurnTable, options: UiS1Options | None = None, *, step_weight: float = 1.0) -> TurnAdvantages:
+    """``A = episode_weight * (score - mean over the group's turns) + step_weight * (G_t - mean over turns t)``.
+
+    A turn that matched the expert's, or that nothing was played for, has ``G_t = r_t + gamma * G_{t+1}``. One that was
+    patched has ``G_t = r_t``, and the turn before it ``r_{t-1}``: nothing is credited for what the expert's action led
+    to. A group of one turn keeps its score; a turn whose index no sibling reached has a step part of 0. Needs
+    ``is_patched``.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1, 1, 0.2, 1]], group_of_trajectory=[0])
+        >>> table = table.with_columns(is_patched=[[False, False, True, False]])
+        >>> ui_s1(table).return_to_go.tolist()
+        [1.5, 1.0, 0.2, 1.0]
+    """
+    options = UiS1Options() if options is None else options
+    table.require("is_patched", by="ui_s1")
+    score = table.reward if options.episode_score == "turn" else trajectory_returns(table)
+    in_group = group_statistics(score, table.group)
+    episode = np.where(in_group.count == 1, score, _normalised(score, in_group, options.norm))
+    step_return = patched_returns(table, options.gamma)
+    step_of = codes_of(list(zip(table.group.tolist(), table.turn.tolist(), strict=True)))
+    at_step = group_statistics(step_return, step_of)
+    return TurnAdvantages(
+        advantage=options.episode_weight * episode + step_weight * _normalised(step_return, at_step, options.norm),
+        return_to_go=step_return,
+        anchor_group=step_of,
+        anchor_size=at_step.count,
+    )
+
+
+def patched_returns(table: TurnTable, gamma: float) -> Floats:
+    """Discounted returns within the stretches of turns that patches leave, shape ``[N]``; needs ``is_patched``.
+
+    Raises:
+        AssertionError: the column is missing.
+    """
+    assert table.is_patched is not None
+    # A stretch ends with the last turn before a patched one, and a patched turn is one of its own.
+    is_before_patch = np.append(table.is_patched[1:], False)[: len(table)]
+    return suffix_sums(table.reward, gamma, ends_of_trajectories(table) | table.is_patched | is_before_patch)
+
+
+def _normalised(value: Floats, statistics: GroupStatistics, norm: str) -> Floats:
+    centred = value - statistics.mean
+    if norm == "mean_norm":
+        return centred
+    return np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + EPS))

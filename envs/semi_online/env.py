@@ -1,0 +1,231 @@
+"""``agentgym/SemiOnline-v0``: any environment, with an expert at hand who plays what the agent gets wrong.
+
+Source: "UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", whose semi-online rollouts keep the
+agent's own words in its history as long as they are what the expert did, and else patch the history with the expert's
+action, up to a number of times. There the next screen comes from the expert's file; here the environment itself plays
+on, and is held against the file at every turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentgym.canonical import canonical, digest
+from agentgym.env import SPLITS, Env, Snapshot, StepReturn
+from agentgym.envs.gui.replay import Recording
+from agentgym.envs.semi_online.matching import compare, is_readable
+from agentgym.envs.semi_online.traces import read_traces
+from agentgym.errors import EnvError, ResetNeededError, UsageError, unknown_name
+from agentgym.registry import make
+from agentgym.sub_agents import AsksAgents
+from agentgym.types import Message, Observation, RewardRole, Task, ToolSpec
+
+OVER = "That was not what was to be done, and nobody goes on from here."
+
+
+class SemiOnlineEnv(Env):
+    """Another environment's tasks along an expert's recorded actions.
+
+    Each turn the agent's action is held against the expert's. If it is the same, it is played. If not, the expert's is
+    played in its place (``Turn.played``): later prompts show that one, the agent's stays what is trained. After
+    ``max_patches`` of them the next wrong action ends the episode; else it ends with the trace. The reward is how close
+    each action was (parts ``format`` and ``match``), never the environment's own; success is a whole trace without a
+    patch. ``credit.estimator=ui_s1`` is the estimator that goes with it.
+
+    Args:
+        env: the environment underneath: an id, ``module:Id`` or ``file.py:Id``.
+        traces: a file of expert traces, as :func:`~agentgym.envs.semi_online.traces.record_traces` writes; its tasks
+            are those of this environment, in the splits they were recorded of.
+        env_kwargs: arguments of the environment underneath, the same that it was recorded with.
+        max_patches: how often the expert plays in an episode; None for as often as it takes.
+
+    Raises:
+        UsageError: the environment asks sub-agents, or ``max_patches`` is negative.
+        CorruptDataError: the file is missing or holds no traces.
+        EnvError: on ``reset`` and ``step``, if the environment is in another state than when it was recorded.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: str,
+        traces: str | Path,
+        env_kwargs: Mapping[str, Any] | None = None,
+        max_patches: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        if max_patches is not None and max_patches < 0:
+            raise UsageError(f"max_patches must be at least 0, or None for no limit; got {max_patches}")
+        self._recordings = {digest(recording.to_json()): recording for recording in read_traces(traces)}
+        self._tasks = {split: tuple(_tasks_of(self._recordings, split)) for split in SPLITS}
+        self._world = make(env, **dict(env_kwargs or {}))
+        if isinstance(self._world, AsksAgents):
+            self._world.close()
+            raise UsageError(
+                f"{env} asks sub-agents, whose turns no trace of one agent holds; take another environment"
+            )
+        self.takes_words = self._world.takes_words  # type: ignore[misc]  # an instance's own choice
+        self._max_patches = max_patches
+        self._recording: Recording | None = None
+        self._at = self.num_patches = 0
+        super().__init__(max_turns=max(len(r.actions) for r in self._recordings.values()), render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> Observation:
+        recording = self._opened(task)
+        return self._began(self._world.reset(seed=recording.seed, options={"task": recording.task})[0])
+
+    async def astart(self, task: Task) -> Observation:
+        recording = self._opened(task)
+        return self._began((await self._world.areset(seed=recording.seed, options={"task": recording.task}))[0])
+
+    def respond(self, action: Message) -> Observation:
+        played = self._judged(action)
+        return self._over() if played is None else self._moved(self._world.step(played))
+
+    async def arespond(self, action: Message) -> Observation:
+        played = self._judged(action)
+        return self._over() if played is None else self._moved(await self._world.astep(played))
+
+    def is_success(self) -> bool:
+        """True if the whole trace was played without the expert's help."""
+        return self._at == len(self._trace.actions) and not self.num_patches
+
+    def _judged(self, action: Message) -> Message | None:
+        """What is to be played: the agent's action, the expert's in its place, or None if there are no patches left."""
+        expert = self.oracle()
+        compared = compare(action, expert, self.tools)
+        self.award(compared.format, "format", RewardRole.FORMAT)
+        self.award(compared.action, "match", RewardRole.PROCESS)
+        if compared.is_match:
+            return action if expert.calls else replace(action, content=expert.content)
+        if bool(expert.calls) != bool(action.calls) or not is_readable(action, self.tools):
+            self.refuse()
+        if self._max_patches is not None and self.num_patches >= self._max_patches:
+            return None
+        self.num_patches += 1
+        self.play_instead(expert)
+        return expert
+
+    def _over(self) -> Observation:
+        self.finish()
+        return (Message("user", OVER),)
+
+    def _moved(self, stepped: StepReturn) -> Observation:
+        """The world's answer, once it is where it was when the expert did the same."""
+        observation, _, terminated, truncated, _ = stepped
+        self._at += 1
+        self._verify()
+        num_left = len(self._trace.actions) - self._at
+        if num_left and (terminated or truncated):
+            raise EnvError(f"{self._name}: the episode ended {num_left} actions before the expert's did")
+        if not num_left:
+            self.finish()
+        return observation
+
+    def _opened(self, task: Task) -> Recording:
+        found = self._recordings.get(task.data.get("trace", ""))
+        if found is None:
+            raise UsageError(
+                f"{self.env_id}: task {task.id!r} is of no trace in the file; take one of tasks(split), of which there "
+                f"are {', '.join(f'{len(tasks)} ({split})' for split, tasks in self._tasks.items())}"
+            )
+        self._recording, self._at, self.num_patches = found, 0, 0
+        return found
+
+    def _began(self, observation: Observation) -> Observation:
+        self._verify()
+        return observation
+
+    def _verify(self) -> None:
+        """The world must be in the state it was recorded in: what the expert did next was done there.
+
+        Raises:
+            EnvError: it is not.
+        """
+        recorded, found = self._trace.state_keys[self._at], self._world.state_key()
+        if recorded != found:
+            raise EnvError(
+                f"{self._name}: after {self._at} turns the state was {recorded[:200]!r} when the expert played and is "
+                f"{found[:200]!r} now: the environment, its data or its arguments have changed; record the traces anew"
+            )
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return self._world.tools
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The traces' tasks of a split; several traces of a task are tasks of their own."""
+        if split not in self._tasks:
+            raise unknown_name("split", split, self._tasks)
+        return self._tasks[split]
+
+    def state_key(self) -> str:
+        """How far along the trace the world is, whether it stops there, and its state.
+
+        How often the expert helped is history and left out.
+        """
+        return canonical([self._at, self._is_over, self._world.state_key()])
+
+    def oracle(self) -> Message:
+        """What the expert did here."""
+        trace = self._trace
+        if self._at == len(trace.actions):
+            raise ResetNeededError(f"{self._name}: the trace is over")
+        return self._world.parse_action(trace.actions[self._at])
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return self._world.admissible_actions()
+
+    def parse_action(self, text: str) -> Message:
+        return self._world.parse_action(text)
+
+    def dump_state(self) -> tuple[Snapshot, str, int, int]:
+        return self._world.snapshot(), self.task.data["trace"], self._at, self.num_patches
+
+    def load_state(self, state: tuple[Snapshot, str, int, int]) -> None:
+        snapshot, trace, self._at, self.num_patches = state
+        self._recording = self._recordings[trace]
+        self._world.restore(snapshot)
+
+    def end_episode(self) -> None:
+        self._world.end_episode()
+
+    async def aend_episode(self) -> None:
+        await self._world.aend_episode()
+
+    def stop(self) -> None:
+        self._world.close()
+
+    async def aclose(self) -> None:
+        await self._world.aclose()
+        self.close()
+
+    @property
+    def _trace(self) -> Recording:
+        if self._recording is None:
+            raise ResetNeededError(f"{self.env_id}: no trace before reset()")
+        return self._recording
+
+    @property
+    def _name(self) -> str:
+        return f"{self.env_id} over {self._world.env_id}, task {self.task.id}"
+
+
+def _tasks_of(recordings: Mapping[str, Recording], split: str) -> list[Task]:
+    tasks: list[Task] = []
+    num_seen: dict[str, int] = {}
+    for key, recording in recordings.items():
+        task = recording.task
+        if task.split != split:
+            continue
+        number = num_seen[task.id] = num_seen.get(task.id, 0) + 1
+        name = task.id if number == 1 else f"{task.id}#{number}"
+        tasks.append(replace(task, id=name, data={**task.data, "trace": key}))
+    return tasks

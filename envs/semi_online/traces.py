@@ -1,0 +1,85 @@
+"""Expert traces in a file, one recorded episode a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from agentgym.env import Env
+from agentgym.envs.gui.replay import Policy, Recording, record
+from agentgym.errors import CorruptDataError
+from agentgym.types import Task
+
+
+def record_traces(
+    env: Env,
+    tasks: Iterable[Task],
+    path: str | Path,
+    *,
+    policy: Policy = lambda env: env.oracle(),
+    max_turns: int = 100,
+) -> tuple[Recording, ...]:
+    """Play tasks by an expert, the environment's oracle by default, and write what it did to a file.
+
+    Episodes that the expert did not end within ``max_turns`` are left out.
+
+    Returns:
+        What was written, in order.
+
+    Example:
+        >>> import tempfile
+        >>> from agentgym.registry import make
+        >>> maze = make("agentgym/Maze-v0")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = record_traces(maze, maze.tasks("train")[:2], Path(folder) / "maze.jsonl")
+        ...     read_traces(Path(folder) / "maze.jsonl") == written
+        True
+    """
+    played = (record(env, task, policy, max_turns) for task in tasks)
+    recordings = tuple(recording for recording in played if recording.has_ended)
+    write_traces(path, recordings)
+    return recordings
+
+
+def write_traces(path: str | Path, recordings: Iterable[Recording]) -> None:
+    """Write recordings as JSON lines."""
+    lines = "".join(json.dumps(recording.to_json()) + "\n" for recording in recordings)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(lines, encoding="utf-8")
+
+
+def read_traces(path: str | Path) -> tuple[Recording, ...]:
+    """The recordings of a file.
+
+    Raises:
+        CorruptDataError: there is no such file, a line is no recording, or there are none.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise CorruptDataError(f"no expert traces at {file}; record some with agentgym.envs.semi_online.traces")
+    recordings = [
+        _read(line, f"{file}, line {number}")
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if line.strip()
+    ]
+    if not recordings:
+        raise CorruptDataError(f"{file} holds no expert traces")
+    return tuple(recordings)
+
+
+def _read(line: str, where: str) -> Recording:
+    try:
+        recording = Recording.from_json(json.loads(line))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptDataError(f"{where}: not a recorded episode ({type(error).__name__}: {error})") from error
+    if not recording.actions or not _fits(recording.actions, recording.state_keys):
+        raise CorruptDataError(
+            f"{where}: {len(recording.actions)} actions and {len(recording.state_keys)} state keys; expected at least "
+            "one action, and one key more than actions"
+        )
+    return recording
+
+
+def _fits(actions: Sequence[str], keys: Sequence[str]) -> bool:
+    return len(keys) == len(actions) + 1

@@ -14,6 +14,7 @@ an episode (the warm start teaches the model to say "Done."); and it gives one a
 default GiGPO, gives one to a turn. The arm ``ours, grpo`` has TRL's kind.
 
 Arms of a seed run one after the other, in the other order at every second seed; load averages are in the results.
+Results of other seeds that are there already stay, each row with its machine, date and commit.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: ar
 def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All arms of a task and a seed; one row each."""
     start = folder / "start"
-    sft = SftConfig(num_epochs=options.sft_epochs, batch_size=8, optimizer=OptimizerConfig(lr=2e-3, schedule="linear"))
+    optimizer = OptimizerConfig(lr=2e-3, schedule="linear", warmup_steps=10)
+    sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8, optimizer=optimizer)
     warm_start.warm_start(setting, start, seed, sft)
     before = asyncio.run(held_out(setting, start, folder / "eval-start", options))
     print(f"{setting.name}, seed {seed}: success {before.success:.3f} before", flush=True)
@@ -102,6 +104,9 @@ def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespa
                 "task": setting.name,
                 "arm": name,
                 "seed": seed,
+                **origin(),
+                "steps": budget.num_steps,
+                "lr": budget.lr,
                 "episodes": budget.num_steps * budget.episodes_per_step,
                 "success_before": before.success,
                 "success_after": after.success,
@@ -152,16 +157,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--groups", type=int, default=4, help=f"of {GROUP_SIZE} episodes, a step")
-    parser.add_argument("--lr", type=float, default=5e-4)
-    parser.add_argument("--sft-epochs", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=OptimizerConfig().lr)
+    parser.add_argument("--demos", type=int, default=0, help="of the warm start; 0 for each task's own number")
     parser.add_argument("--eval-episodes", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results.json"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    about = {**origin(), "settings": {k: v for k, v in vars(options).items() if k != "out"}}
     rows: list[dict[str, Any]] = []
+    if options.out.exists():  # other seeds stay
+        kept = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
+        rows = [row for row in kept if row["seed"] not in options.seeds or row["task"] not in options.tasks]
     for seed in options.seeds:
         for setting in (MULTI, ONE_TURN):
             if setting.name in options.tasks:
@@ -169,7 +176,7 @@ def main() -> None:
                     rows += measure(setting, seed, Path(folder), options)
     text = table(rows)
     print(text)
-    options.out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps({"group_size": GROUP_SIZE, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
 
 

@@ -72,22 +72,23 @@ class Setting:
     """Tokens of an episode after its prompt at most, where a trainer counts episodes."""
     num_demos: int
     noise: float
+    """Share of the demonstrations' actions that are random."""
 
 
 MULTI = Setting(
     name="multi-turn",
     env_id="StepMaze-v0",
-    kwargs={"size": 4, "loops": 0.3, "max_turns": 8},
-    max_turns=8,
+    kwargs={"size": 3, "loops": 0.3, "max_turns": 6},
+    max_turns=6,
     max_turn_tokens=32,
-    max_episode_tokens=640,
-    num_demos=1200,
-    noise=0.3,
+    max_episode_tokens=480,
+    num_demos=1500,
+    noise=0.25,
 )
 ONE_TURN = Setting(
     name="one turn",
     env_id="OneTurnMaze-v0",
-    kwargs={"size": 5},
+    kwargs={"size": 4},
     max_turns=1,
     max_turn_tokens=192,
     max_episode_tokens=192,

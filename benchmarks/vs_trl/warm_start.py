@@ -30,7 +30,7 @@ TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_t
 """TRL parses the calls of templates that it knows by their text alone."""
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
-MODEL = ModelConfig(hidden_size=128, num_layers=3, head_dim=32, vocab_size=640, max_context_tokens=1024)
+MODEL = ModelConfig(hidden_size=128, num_layers=2, head_dim=32, vocab_size=640, max_context_tokens=1024)
 FAREWELL = "Done."
 
 
@@ -82,12 +82,12 @@ def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> list[Segment]:
     return [*rows[:-1], Segment((*rows[-1].turns, turn))]
 
 
-async def _demos(setting: Setting, renderer: ChatRenderer, seed: int) -> tuple[Trajectory, ...]:
+async def _demos(setting: Setting, renderer: ChatRenderer, seed: int, num_demos: int) -> tuple[Trajectory, ...]:
     pool = EnvPool(lambda: make(setting.env_id, **setting.kwargs), 32)
     tasks = make(setting.env_id, **setting.kwargs).tasks("train")
     try:
         return await collect_demos(
-            TaskSchedule(tasks, derive_seed(seed, "demo tasks")).take(0, setting.num_demos),
+            TaskSchedule(tasks, derive_seed(seed, "demo tasks")).take(0, num_demos),
             pool,
             renderer,
             noise=setting.noise,
@@ -99,17 +99,16 @@ async def _demos(setting: Setting, renderer: ChatRenderer, seed: int) -> tuple[T
         await pool.close()
 
 
-def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig) -> int:
-    """Train the model and save it to ``folder``; gives its number of parameters."""
+def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig) -> None:
+    """Train the model and save it to ``folder``."""
     env = make(setting.env_id, **setting.kwargs)
     tokenizer = train_tokenizer(env, seed)
     renderer = ChatRenderer(tokenizer)
     model = build_model(tokenizer, MODEL, derive_seed(seed, "model"))
-    demos = asyncio.run(_demos(setting, renderer, seed))
+    demos = asyncio.run(_demos(setting, renderer, seed, sft.num_demos or setting.num_demos))
     rows = [row for demo in demos for row in with_farewell(demo, renderer)]
     print(f"{setting.name}: {len(rows)} demonstrations of {sum(len(r.token_ids) for r in rows) / len(rows):.0f} tokens")
     optimizer = torch.optim.AdamW(model.parameters(), lr=sft.optimizer.lr, betas=sft.optimizer.betas, weight_decay=0.01)
     metrics = list(sft_steps(model, optimizer, rows, sft, seed, 0))
     print(f"{len(metrics)} steps, loss of actions {metrics[-1]['action_loss']:.3f}", flush=True)
     save_model(model, tokenizer, folder)
-    return sum(parameter.numel() for parameter in model.parameters())

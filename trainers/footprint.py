@@ -169,15 +169,17 @@ def engine_bytes(config: TrainConfig) -> int:
 
 def weight_bytes(config: TrainConfig, model: Any) -> int:
     """Bytes of all weights, adapters included; matrices of layers take half a byte a weight if they are quantized."""
-    num_all = sum(p.numel() for p in model.parameters())
+    num_all: int = sum(p.numel() for p in model.parameters())
     if config.model.lora.quantize == "none":
         return FLOAT32 * num_all
-    num_packed = sum(p.numel() for name, p in model.named_parameters() if _is_matrix_of_layer(name, p))
+    num_packed = _num_in_layers(model)
     return FLOAT32 * (num_all - num_packed) + math.ceil(NF4_BYTES * num_packed)
 
 
-def _is_matrix_of_layer(name: str, parameter: Any) -> bool:
-    return ".layers." in name and ".lora_" not in name and parameter.dim() == 2
+def _num_in_layers(model: Any) -> int:
+    """Numbers in the matrices of the layers, adapters left out."""
+    named = model.named_parameters()
+    return sum(int(p.numel()) for name, p in named if ".layers." in name and ".lora_" not in name and p.dim() == 2)
 
 
 def num_own(model: Any) -> int:
@@ -195,7 +197,7 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, model: Any) -> int:
     if engine_bytes(config) == BFLOAT16:
         return BFLOAT16 * num_own(model)
     if config.model.lora.quantize != "none":
-        return FLOAT32 * sum(p.numel() for name, p in model.named_parameters() if _is_matrix_of_layer(name, p))
+        return FLOAT32 * _num_in_layers(model)
     fused = sizes.heads + 2 * sizes.kv_heads + 2 * sizes.intermediate
     return FLOAT32 * sizes.layers * sizes.hidden * fused
 

@@ -34,7 +34,7 @@ def quantization_config(kind: Quantization) -> Any:
         raise MissingExtraError("model.lora.quantize=nf4", "qlora")
     from transformers import BitsAndBytesConfig
 
-    return BitsAndBytesConfig(
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,

@@ -167,10 +167,10 @@ class _Stopwatch(TrainerCallback):
     def __init__(self) -> None:
         self.step_s: list[float] = []
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._began = time.perf_counter()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         self.step_s.append(time.perf_counter() - self._began)
 
 

@@ -15,7 +15,6 @@ import torch
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers import quantized
 from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.config import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.dry_run import dry_run
@@ -191,7 +190,7 @@ def test_four_bits_without_adapters_are_refused() -> None:
 
 
 def test_a_missing_library_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[qlora\]'"):
         load_model(folder, "nf4")
 

@@ -1,15 +1,20 @@
-"""The script for machines with a GPU runs as a whole on a CPU, so that a lent one is not spent on its slips."""
+"""The scripts for machines with a GPU run as a whole on a CPU, so that a lent one is not spent on their slips."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu" / "engine.py"
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "gpu"
+SCRIPT = FOLDER / "engine.py"
 
 
 @pytest.mark.slow
@@ -25,3 +30,38 @@ def test_it_measures_all_its_parts(tmp_path: Path) -> None:
     assert len(result["run"]["success"]) == 2
     assert result["run"]["success_after"] is not None
     assert result["vllm"] == "vLLM is not installed here"
+
+
+@pytest.mark.slow
+def test_training_is_measured_in_all_its_ways(tmp_path: Path) -> None:
+    out = tmp_path / "train.json"
+    command = [sys.executable, str(FOLDER / "train.py"), "--smoke", "--out", str(out)]
+    subprocess.run(command, check=True, cwd=FOLDER.parents[1])
+    result = json.loads(out.read_text())
+    arms = {(row["weights"], row["layout"], row["precision"]) for row in result["steps"]}
+    assert len(arms) == len(result["steps"]) == 8
+    assert all(row["step_s"] > 0 and row["share_of_matmul"] > 0 for row in result["steps"])
+    assert {row["layout"]: row["num_forwarded"] for row in result["steps"]} == {"rows": 8 * 32, "packed": 16 + 8 * 16}
+    assert result["run"]["success_after"] is not None
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    spec = importlib.util.spec_from_file_location("benchmark_gpu_train", FOLDER / "train.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_its_count_of_operations_is_that_of_torch(training: ModuleType) -> None:
+    """Torch counts attention as if every token saw all of its row; half of that pays, and a diagonal."""
+    num_tokens = 24
+    model = training.build("tiny", torch.device("cpu")).float()
+    model.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        logits = model(input_ids=torch.randint(1, 512, (1, num_tokens)), use_cache=False).logits
+        logits.sum().backward()
+    sees_all = [[num_tokens] * num_tokens]
+    assert training.num_operations("tiny", sees_all, num_tokens, is_lora=False) == counter.get_total_flops()

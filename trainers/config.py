@@ -22,6 +22,8 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.table import experimental_notes
 from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
 
+Quantization = Literal["none", "nf4"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
@@ -41,6 +43,15 @@ class LoraSettings:
     rank: int = 0
     alpha: int = 16
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    quantize: Quantization = "none"
+    """``nf4`` keeps the weights under the adapters in 4 bits (QLoRA; extra ``qlora``)."""
+
+    def __post_init__(self) -> None:
+        if self.quantize != "none" and self.rank == 0:
+            raise ConfigError(
+                f"model.lora.quantize={self.quantize}: weights of 4 bits are not trained, adapters over them are; set "
+                "model.lora.rank"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +229,8 @@ class TrainConfig:
             )
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
+        if self.model.lora.quantize != "none":
+            self._refuse_for_quantized()
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
             raise ConfigError(
                 "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
@@ -228,6 +241,21 @@ class TrainConfig:
         for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
             if getattr(self, name) < (0 if name == "num_steps" else 1):
                 raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+
+    def _refuse_for_quantized(self) -> None:
+        sends_adapters = self.engine.kind == "vllm" and self.engine.weight_sync == "lora"
+        hindrances = [
+            *(["a model from scratch: set model.path"] if not self.model.path else []),
+            *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if self.pipeline.bound else []),
+            *(["a critic, whose checkpoints are not made for it"] if {*self.credit.columns()} & {*OF_CRITIC} else []),
+            *(
+                ["engine.weight_sync=lora, where servers put adapters on other weights: use folder"]
+                if sends_adapters
+                else []
+            ),
+        ]
+        if hindrances:
+            raise ConfigError(f"model.lora.quantize={self.model.lora.quantize} cannot go with {'; '.join(hindrances)}")
 
     def findings(self) -> rules.Findings:
         """The composition rules that credit, loss and sampling break together."""
@@ -247,10 +275,9 @@ class TrainConfig:
         return (*self.credit.warnings, *of_loss, *experimental_notes(self.loss))
 
 
-MADE_BY_TRAINER = (
-    *("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift"),
-    *("value", "token_value", "q_value"),
-)
+OF_CRITIC = ("value", "token_value", "q_value")
+"""Columns that a critic makes."""
+MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
 """Columns that :mod:`agentgym.trainers.columns` makes."""
 NOT_MADE = {
     "parent": "rollouts do not branch",

@@ -126,6 +126,7 @@ def _too_small(memory: Footprint, device_gib: float, config: TrainConfig) -> str
     largest = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts)
     advice = [
         *([] if config.loss.recompute_activations else ["loss.recompute_activations=true"]),
+        *(["model.lora.quantize=nf4"] if config.model.lora.rank and config.model.lora.quantize == "none" else []),
         *(["no KL term (loss.regularisers=[])"] if memory.reference else []),
         *(["engine.kind=vllm on another GPU"] if memory.kv_cache else []),
         "a smaller loss.tokens_per_microbatch, or more ranks",

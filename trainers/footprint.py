@@ -1,17 +1,20 @@
 """How much memory training takes, by arithmetic over a model's sizes.
 
-The trainer computes in float32 (:func:`agentgym.trainers.model.load_model`), so weights, gradients and AdamW's two
-moments take 4 bytes each per parameter; FSDP2 cuts all of them into equal parts. What no formula here sees: the
+The trainer keeps float32 (:func:`agentgym.trainers.model.load_model`), so weights, gradients and AdamW's two moments
+take 4 bytes each per parameter, but weights that are quantized under adapters (:mod:`agentgym.trainers.quantized`);
+FSDP2 cuts all of them into equal parts. Activations are counted in float32. What no formula here sees: the
 allocator's unused blocks, kernels' workspaces and CUDA itself (together often 2 to 4 GiB), and the temporary tensors of
 one operation.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from agentgym.trainers.config import LoraSettings, TrainConfig
+from agentgym.trainers.quantized import NF4_BYTES
 from agentgym.trainers.vocabulary import MAX_LOGITS
 
 FLOAT32, BFLOAT16 = 4, 2
@@ -130,9 +133,8 @@ def footprint(config: TrainConfig, model: Any, num_ranks: int) -> Footprint:
     """
     sizes, lora = Sizes.of(model.config), config.model.lora
     parameters = list(model.parameters())
-    num_all = sum(p.numel() for p in parameters)
     num_trained = sum(p.numel() for p in parameters if p.requires_grad)
-    whole = FLOAT32 * num_all
+    whole = weight_bytes(config, model)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
     return Footprint(
@@ -144,7 +146,7 @@ def footprint(config: TrainConfig, model: Any, num_ranks: int) -> Footprint:
         gathered=_gathered(model, sizes) if num_ranks > 1 else 0,
         activations=activation_bytes(sizes, num_tokens, recompute=config.loss.recompute_activations, lora=lora),
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(MAX_LOGITS, num_tokens * sizes.vocab),
-        engine_weights=_engine_weights(config, sizes, num_own(model)),
+        engine_weights=_engine_weights(config, sizes, model),
         kv_cache=engine_cache(config, sizes) if config.engine.kind == "torch" else 0,
     )
 
@@ -165,17 +167,37 @@ def engine_bytes(config: TrainConfig) -> int:
     return FLOAT32 if config.engine.kind == "torch" and config.engine.dtype == "float32" else BFLOAT16
 
 
+def weight_bytes(config: TrainConfig, model: Any) -> int:
+    """Bytes of all weights, adapters included; matrices of layers take half a byte a weight if they are quantized."""
+    num_all: int = sum(p.numel() for p in model.parameters())
+    if config.model.lora.quantize == "none":
+        return FLOAT32 * num_all
+    num_packed = _num_in_layers(model)
+    return FLOAT32 * (num_all - num_packed) + math.ceil(NF4_BYTES * num_packed)
+
+
+def _num_in_layers(model: Any) -> int:
+    """Numbers in the matrices of the layers, adapters left out."""
+    named = model.named_parameters()
+    return sum(int(p.numel()) for name, p in named if ".layers." in name and ".lora_" not in name and p.dim() == 2)
+
+
 def num_own(model: Any) -> int:
     """Parameters of the model itself, adapters left out."""
     return sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name)
 
 
-def _engine_weights(config: TrainConfig, sizes: Sizes, num_parameters: int) -> int:
-    """The embedded engine's own: in float32 its fused matrices, the others being the model's; else all of them."""
+def _engine_weights(config: TrainConfig, sizes: Sizes, model: Any) -> int:
+    """The embedded engine's own: in float32 its fused matrices, the others being the model's; else all of them.
+
+    Of a quantized model it holds all matrices in floating point.
+    """
     if config.engine.kind != "torch":
         return 0
     if engine_bytes(config) == BFLOAT16:
-        return BFLOAT16 * num_parameters
+        return BFLOAT16 * num_own(model)
+    if config.model.lora.quantize != "none":
+        return FLOAT32 * _num_in_layers(model)
     fused = sizes.heads + 2 * sizes.kv_heads + 2 * sizes.intermediate
     return FLOAT32 * sizes.layers * sizes.hidden * fused
 

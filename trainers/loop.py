@@ -34,6 +34,7 @@ from agentgym.trainers.metrics import MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.model import frozen_copy, save_model
 from agentgym.trainers.overrides import save_config
 from agentgym.trainers.period import Period
+from agentgym.trainers.quantized import kept_state
 from agentgym.trainers.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.rollout_metrics import describe_rollouts
 from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
@@ -339,8 +340,8 @@ class TrainingLoop:
         return self.earlier_wall_s + time.perf_counter() - self.started
 
     def _save(self, phase: Phase, step: int) -> None:
-        model, optimizer = whole(self.r.model.state_dict()), whole(self.optimizer.state_dict())
-        reference = whole(self.reference.state_dict()) if self.reference is not None else None
+        model, optimizer = whole(kept_state(self.r.model)), whole(self.optimizer.state_dict())
+        reference = whole(kept_state(self.reference)) if self.reference is not None else None
         if not self.ranks.is_main:
             return
         checkpoint = Checkpoint(

@@ -16,15 +16,21 @@ from transformers.utils.logging import disable_progress_bar
 
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
 from agentgym.rollout.context import FULL, ContextConfig
-from agentgym.trainers.config import LoraSettings
+from agentgym.trainers.config import LoraSettings, Quantization
+from agentgym.trainers.engines.weights import merged_bias, merged_weight
+from agentgym.trainers.quantized import is_quantized, keep_exact, quantization_config
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
-def load_model(path: str | Path) -> tuple[Any, Any]:
+def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Any, Any]:
     """A causal language model (fp32) and its tokenizer from a folder or hub name.
 
+    Args:
+        quantize: how its matrices are kept, where they are not trained.
+
     Raises:
+        MissingExtraError: what quantizes is not installed.
         UsageError: there is no such folder, or it is no model.
         CorruptDataError: there is one, and it cannot be read.
     """
@@ -33,14 +39,15 @@ def load_model(path: str | Path) -> tuple[Any, Any]:
         raise UsageError(f"{folder} is not a model folder: it has no config.json")
     if not folder.is_dir() and (folder.is_absolute() or str(path).startswith(".") or str(path).count("/") != 1):
         raise UsageError(f"no model folder at {path}")
+    bits = quantization_config(quantize)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path))
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32, quantization_config=bits)
     except Exception as error:
         first_line = str(error).strip().partition("\n")[0]
         kind = CorruptDataError if folder.is_dir() else UsageError
         raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
-    return model, tokenizer
+    return keep_exact(model), tokenizer
 
 
 def add_lora(model: Any, settings: LoraSettings, seed: int) -> Any:
@@ -71,8 +78,26 @@ def frozen_copy(model: Any) -> Any:
 
 
 def plain_model(model: Any) -> Any:
-    """The model itself, or a copy with its adapters merged in."""
+    """The model itself, or a copy with its adapters merged in, and its matrices in floating point again."""
+    if is_quantized(model):
+        return _in_floating_point(model)
     return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+
+
+@torch.no_grad()
+def _in_floating_point(model: Any) -> Any:
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    config = copy.deepcopy(base.config)
+    del config.quantization_config
+    plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    plain.generation_config = base.generation_config
+    for name, module in plain.named_modules():
+        if isinstance(getattr(module, "weight", None), torch.nn.Parameter):
+            source = base.get_submodule(name)
+            module.weight.copy_(merged_weight(source))
+            if (bias := merged_bias(source)) is not None:
+                module.bias.copy_(bias)
+    return plain.eval()
 
 
 def plain_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

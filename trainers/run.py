@@ -142,7 +142,7 @@ class Run:
     def _model(self, env: Env) -> tuple[Any, Any]:
         config = self.config.model
         if config.path:
-            model, tokenizer = load_model(config.path)
+            model, tokenizer = load_model(config.path, config.lora.quantize)
         else:
             texts, words = collect_texts(env, list(self.train_tasks[:NUM_TEXT_EPISODES]), seed=self.config.seed)
             texts += self.config.context.phrases * NUM_TEXT_EPISODES

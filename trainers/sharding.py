@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.trainers.hidden import trunk_of
+from agentgym.trainers.quantized import load_kept_state
 from agentgym.trainers.ranks import Ranks
 
 Result = TypeVar("Result")
@@ -65,8 +66,8 @@ def whole(value: Any) -> Any:
 def load_weights(model: Any, state: Mapping[str, Tensor]) -> None:
     """Put whole weights into a model, each rank its part."""
     mine = model.state_dict()
-    model.load_state_dict(
-        {name: _cut_like(mine[name], tensor) if name in mine else tensor for name, tensor in state.items()}
+    load_kept_state(
+        model, {name: _cut_like(mine[name], tensor) if name in mine else tensor for name, tensor in state.items()}
     )
 
 

@@ -223,12 +223,7 @@ class _Step:
         return entropy, scaled
 
     def _loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
-        logprob, entropy = run_whole(
-            self.model,
-            lambda model: token_logprobs(
-                model, batch, self.temperature, entropy_has_gradient=self.entropy_has_gradient
-            ),
-        )
+        logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
         scores = BatchLogprobs(
             logprob=logprob,
             logprob_old=logprob.detach() if logprob_old is None else logprob_old,
@@ -239,7 +234,14 @@ class _Step:
 
     def _frozen(self, model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return run_whole(model, lambda model: token_logprobs(model, batch, self.temperature))
+            return self._logprobs(model, batch)
+
+    def _logprobs(self, model: Any, batch: TrainBatch, *, entropy_has_gradient: bool = False) -> tuple[Tensor, Tensor]:
+        with torch.autocast(batch.target.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            return run_whole(
+                model,
+                lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),
+            )
 
 
 def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:

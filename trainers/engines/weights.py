@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from agentgym.errors import ConfigError
+from agentgym.trainers.quantized import dequantized, is_four_bit
 
 SUPPORTED_MODEL_TYPES = ("llama", "qwen2", "qwen3")
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -96,8 +97,8 @@ def read_weights(model: nn.Module, max_context_tokens: int, dtype: torch.dtype |
     decoder = causal_lm.model
     with torch.no_grad():
         layers = tuple(_read_layer(layer, shape) for layer in decoder.layers)
-        embedding, head = _weight(decoder.embed_tokens), _weight(causal_lm.lm_head)
-        norm = _weight(decoder.norm)
+        embedding, head = merged_weight(decoder.embed_tokens), merged_weight(causal_lm.lm_head)
+        norm = merged_weight(decoder.norm)
         rotation = _read_rotation(decoder.rotary_emb, shape, max_context_tokens)
     parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
     candidates = (embedding, head, norm, *(matrix for layer in layers for matrix in (layer.out, layer.down)))
@@ -208,39 +209,39 @@ def _read_rotation(rotary: Any, shape: Shape, max_context_tokens: int) -> Tensor
 
 def _read_layer(layer: Any, shape: Shape) -> LayerWeights:
     attention, mlp = layer.self_attn, layer.mlp
-    dtype = attention.q_proj.weight.dtype
-    attention_norm = _weight(layer.input_layernorm).float()
-    mlp_norm = _weight(layer.post_attention_layernorm).float()
+    dtype = layer.input_layernorm.weight.dtype  # of projections it may be that of packed bits
+    attention_norm = merged_weight(layer.input_layernorm).float()
+    mlp_norm = merged_weight(layer.post_attention_layernorm).float()
     order = _pairwise_order(shape.head_dim, attention_norm.device)
 
     def by_pairs(tensor: Tensor) -> Tensor:
         return tensor.view(-1, shape.head_dim, *tensor.shape[1:])[:, order].flatten(0, 1)
 
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-    query, key, value = (_weight(projection).float() for projection in projections)
-    biases = [_bias(projection) for projection in projections]
+    query, key, value = (merged_weight(projection).float() for projection in projections)
+    biases = [merged_bias(projection) for projection in projections]
     qkv_bias = None
     if biases[0] is not None and biases[1] is not None and biases[2] is not None:
         qkv_bias = torch.cat([by_pairs(biases[0]), by_pairs(biases[1]), biases[2]])
     qk_norm = None
     if hasattr(attention, "q_norm"):
         norms = ((attention.q_norm, shape.num_heads), (attention.k_norm, shape.num_kv_heads))
-        qk_norm = torch.cat([_weight(norm)[order].expand(num, -1) for norm, num in norms])
+        qk_norm = torch.cat([merged_weight(norm)[order].expand(num, -1) for norm, num in norms])
     gate_up_bias = None
-    gate_bias, up_bias = _bias(mlp.gate_proj), _bias(mlp.up_proj)
+    gate_bias, up_bias = merged_bias(mlp.gate_proj), merged_bias(mlp.up_proj)
     if gate_bias is not None and up_bias is not None:
         gate_up_bias = torch.cat([gate_bias, up_bias])
-    gate_up = torch.cat([_weight(mlp.gate_proj), _weight(mlp.up_proj)]).float()
+    gate_up = torch.cat([merged_weight(mlp.gate_proj), merged_weight(mlp.up_proj)]).float()
     return LayerWeights(
         qkv=(torch.cat([by_pairs(query), by_pairs(key), value]) * attention_norm).t().to(dtype).contiguous(),
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
-        out=_weight(attention.o_proj),
-        out_bias=_bias(attention.o_proj),
+        out=merged_weight(attention.o_proj),
+        out_bias=merged_bias(attention.o_proj),
         gate_up=(gate_up * mlp_norm).t().to(dtype).contiguous(),
         gate_up_bias=gate_up_bias,
-        down=_weight(mlp.down_proj),
-        down_bias=_bias(mlp.down_proj),
+        down=merged_weight(mlp.down_proj),
+        down_bias=merged_bias(mlp.down_proj),
     )
 
 
@@ -249,17 +250,19 @@ def _pairwise_order(head_dim: int, device: torch.device) -> Tensor:
     return torch.arange(head_dim, device=device).view(2, -1).t().flatten()
 
 
-def _weight(module: Any) -> Tensor:
+def merged_weight(module: Any) -> Tensor:
     """The matrix a module multiplies by: its own memory, or a new merged tensor if adapters are active."""
     if hasattr(module, "modules_to_save"):  # peft's fully trained copy of a module
         is_active = module.active_adapters and not module.disable_adapters
-        return _weight(module.modules_to_save[module.active_adapters[0]] if is_active else module.original_module)
+        return merged_weight(module.modules_to_save[module.active_adapters[0]] if is_active else module.original_module)
     if not hasattr(module, "base_layer"):
+        if is_four_bit(module):
+            return dequantized(module)
         weight: Tensor = module.weight.detach()
         if not weight.is_floating_point():
             raise ConfigError(f"the torch engine reads floating-point weights; {type(module).__name__} is quantized")
         return weight
-    merged = _weight(module.base_layer)
+    merged = merged_weight(module.base_layer)
     if module.disable_adapters:
         return merged
     for adapter in module.active_adapters:
@@ -282,7 +285,8 @@ def _has_adapter(module: Any, adapter: str) -> bool:
     return adapter in getattr(module, "lora_embedding_A", {})
 
 
-def _bias(module: Any) -> Tensor | None:
+def merged_bias(module: Any) -> Tensor | None:
+    """What a module adds; None if nothing."""
     base = getattr(module, "base_layer", module)
     bias: Tensor | None = getattr(base, "bias", None)
     return None if bias is None else bias.detach()

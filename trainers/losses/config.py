@@ -94,6 +94,9 @@ class LossConfig:
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
     """How rows are forwarded, see :mod:`agentgym.trainers.layout`; gradients do not depend on it either."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """``bfloat16``: the policy's matrices are multiplied in bfloat16 (autocast), forwards and backwards; weights,
+    gradients and AdamW's moments stay float32, and so do the warm start, critics and columns that the model makes."""
     recompute_activations: bool = False
     """Keep the states between layers alone and compute what is inside a layer again for the gradient: a third slower,
     and several times the tokens in the same memory. Rows then do not share prefixes, unless they are packed."""

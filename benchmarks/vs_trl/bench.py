@@ -1,0 +1,184 @@
+"""TRL's GRPOTrainer and this trainer on the same model, environment and budget, in one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/vs_trl/bench.py --out benchmarks/vs_trl/results.json
+
+Two tasks. ``multi-turn``: a maze walked a step at a time by tool calls; TRL plays it through ``environment_factory``.
+``one turn``: an open maze whose whole way is said in one completion; TRL trains on it in its plain mode, with a reward
+function. All arms of a seed begin with the same weights after the same supervised fine-tuning, see the same prompts
+(token by token: Qwen3's template, the tool's schema as TRL reads it), and train on the same tasks in the same order,
+with groups of 8, the same number of rollouts and steps, the same learning rate, Adam constants, gradient clip and
+temperature, and one thread. The success of all is measured by our evaluation on the same held-out tasks and seeds.
+
+What cannot be the same: TRL limits an episode's tokens and not a turn's; it asks for one more message after the end of
+an episode (the warm start teaches the model to say "Done."); and it gives one advantage to an episode, where ours, by
+default GiGPO, gives one to a turn. The arm ``ours, grpo`` has TRL's kind.
+
+Arms of a seed run one after the other, in the other order at every second seed; load averages are in the results.
+Results of other seeds that are there already stay, each row with its machine, date and commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+import warm_start
+from arms import GROUP_SIZE, Arm, Budget, ours, trl_factory, trl_plain
+from mazes import MULTI, ONE_TURN, Setting
+
+from agentgym.credit.compose import CreditConfig
+from agentgym.engine import SamplingParams
+from agentgym.evals.runner import EvalSummary, evaluate
+from agentgym.registry import make
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config import OptimizerConfig, SftConfig
+from agentgym.trainers.policy import open_policy
+
+ARMS: dict[str, dict[str, Arm]] = {
+    MULTI.name: {
+        "ours": ours(CreditConfig()),
+        "ours, grpo": ours(CreditConfig(estimator="grpo")),
+        "TRL, environment_factory": trl_factory,
+    },
+    ONE_TURN.name: {"ours": ours(CreditConfig()), "TRL, plain": trl_plain},
+}
+COLUMNS = ("step_s_p50", "episodes_per_s", "sampled_tokens_per_s", "trained_tokens_per_s")
+
+
+async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: argparse.Namespace) -> EvalSummary:
+    """Success on held-out tasks at temperature 1."""
+    pool = EnvPool(lambda: make(setting.env_id, **setting.kwargs), 32)
+    policy = open_policy(model_dir, num_slots=32, max_context_tokens=warm_start.MODEL.max_context_tokens)
+    tasks = make(setting.env_id, **setting.kwargs).tasks("test")[: options.eval_episodes]
+    try:
+        return await evaluate(
+            list(tasks),
+            pool,
+            policy.actors(SamplingParams(max_new_tokens=setting.max_turn_tokens)),
+            out_dir=out_dir,
+            suite_or_env=setting.name,
+            policy=str(model_dir),
+            seed=derive_seed(0, "held out"),
+            group_config=GroupConfig(group_size=1, min_valid=1, num_envs=32),
+        )
+    finally:
+        await policy.engine.close()
+        await pool.close()
+
+
+def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """All arms of a task and a seed; one row each."""
+    start = folder / "start"
+    optimizer = OptimizerConfig(lr=2e-3, schedule="linear", warmup_steps=10)
+    sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8, optimizer=optimizer)
+    warm_start.warm_start(setting, start, seed, sft)
+    before = asyncio.run(held_out(setting, start, folder / "eval-start", options))
+    print(f"{setting.name}, seed {seed}: success {before.success:.3f} before", flush=True)
+    budget = Budget(
+        num_steps=options.steps,
+        groups_per_step=options.groups,
+        lr=options.lr,
+        seed=seed,
+        context_tokens=warm_start.MODEL.max_context_tokens,
+    )
+    arms = list(ARMS[setting.name].items())
+    rows = []
+    for number, (name, arm) in enumerate(arms[::-1] if seed % 2 else arms):
+        made = arm(setting, start, folder / f"arm-{number}", budget)
+        after = asyncio.run(held_out(setting, made.model_dir, folder / f"eval-{number}", options))
+        rows.append(
+            {
+                "task": setting.name,
+                "arm": name,
+                "seed": seed,
+                **origin(),
+                "steps": budget.num_steps,
+                "lr": budget.lr,
+                "episodes": budget.num_steps * budget.episodes_per_step,
+                "success_before": before.success,
+                "success_after": after.success,
+                "success_after_interval": [after.success_low, after.success_high],
+                **made.summary(budget),
+            }
+        )
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Means over the seeds, in Markdown."""
+    lines = [
+        "| task | arm | a step, s | episodes/s | tokens/s: sampled | trained | success before, each seed | after |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for task, arm in dict.fromkeys((row["task"], row["arm"]) for row in sorted(rows, key=_order)):
+        same = sorted((row for row in rows if (row["task"], row["arm"]) == (task, arm)), key=lambda row: row["seed"])
+        step_s, episodes, sampled, trained = (fmean(row[name] for row in same) for name in COLUMNS)
+        before = ", ".join(f"{row['success_before']:.2f}" for row in same)
+        after = ", ".join(f"{row['success_after']:.2f}" for row in same)
+        lines.append(
+            f"| {task} | {arm} | {step_s:.2f} | {episodes:.1f} | {sampled:,.0f} | {trained:,.0f} | {before} | {after} |"
+        )
+    return "\n".join(lines)
+
+
+def _order(row: dict[str, Any]) -> tuple[int, int]:
+    return list(ARMS).index(row["task"]), list(ARMS[row["task"]]).index(row["arm"])
+
+
+def origin() -> dict[str, Any]:
+    """Machine, date, commit, versions."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "machine": f"{platform.machine()}, {cpu}, {os.cpu_count()} cores",
+        "date": datetime.date.today().isoformat(),
+        "commit": commit.stdout.strip(),
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl")},
+    }
+
+
+def main() -> None:
+    """Measure, print the table, write JSON and Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--groups", type=int, default=4, help=f"of {GROUP_SIZE} episodes, a step")
+    parser.add_argument("--lr", type=float, default=OptimizerConfig().lr)
+    parser.add_argument("--demos", type=int, default=0, help="of the warm start; 0 for each task's own number")
+    parser.add_argument("--eval-episodes", type=int, default=200)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results.json"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    if options.out.exists():  # other seeds stay
+        kept = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
+        rows = [row for row in kept if row["seed"] not in options.seeds or row["task"] not in options.tasks]
+    for seed in options.seeds:
+        for setting in (MULTI, ONE_TURN):
+            if setting.name in options.tasks:
+                with tempfile.TemporaryDirectory() as folder:
+                    rows += measure(setting, seed, Path(folder), options)
+    text = table(rows)
+    print(text)
+    options.out.write_text(json.dumps({"group_size": GROUP_SIZE, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    options.out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The weights that all arms begin with: a small model and its tokenizer, after supervised fine-tuning."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import torch
+import trl
+from mazes import Setting
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from agentgym.env import Env
+from agentgym.registry import make
+from agentgym.render.chat import ChatRenderer
+from agentgym.render.codecs import HermesCodec
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config import ModelConfig, SftConfig
+from agentgym.trainers.demos import collect_demos, collect_texts
+from agentgym.trainers.model import save_model
+from agentgym.trainers.sft import sft_rows, sft_steps
+from agentgym.trainers.tiny import build_model
+from agentgym.types import Completion, FinishReason, Message, Segment, ToolCall, Trajectory, Turn
+
+TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
+"""TRL parses the calls of templates that it knows by their text alone."""
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
+MODEL = ModelConfig(hidden_size=128, num_layers=2, head_dim=32, vocab_size=640, max_context_tokens=1024)
+FAREWELL = "Done."
+
+
+def train_tokenizer(env: Env, seed: int) -> Any:
+    """Byte-level BPE on what is said in the environment, with the tokens and the template of Qwen3."""
+    tasks = TaskSchedule(env.tasks("train"), seed).take(0, 100)
+    texts, _ = collect_texts(env, [task for _, task in tasks], seed=seed)
+    codec = HermesCodec()
+    texts += [
+        codec.format([ToolCall("move", {"direction": direction}, "0")], env.tools)
+        for direction in ("north", "east", "south", "west")
+    ] * 20
+    texts += [*[FAREWELL] * 20, *([TEMPLATE, *(str(tool.as_function()) for tool in env.tools)] * 3)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    size = MODEL.vocab_size - len(TAGS)
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
+    )
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    wrapped.chat_template = TEMPLATE
+    return wrapped
+
+
+def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> list[Segment]:
+    """A demonstration's rows; one that ended well has a last message without a call.
+
+    TRL asks for messages until one has no call, so the model must know what to say when all is done. Our own rollouts
+    end with the environment and never get there.
+    """
+    rows = sft_rows([demo])
+    if not demo.success:
+        return rows
+    last = rows[-1].turns[-1]
+    said = renderer.action_ids(Message("assistant", FAREWELL), ())
+    completion = Completion(
+        token_ids=said, logprobs=(0.0,) * len(said), finish_reason=FinishReason.STOP, policy_versions=(0,) * len(said)
+    )
+    turn = Turn(
+        index=last.index + 1,
+        prompt_ids=renderer.suffix_ids(last.replies, turn_ended=True),
+        completion=completion,
+        action=Message("assistant", FAREWELL),
+    )
+    return [*rows[:-1], Segment((*rows[-1].turns, turn))]
+
+
+async def _demos(setting: Setting, renderer: ChatRenderer, seed: int, num_demos: int) -> tuple[Trajectory, ...]:
+    pool = EnvPool(lambda: make(setting.env_id, **setting.kwargs), 32)
+    tasks = make(setting.env_id, **setting.kwargs).tasks("train")
+    try:
+        return await collect_demos(
+            TaskSchedule(tasks, derive_seed(seed, "demo tasks")).take(0, num_demos),
+            pool,
+            renderer,
+            noise=setting.noise,
+            max_context_tokens=MODEL.max_context_tokens,
+            max_new_tokens=setting.max_turn_tokens,
+            seed=seed,
+        )
+    finally:
+        await pool.close()
+
+
+def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig) -> None:
+    """Train the model and save it to ``folder``."""
+    env = make(setting.env_id, **setting.kwargs)
+    tokenizer = train_tokenizer(env, seed)
+    renderer = ChatRenderer(tokenizer)
+    model = build_model(tokenizer, MODEL, derive_seed(seed, "model"))
+    demos = asyncio.run(_demos(setting, renderer, seed, sft.num_demos or setting.num_demos))
+    rows = [row for demo in demos for row in with_farewell(demo, renderer)]
+    print(f"{setting.name}: {len(rows)} demonstrations of {sum(len(r.token_ids) for r in rows) / len(rows):.0f} tokens")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=sft.optimizer.lr, betas=sft.optimizer.betas, weight_decay=0.01)
+    metrics = list(sft_steps(model, optimizer, rows, sft, seed, 0))
+    print(f"{len(metrics)} steps, loss of actions {metrics[-1]['action_loss']:.3f}", flush=True)
+    save_model(model, tokenizer, folder)

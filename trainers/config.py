@@ -21,6 +21,7 @@ from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.table import experimental_notes
 from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
+from agentgym.trainers.ray.config import ClusterConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,7 @@ class TrainConfig:
     sampling: SamplingParams = SamplingParams()
     context: ContextConfig = ContextConfig()
     engine: EngineConfig = EngineConfig()
+    cluster: ClusterConfig = ClusterConfig()
     credit: CreditConfig = CreditConfig()
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
     """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""

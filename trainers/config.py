@@ -218,6 +218,11 @@ class TrainConfig:
             raise ConfigError(
                 f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
             )
+        if self.cluster.address and self.pipeline.max_in_flight == "auto":
+            raise ConfigError(
+                "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
+                "when an episode is over; set a number"
+            )
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:

@@ -156,9 +156,12 @@ def _check_resources(config: ClusterConfig) -> None:
         each = {"CPU": options["num_cpus"], "GPU": options["num_gpus"], **options["resources"]}
         for name, amount in each.items():
             needs[name] = needs.get(name, 0.0) + count * amount
-    short = [f"{name} {has.get(name, 0.0):g} of {amount:g}" for name, amount in needs.items() if amount > has.get(name, 0.0)]
+    short = [
+        f"{name} {has.get(name, 0.0):g} of {amount:g}" for name, amount in needs.items() if amount > has.get(name, 0.0)
+    ]
     if short:
         raise ConfigError(
-            f"the Ray cluster has too little for {config.num_env_workers} env workers and {config.num_engines} engines: "
-            f"{', '.join(short)}; lower cluster.num_env_workers, cluster.num_engines or what each needs"
+            f"the Ray cluster has too little for {config.num_env_workers} env workers and "
+            f"{config.num_engines} engines: {', '.join(short)}; "
+            "lower cluster.num_env_workers, cluster.num_engines or what each needs"
         )

@@ -23,7 +23,7 @@ class ClusterConfig:
     ``RAY_ADDRESS``; ``HOST:PORT`` or ``ray://HOST:PORT``: that one; ``local``: one of this run's own, which ends with
     it."""
     num_env_workers: int = 2
-    """Processes that play: each holds its share of ``group.num_envs`` environments, renders, parses and asks engines."""
+    """Processes that play: each holds its share of ``group.num_envs`` environments, renders, and asks engines."""
     num_engines: int = 1
     """Engines of kind ``engine.kind``. Weights reach them through Ray's object store."""
     cpus_per_env_worker: float = 1.0

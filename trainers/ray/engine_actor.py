@@ -23,6 +23,10 @@ class NoWeightsError(EngineError):
     """The engine was started again and has not been given the policy's weights yet."""
 
 
+class LostSessionError(EngineError):
+    """The engine that began a session is gone, and with it what it kept: the episode is to begin again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
     """What an engine is made from, without weights.
@@ -60,6 +64,7 @@ class EngineActor:
         self._model = AutoModelForCausalLM.from_config(spec.shape).to(dtype=spec.dtype, device=device).eval()
         self._engine: Engine = torch_engine(spec.config, self._model)
         self._state = ActorState()
+        self._sessions: set[str] = set()
 
     async def ping(self) -> ActorState:
         """Who answers, and with which weights."""
@@ -77,9 +82,23 @@ class EngineActor:
             await self._engine.update_weights(version)
         self._state = replace(self._state, serial=serial)
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: SamplingParams, session_id: str) -> Completion:
-        """See :class:`~agentgym.engine.Engine`."""
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingParams, session_id: str, begins_session: bool
+    ) -> Completion:
+        """See :class:`~agentgym.engine.Engine`.
+
+        Another engine would go on with a session, too, but having read its prompt in one piece: the same up to
+        rounding, and a lost episode is to be the same to the last bit.
+
+        Raises:
+            NoWeightsError: none were loaded yet.
+            LostSessionError: the session began on an engine that is gone.
+        """
         self._check_weights()
+        if session_id and begins_session:
+            self._sessions.add(session_id)
+        elif session_id and session_id not in self._sessions:
+            raise LostSessionError("the engine was started again in the middle of the episode")
         return await self._engine.generate(prompt_ids, sampling, session_id=session_id)
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
@@ -89,6 +108,7 @@ class EngineActor:
 
     async def release(self, session_id: str) -> None:
         """See :class:`~agentgym.engine.Engine`."""
+        self._sessions.discard(session_id)
         await self._engine.release(session_id)
 
     def _check_weights(self) -> None:
@@ -102,4 +122,7 @@ class EngineActor:
         given = {own[name].data_ptr() for name in tensors if name in own}
         lost = [name for name in missing if own[name].data_ptr() not in given]
         if lost or unexpected:
-            raise EngineError(f"weights of another model: missing {lost}, unexpected {unexpected}")
+            raise EngineError(
+                f"weights of another model: {len(lost)} tensors are missing and {len(unexpected)} unknown, "
+                f"{', '.join([*lost, *unexpected][:3])} among them"
+            )

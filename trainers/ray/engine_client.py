@@ -69,9 +69,11 @@ class EngineClient:
         Raises:
             EngineError: the engine refused it or was lost, or none is to be had.
         """
+        begins = session_id not in self._sessions
         remote = await self._remote_of(session_id)
         name = f"{self._name}-{session_id}" if session_id else ""
-        completion: Completion = await self._answer(remote, remote.handle.generate.remote(prompt_ids, sampling, name))
+        ref = remote.handle.generate.remote(prompt_ids, sampling, name, begins)
+        completion: Completion = await self._answer(remote, ref)
         return completion
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:

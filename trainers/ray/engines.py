@@ -29,7 +29,7 @@ class _Target:
 
 
 class RayEngine(EngineClient):
-    """The trainer's :class:`~agentgym.engine.Engine`; what is sent of it to other processes is an :class:`EngineClient`.
+    """The trainer's :class:`~agentgym.engine.Engine`; sent to another process it is an :class:`EngineClient`.
 
     Args:
         model: the trainer's, whose weights :meth:`update_weights` takes.

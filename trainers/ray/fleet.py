@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
 from agentgym.trainers.engines.changes import Changes
@@ -167,8 +167,8 @@ class Fleet:
         is_up = member.state is not State.OUT
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
         answer = member.handle.ping.remote().as_future()
-        # not asyncio.timeout: it would also end an answer that came while this process was busy training; and in slices,
-        # since the clock goes on where this process and the actors are stopped
+        # not asyncio.timeout: it would also end an answer that came while this process was busy training; and in
+        # slices, since the clock goes on where this process and the actors are stopped
         for _ in range(_NUM_SLICES):
             await asyncio.wait({answer}, timeout=timeout_s / _NUM_SLICES)
             if answer.done():
@@ -207,8 +207,3 @@ def cause_of(error: RayTaskError) -> AgentGymError:
     if isinstance(cause, AgentGymError):
         return cause
     return InfrastructureError(f"{type(cause).__name__}: {cause}")
-
-
-def is_loss(error: RayError) -> bool:
-    """Whether the actor is gone, rather than that it raised something."""
-    return isinstance(error, RayActorError)

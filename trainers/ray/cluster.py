@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -89,22 +90,12 @@ class Cluster:
 
 
 def _connect(config: ClusterConfig) -> None:
-    arguments: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    arguments: dict[str, Any] = {"address": config.address, "log_to_driver": False, "logging_level": "ERROR"}
     if config.address == "local":
-        # as many as are asked for: it is one machine, whose cores all share anyway
-        needed = config.num_env_workers * config.cpus_per_env_worker + config.num_engines * config.cpus_per_engine
-        resources = {**config.env_worker_resources, **config.engine_resources}
-        arguments |= {
-            "address": "local",
-            "num_cpus": max(1, int(needed + 1)),
-            "resources": {name: count * 1000 for name, count in resources.items()},
-        }
-        if config.object_store_mb:
-            arguments["object_store_memory"] = config.object_store_mb * 2**20
+        arguments |= _own_cluster(config)
     else:
         _check_reachable(config.address)
-        arguments = {"address": config.address, "log_to_driver": False, "logging_level": "ERROR"}
     try:
         ray.init(**arguments)
     except Exception as error:
@@ -113,6 +104,22 @@ def _connect(config: ClusterConfig) -> None:
             f"cluster.address={config.address}: no Ray cluster could be joined ({type(error).__name__}: {first}); "
             "ray start --head starts one, cluster.address=local makes one of the run's own"
         ) from None
+
+
+def _own_cluster(config: ClusterConfig) -> dict[str, Any]:
+    """What Ray needs to know to start a cluster of the run's own on this machine."""
+    # as many processors as are asked for: the actors share those that are there anyway
+    needs = {name: math.ceil(amount) for name, amount in _needs(config).items()}
+    arguments: dict[str, Any] = {
+        "include_dashboard": False,
+        "num_cpus": max(1, needs.pop("CPU")),
+        # its actors are the run: not to come after everything else, nor after processes that nobody asked for
+        "_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False},
+    }
+    del needs["GPU"]  # those that are there
+    if config.object_store_mb:
+        arguments["object_store_memory"] = config.object_store_mb * 2**20
+    return {**arguments, "resources": needs}
 
 
 def _check_reachable(address: str) -> None:
@@ -143,6 +150,16 @@ def _options(config: ClusterConfig, kind: str) -> dict[str, Any]:
     }
 
 
+def _needs(config: ClusterConfig) -> dict[str, float]:
+    """What all actors together reserve, by Ray's names."""
+    needs: dict[str, float] = {}
+    for kind, count in (("env_worker", config.num_env_workers), ("engine", config.num_engines)):
+        options = _options(config, kind)
+        for name, amount in {"CPU": options["num_cpus"], "GPU": options["num_gpus"], **options["resources"]}.items():
+            needs[name] = needs.get(name, 0.0) + count * amount
+    return needs
+
+
 def _check_resources(config: ClusterConfig) -> None:
     """Refuse what would wait for ever.
 
@@ -150,14 +167,8 @@ def _check_resources(config: ClusterConfig) -> None:
         ConfigError: naming what all actors together need and what the cluster has.
     """
     has = ray.cluster_resources()
-    needs: dict[str, float] = {}
-    for kind, count in (("env_worker", config.num_env_workers), ("engine", config.num_engines)):
-        options = _options(config, kind)
-        each = {"CPU": options["num_cpus"], "GPU": options["num_gpus"], **options["resources"]}
-        for name, amount in each.items():
-            needs[name] = needs.get(name, 0.0) + count * amount
     short = [
-        f"{name} {has.get(name, 0.0):g} of {amount:g}" for name, amount in needs.items() if amount > has.get(name, 0.0)
+        f"{n} {has.get(n, 0.0):g} of {amount:g}" for n, amount in _needs(config).items() if amount > has.get(n, 0.0)
     ]
     if short:
         raise ConfigError(

@@ -218,11 +218,7 @@ class TrainConfig:
             raise ConfigError(
                 f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
             )
-        if self.cluster.address and self.pipeline.max_in_flight == "auto":
-            raise ConfigError(
-                "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
-                "when an episode is over; set a number"
-            )
+        self._check_cluster()
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
@@ -235,6 +231,25 @@ class TrainConfig:
         for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
             if getattr(self, name) < (0 if name == "num_steps" else 1):
                 raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+
+    def _check_cluster(self) -> None:
+        if not self.cluster.address:
+            if self.engine.kind == "vllm" and not self.engine.urls:
+                raise ConfigError(
+                    "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
+                    "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
+                )
+            return
+        if self.pipeline.max_in_flight == "auto":
+            raise ConfigError(
+                "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
+                "when an episode is over; set a number"
+            )
+        if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
+            raise ConfigError(
+                "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "
+                "engine.weight_sync and engine.sleep as they are by default"
+            )
 
     def findings(self) -> rules.Findings:
         """The composition rules that credit, loss and sampling break together."""

@@ -75,7 +75,7 @@ class Run:
 
     def _make_engine(self) -> Engine:
         if self.cluster is not None:
-            return self.cluster.engine(self._served)
+            return self.cluster.engine(self._served, self.tokenizer)
         return build_engine(self.config, self._served, self.run_dir)
 
     def _made_to_serve(self, ranks: Ranks) -> Any:

@@ -53,6 +53,20 @@ def test_a_cluster_that_cannot_be(override: str, reason: str) -> None:
         config(override)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["engine.kind=vllm"], "needs the servers' addresses"),
+        (["engine.kind=vllm", "cluster.address=auto", 'engine.urls=["http://a:1"]'], "Ray starts the servers"),
+        (["engine.kind=vllm", "cluster.address=auto", "engine.weight_sync=nccl"], "Ray starts the servers"),
+        (["engine.kind=vllm", "cluster.address=auto", "engine.sleep=true"], "Ray starts the servers"),
+    ],
+)
+def test_servers_are_either_named_or_placed(overrides: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        config("engine.batch_invariant=false", *overrides)
+
+
 def test_what_needs_turns_as_they_are_played_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"pipeline\.max_in_flight=auto .* cluster\.address"):
         config("cluster.address=local", "pipeline.max_in_flight=auto")
@@ -97,7 +111,8 @@ def generate(engine: Any, *prompts: tuple[int, ...]) -> list[Any]:
 @pytest.fixture
 def engine_actor(small_model: Any) -> Any:
     pytest.importorskip("ray")
-    from agentgym.trainers.ray.engine_actor import EngineActor, EngineSpec
+    from agentgym.trainers.ray.engine_actor import EngineActor
+    from agentgym.trainers.ray.serving import EngineSpec
 
     torch.manual_seed(1)
     return EngineActor(EngineSpec.of(config(), small_model))
@@ -108,7 +123,8 @@ PROMPTS = ((1, 5, 9), (3, 4), (7, 8, 9, 10, 11))
 
 def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any, engine_actor: Any) -> None:
     from agentgym.trainers.engines.build import torch_engine
-    from agentgym.trainers.ray.engine_actor import NoWeightsError, packed_weights
+    from agentgym.trainers.ray.serving import NoWeightsError
+    from agentgym.trainers.ray.weights import pack
 
     sampling = SamplingParams(max_new_tokens=8, seed=5)
     with pytest.raises(NoWeightsError):
@@ -116,7 +132,7 @@ def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any,
     assert asyncio.run(engine_actor.ping()).serial == 0
 
     async def sampled() -> list[Any]:
-        await engine_actor.load(packed_weights(small_model), 4, 1)
+        await engine_actor.load(pack(small_model, 4), 1)
         return await asyncio.gather(*(engine_actor.generate(p, sampling, str(p), True) for p in PROMPTS))
 
     completions = asyncio.run(sampled())
@@ -128,10 +144,11 @@ def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any,
 
 
 def test_a_session_does_not_go_on_with_an_engine_that_did_not_begin_it(small_model: Any, engine_actor: Any) -> None:
-    from agentgym.trainers.ray.engine_actor import LostSessionError, packed_weights
+    from agentgym.trainers.ray.serving import LostSessionError
+    from agentgym.trainers.ray.weights import pack
 
     async def run() -> None:
-        await engine_actor.load(packed_weights(small_model), 0, 1)
+        await engine_actor.load(pack(small_model, 0), 1)
         await engine_actor.generate(PROMPTS[0], SamplingParams(), "other", True)
         await engine_actor.release("other")
         for lost in ("mine", "other"):
@@ -144,12 +161,12 @@ def test_a_session_does_not_go_on_with_an_engine_that_did_not_begin_it(small_mod
 def test_weights_of_another_model_leave_an_engine_without_any(small_model: Any, engine_actor: Any) -> None:
     from safetensors.torch import save
 
-    from agentgym.trainers.ray.engine_actor import packed_weights
+    from agentgym.trainers.ray.weights import PackedWeights, pack
 
-    asyncio.run(engine_actor.load(packed_weights(small_model), 0, 1))
+    asyncio.run(engine_actor.load(pack(small_model, 0), 1))
     for wrong in (b"no tensors", save({"model.norm.weight": torch.ones(32)}), save({"x": torch.ones(2)})):
         with pytest.raises(EngineError, match=r"loading version 1|another model"):
-            asyncio.run(engine_actor.load(wrong, 1, 2))
+            asyncio.run(engine_actor.load(PackedWeights(version=1, tensors=wrong), 2))
         assert asyncio.run(engine_actor.ping()).serial == 0
 
 

@@ -141,5 +141,10 @@ def scorer(model: Any) -> Callable[[Sequence[int]], list[float]]:
 
 def model_facts(model: Any) -> ModelFacts:
     """What a server of the same model says of itself."""
-    sizes = model.config.get_text_config()
+    return facts_of(model.config)
+
+
+def facts_of(shape: Any) -> ModelFacts:
+    """:func:`model_facts` from the model's transformers configuration."""
+    sizes = shape.get_text_config()
     return ModelFacts(**{name: getattr(sizes, name) for name in ModelFacts.__dataclass_fields__})

@@ -74,11 +74,6 @@ class EngineConfig:
             raise ConfigError(f"engine.max_attempts must be at least 1, got {self.max_attempts}")
 
     def _check_urls(self) -> None:
-        if not self.urls:
-            raise ConfigError(
-                "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
-                "agentgym serve-model MODEL starts one"
-            )
         if len({url.rstrip("/") for url in self.urls}) != len(self.urls):
             raise ConfigError(f"engine.urls names a server twice: {', '.join(self.urls)}")
         for url in self.urls:

@@ -15,11 +15,13 @@ from agentgym.env import Env
 from agentgym.errors import ConfigError
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.ray.config import ClusterConfig
-from agentgym.trainers.ray.engine_actor import EngineActor, EngineSpec
+from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats
+from agentgym.trainers.ray.serving import EngineSpec
+from agentgym.trainers.ray.vllm_actor import VllmActor
 
 _REACH_TIMEOUT_S = 5.0
 
@@ -57,17 +59,20 @@ class Cluster:
         """A pool over the env workers; all pools share them."""
         return RayPool(self._workers, make_env)
 
-    def engine(self, model: Any) -> RayEngine:
+    def engine(self, model: Any, tokenizer: Any) -> RayEngine:
         """Engines that sample from copies of ``model``."""
         config = self._run_config
-        engine = ray.remote(**_options(self._config, "engine"))(EngineActor)
-        spec = EngineSpec.of(config, model)
+        is_vllm = config.engine.kind == "vllm"
+        engine = ray.remote(**_options(self._config, "engine"))(VllmActor if is_vllm else EngineActor)
+        spec = EngineSpec.of(config, model, tokenizer if is_vllm else None, os.getcwd())
         return RayEngine(
             [engine.remote(spec) for _ in range(self._config.num_engines)],
             model,
             self._config,
             max_context_tokens=config.model.max_context_tokens,
-            update_timeout_s=config.engine.update_timeout_s,
+            # the first weights are what a server starts from
+            update_timeout_s=config.engine.update_timeout_s + (config.engine.start_timeout_s if is_vllm else 0),
+            for_vllm=is_vllm,
         )
 
     async def connect(self, say: Callable[[str], None]) -> None:

@@ -35,6 +35,8 @@ class ClusterConfig:
     env_worker_resources: Mapping[str, float] = field(default_factory=dict)
     """Further resources by the names they have in the cluster (``ray start --resources``)."""
     engine_resources: Mapping[str, float] = field(default_factory=dict)
+    vllm_flags: tuple[str, ...] = ()
+    """Further flags of vLLM's, where ``engine.kind`` is ``vllm``."""
     placement: Literal["spread", "pack"] = "spread"
     """Actors of a kind over as many machines as there are, or on as few."""
     start_timeout_s: float = 120.0

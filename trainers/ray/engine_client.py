@@ -14,8 +14,8 @@ from ray.exceptions import RayError, RayTaskError
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
-from agentgym.trainers.ray.engine_actor import NoWeightsError
 from agentgym.trainers.ray.fleet import cause_of, first_line
+from agentgym.trainers.ray.serving import NoWeightsError
 from agentgym.types import Completion
 
 _POLL_S = 0.2

@@ -13,9 +13,9 @@ from ray.exceptions import GetTimeoutError
 from agentgym.errors import EngineError
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.config import ClusterConfig
-from agentgym.trainers.ray.engine_actor import packed_weights
 from agentgym.trainers.ray.engine_client import EngineClient
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, State
+from agentgym.trainers.ray.weights import pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class RayEngine(EngineClient):
     Args:
         model: the trainer's, whose weights :meth:`update_weights` takes.
         update_timeout_s: longest time new weights may take, from the first engine to the last.
+        for_vllm: the engines are vLLM servers, which prove that they compute with what they were given.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class RayEngine(EngineClient):
         *,
         max_context_tokens: int,
         update_timeout_s: float,
+        for_vllm: bool = False,
     ) -> None:
         super().__init__(handles, max_context_tokens, config.wait_s)
-        self._model, self._update_timeout_s = model, update_timeout_s
+        self._model, self._update_timeout_s, self._for_vllm = model, update_timeout_s, for_vllm
         self._fleet = Fleet("engine", handles, config, self._admit)
         self._target: _Target | None = None
 
@@ -78,7 +80,7 @@ class RayEngine(EngineClient):
         """
         self._fleet.start()
         serial = self._target.serial + 1 if self._target else 1
-        self._target = _Target(serial, version, ray.put(packed_weights(self._model)))
+        self._target = _Target(serial, version, ray.put(pack(self._model, version, for_vllm=self._for_vllm)))
         members = self._fleet.members
         for member in members:
             if member.state is State.READY:
@@ -110,7 +112,7 @@ class RayEngine(EngineClient):
                 member.wake.clear()
                 continue
             member.state = State.UPDATING
-            loading = member.handle.load.remote(target.weights, target.version, target.serial).as_future()
+            loading = member.handle.load.remote(target.weights, target.serial).as_future()
             await asyncio.wait({loading}, timeout=self._update_timeout_s)
             if not loading.done():
                 ray.kill(member.handle, no_restart=False)  # whatever it holds, it must not serve it

@@ -110,7 +110,6 @@ def generate(engine: Any, *prompts: tuple[int, ...]) -> list[Any]:
 
 @pytest.fixture
 def engine_actor(small_model: Any) -> Any:
-    pytest.importorskip("ray")
     from agentgym.trainers.ray.engine_actor import EngineActor
     from agentgym.trainers.ray.serving import EngineSpec
 

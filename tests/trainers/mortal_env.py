@@ -24,10 +24,10 @@ class Mortal(Counting):
         super().__init__(**kwargs)
         self._orders = Path(orders)
 
-    def respond(self, action: Message) -> str | Observation:
-        if self.turn == 1:
+    async def arespond(self, action: Message) -> str | Observation:
+        if self.turn == 2:
             self._obey()
-        return super().respond(action)
+        return await super().arespond(action)
 
     def _obey(self) -> None:
         for order in sorted(self._orders.glob("kill-*")):

@@ -19,7 +19,8 @@ class EngineActor(ServingActor):
         super().__init__()
         torch.set_num_threads(spec.config.num_threads)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._model = AutoModelForCausalLM.from_config(spec.shape).to(dtype=spec.dtype, device=device).eval()
+        model = AutoModelForCausalLM.from_config(spec.shape)  # type: ignore[no-untyped-call]
+        self._model = model.to(dtype=spec.dtype, device=device).eval()
         self._engine = self._torch = torch_engine(spec.config, self._model)
 
     async def take(self, weights: PackedWeights) -> None:

@@ -99,6 +99,8 @@ _.num_segments  # Session
 _.num_loads  # ALFWorldEnv
 _.num_left_out  # VllmEngine
 _.num_readmitted
+_.num_restarts  # engines and env workers on a cluster
+_.num_hung
 _.num_moved
 _.probe_gap
 _.worker_pid

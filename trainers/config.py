@@ -21,6 +21,7 @@ from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.table import experimental_notes
 from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
+from agentgym.trainers.ray.config import ClusterConfig
 
 Quantization = Literal["none", "nf4"]
 
@@ -202,6 +203,7 @@ class TrainConfig:
     sampling: SamplingParams = SamplingParams()
     context: ContextConfig = ContextConfig()
     engine: EngineConfig = EngineConfig()
+    cluster: ClusterConfig = ClusterConfig()
     credit: CreditConfig = CreditConfig()
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
     """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
@@ -227,6 +229,7 @@ class TrainConfig:
             raise ConfigError(
                 f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
             )
+        self._check_cluster()
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.model.lora.quantize != "none":
@@ -247,6 +250,7 @@ class TrainConfig:
         hindrances = [
             *(["a model from scratch: set model.path"] if not self.model.path else []),
             *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if self.pipeline.bound else []),
+            *(["cluster.address, whose engines take plain weights"] if self.cluster.address else []),
             *(["a critic, whose checkpoints are not made for it"] if {*self.credit.columns()} & {*OF_CRITIC} else []),
             *(
                 ["engine.weight_sync=lora, where servers put adapters on other weights: use folder"]
@@ -256,6 +260,25 @@ class TrainConfig:
         ]
         if hindrances:
             raise ConfigError(f"model.lora.quantize={self.model.lora.quantize} cannot go with {'; '.join(hindrances)}")
+
+    def _check_cluster(self) -> None:
+        if not self.cluster.address:
+            if self.engine.kind == "vllm" and not self.engine.urls:
+                raise ConfigError(
+                    "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
+                    "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
+                )
+            return
+        if self.pipeline.max_in_flight == "auto":
+            raise ConfigError(
+                "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
+                "when an episode is over; set a number"
+            )
+        if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
+            raise ConfigError(
+                "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "
+                "engine.weight_sync and engine.sleep as they are by default"
+            )
 
     def findings(self) -> rules.Findings:
         """The composition rules that credit, loss and sampling break together."""

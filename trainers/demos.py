@@ -15,7 +15,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.pool import Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
@@ -38,7 +38,7 @@ def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], M
 
 async def collect_demos(  # noqa: PLR0913  (the names at the call are the documentation)
     tasks: Sequence[tuple[int, Task]],
-    pool: EnvPool,
+    pool: Pool,
     renderer: ChatRenderer,
     *,
     noise: float,

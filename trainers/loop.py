@@ -70,6 +70,7 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
     try:
         return asyncio.run(loop.run())
     finally:
+        loop.r.leave_cluster()
         leave_ranks()
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env import Env
-from agentgym.errors import ConfigError, UsageError
+from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
 from agentgym.rollout.context import check_turns_left
-from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.sub_agents import AsksAgents
 from agentgym.trainers.columns import needed_columns
@@ -31,6 +33,9 @@ from agentgym.trainers.ranks import Ranks
 from agentgym.trainers.sharding import shard, whole
 from agentgym.trainers.tiny import build_model, train_tokenizer
 from agentgym.types import Task
+
+if TYPE_CHECKING:
+    from agentgym.trainers.ray.cluster import Cluster
 
 NUM_TEXT_EPISODES = 300
 
@@ -46,8 +51,9 @@ class Run:
         torch.set_num_threads(config.num_threads)
         self.config = config
         self.run_dir = run_dir
-        self.pool = EnvPool(self.make_env, config.group.num_envs)
-        self.eval_pool = EnvPool(self.make_eval_env, config.group.num_envs) if config.eval.kwargs else self.pool
+        self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
+        self.pool = self._make_pool({})
+        self.eval_pool = self._make_pool(config.eval.kwargs) if config.eval.kwargs else self.pool
         probe = self.make_env()
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
@@ -60,7 +66,17 @@ class Run:
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         self.model = shard(self.model, ranks)
-        self._engine = build_engine(config, self._served, run_dir) if ranks.is_main else None
+        self._engine = self._make_engine() if ranks.is_main else None
+
+    def _make_pool(self, changes: Mapping[str, Any]) -> Pool:
+        """Environments of the run's kind, but for ``changes`` of their arguments."""
+        make_env = partial(make, self.config.env.id, **{**self.config.env.kwargs, **changes})
+        return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
+
+    def _make_engine(self) -> Engine:
+        if self.cluster is not None:
+            return self.cluster.engine(self._served, self.tokenizer)
+        return build_engine(self.config, self._served, self.run_dir)
 
     def _made_to_serve(self, ranks: Ranks) -> Any:
         """The weights to sample from: the model itself, or a copy, which the first rank alone needs."""
@@ -75,14 +91,23 @@ class Run:
         return self._engine
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
-        """Wait for the engine where it is not part of this process; nothing is waited for twice."""
+        """Wait for the engine and the env workers where they are not part of this process; nothing twice."""
+        if self.cluster is not None:
+            await self.cluster.connect(say)
         if self._engine is not None:
             await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
 
     def engine_metrics(self) -> dict[str, float]:
-        """The engine's counters since this process began: of its servers where it has some, else of its ticks."""
-        stats = getattr(self._engine, "server_stats", None) or getattr(self._engine, "stats", None)
-        return {f"engine/{name}": float(value) for name, value in dataclasses.asdict(stats).items()} if stats else {}
+        """Counters since this process began: the engine's, of its servers where it has some, and the env workers'."""
+        stats = {"engine": getattr(self._engine, "server_stats", None) or getattr(self._engine, "stats", None)}
+        if self.cluster is not None:
+            stats["env_workers"] = self.cluster.worker_stats
+        return {
+            f"{of}/{name}": float(value)
+            for of, counted in stats.items()
+            if counted is not None
+            for name, value in dataclasses.asdict(counted).items()
+        }
 
     async def update_engine(self, version: int) -> None:
         """Hand the model's current weights to the engine."""
@@ -111,6 +136,14 @@ class Run:
             await self._engine.close()
         await self.pool.close()
         await self.eval_pool.close()
+        if self.cluster is not None:
+            await self.cluster.close_workers()
+        self.leave_cluster()
+
+    def leave_cluster(self) -> None:
+        """End what this run has on a cluster, whatever state it is in; a second call does nothing."""
+        if self.cluster is not None:
+            self.cluster.close()
 
     async def rest_engine(self) -> None:
         """Let servers on this GPU make room for training, where the run is configured so."""
@@ -121,16 +154,11 @@ class Run:
         """A new environment of the run's kind."""
         return make(self.config.env.id, **self.config.env.kwargs)
 
-    def make_eval_env(self) -> Env:
-        """A new environment for evaluation: what is trained on, but for ``eval.kwargs``."""
-        return make(self.config.env.id, **{**self.config.env.kwargs, **self.config.eval.kwargs})
-
     def make_actor(self, sampling: SamplingParams | None = None) -> Any:
-        """A factory of actors that sample from the run's policy."""
+        """A factory of actors that sample from the run's policy; it can be sent where its engine can."""
+        engine, renderer, context = self.engine, self.renderer, self.config.context
         chosen = sampling or self.config.sampling
-        return lambda env, seed: ModelActor(
-            self.engine, self.renderer, chosen, seed, self.config.context, env.max_turns
-        )
+        return lambda env, seed: ModelActor(engine, renderer, chosen, seed, context, env.max_turns)
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""
@@ -150,6 +178,20 @@ class Run:
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def open_cluster(config: TrainConfig) -> Cluster:
+    """Join the cluster that a run is configured with.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigError: there is no such cluster, or it is too small.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtraError(f"cluster.address={config.cluster.address}", "ray")
+    from agentgym.trainers.ray.cluster import Cluster
+
+    return Cluster(config)
 
 
 def _check_sub_agents(config: TrainConfig, env: Env) -> None:

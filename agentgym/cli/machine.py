@@ -46,6 +46,7 @@ def facts() -> tuple[Fact, ...]:
         _bubblewrap(),
         _chromium(),
         _vllm(),
+        _ray(),
         _program("Java", ("java",), "apt-get install default-jre-headless", "-version"),
     )
 
@@ -180,6 +181,17 @@ def _vllm() -> Fact:
         fix = f"python3 -m venv {VENV} && {VENV}/bin/pip install vllm (for CPUs: docs/engines.md)"
         return Fact(name="vllm", ok=False, detail=f"neither in {VENV} nor here", fix=fix)
     return Fact(name="vllm", ok=True, detail=f"{found.version} {'for CPUs ' if found.is_cpu else ''}({found.python})")
+
+
+def _ray() -> Fact:
+    version = _version("ray")
+    if version is None:
+        return Fact(
+            name="Ray", ok=False, detail="not installed; one machine needs none", fix="pip install 'agentgym[ray]'"
+        )
+    address = os.environ.get("RAY_ADDRESS")
+    where = f"the cluster of RAY_ADDRESS={address}" if address else "cluster.address=local, or auto after ray start"
+    return Fact(name="Ray", ok=True, detail=f"{version}; {where}")
 
 
 def _docker() -> Fact:

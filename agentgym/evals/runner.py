@@ -14,7 +14,7 @@ from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.statistics import wilson_interval
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.pool import Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
@@ -44,7 +44,7 @@ class EvalSummary:
 
 async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)
     tasks: Sequence[Task],
-    pool: EnvPool,
+    pool: Pool,
     make_actor: MakeActor,
     *,
     out_dir: Path,
@@ -64,7 +64,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 
     Args:
         tasks: the tasks in order; a task's position and ``seed`` fix the seed of the policy's sampling.
-        pool: where environments come from; stays open.
+        pool: where tasks are played; stays open.
         out_dir: the evaluation's folder; without ``resume`` what an earlier evaluation left there is replaced.
         suite_or_env, policy: names for the summary.
         group_config: retries, limits and failure rate; its ``group_size`` and ``min_valid`` are taken as 1.

@@ -48,10 +48,13 @@ class ChatRenderer:
                 "use an instruction-tuned model, or add chat_template.jinja to its folder"
             )
         self.codec: Codec = codec_of_template(str(template)) if codec == "auto" else codec_named(codec)
-        self._tokenizer = tokenizer
+        self._tokenizer, self._codec_name = tokenizer, codec
         self._drops_thinking = "</think>" in str(template)
         self._suffix = lru_cache(maxsize=4096)(self._render_suffix)
         self.turn_end_ids = self._find_turn_end()
+
+    def __reduce__(self) -> tuple[type[ChatRenderer], tuple[Any, str]]:
+        return type(self), (self._tokenizer, self._codec_name)  # what is cached would not come along
 
     # ----------------------------------------------------------------------------------------------- to token ids
 

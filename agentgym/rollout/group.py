@@ -17,8 +17,7 @@ from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.loop import EpisodeLimits
-from agentgym.rollout.match import play_task
-from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
@@ -63,7 +62,7 @@ class GroupPlayer:
 
     def __init__(
         self,
-        pool: EnvPool,
+        pool: Pool,
         make_actor: MakeActor,
         config: GroupConfig,
         *,
@@ -90,7 +89,7 @@ class GroupPlayer:
             for number in range(self._quorum.num_started)
         ]
         jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
-        counting = await first_valid(jobs, _is_evidence, self._quorum.num_needed)
+        counting = await first_valid(jobs, is_evidence, self._quorum.num_needed)
         cut = [
             members[at].cut_off(None if job.cancelled() else job.result())
             for at, job in enumerate(jobs)
@@ -116,7 +115,7 @@ class GroupPlayer:
                     error=str(error), num_retries=attempt,
                 )  # fmt: skip
                 played = (lost,)
-            if _is_evidence(played):
+            if is_evidence(played):
                 break
         return played
 
@@ -127,18 +126,10 @@ class GroupPlayer:
             turns.append(turn)
             self._in_flight.observe(turn)
 
-        limits = self._config.limits
-        async with self._pool.lend() as loan:
-            played = await play_task(
-                loan.env, member.task, self._make_actor, limits,
-                seed=member.seed, opponent=self._opponent, num_retries=attempt, on_turn=note,
-            )  # fmt: skip
-            loan.is_spoilt = not _is_evidence(played)
-        return played
-
-
-def _is_evidence(played: Sequence[Trajectory]) -> bool:
-    return all(trajectory.status.is_evidence for trajectory in played)
+        return await self._pool.play(
+            member.task, self._make_actor, self._config.limits,
+            seed=member.seed, opponent=self._opponent, num_retries=attempt, on_turn=note,
+        )  # fmt: skip
 
 
 class _Member:
@@ -165,7 +156,7 @@ class _Member:
 
 async def run_groups(
     tasks: Sequence[tuple[int, Task]],
-    pool: EnvPool,
+    pool: Pool,
     make_actor: MakeActor,
     config: GroupConfig,
     *,

@@ -161,7 +161,19 @@ def test_doctor(run: Command) -> None:
     value = run("doctor", "--json").json
     assert set(value) == {"machine", "engines", "sandboxes", "envs", "extras"}
     names = {fact["name"] for fact in value["machine"]}
-    wanted = {"CPU", "memory", "GPU", "torch", "transformers", "Docker", "bubblewrap", "Chromium", "vllm", "Java"}
+    wanted = {
+        "CPU",
+        "memory",
+        "GPU",
+        "torch",
+        "transformers",
+        "Docker",
+        "bubblewrap",
+        "Chromium",
+        "vllm",
+        "Ray",
+        "Java",
+    }
     assert wanted <= names
     assert all(set(fact) == {"name", "ok", "detail", "fix"} for facts in value.values() for fact in facts)
     assert any(fact["name"] == "agentgym/Household-v0" and fact["ok"] for fact in value["envs"])

@@ -554,7 +554,6 @@ def test_no_server_at_the_start_is_said_with_its_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"kind": "vllm"}, "needs the servers' addresses"),
         ({"urls": ("http://a:1",)}, "set engine.kind=vllm too"),
         ({"kind": "vllm", "urls": ("a:1",)}, "expected http://HOST:PORT"),
         ({"kind": "vllm", "urls": ("http://a:1/v1",)}, "expected http://HOST:PORT"),

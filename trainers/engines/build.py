@@ -32,13 +32,7 @@ def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
         ConfigError: the engine cannot do this.
     """
     if config.engine.kind == "torch":
-        return TorchEngine(
-            model,
-            num_slots=config.group.num_envs,
-            max_context_tokens=config.model.max_context_tokens,
-            dtype=engine_dtype(config.engine, model.device),
-            fixed_decode=None if config.engine.decode == "auto" else config.engine.decode == "fixed",
-        )
+        return torch_engine(config, model)
     facts = model_facts(model)
     root = weight_dir(config, run_dir)
     sync: WeightSync
@@ -58,6 +52,20 @@ def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
         save = lambda folder: plain_model(model).save_pretrained(folder)  # noqa: E731
         sync = FolderSync(root, save, scorer(model), facts.vocab_size)
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
+
+
+def torch_engine(config: TrainConfig, model: Any) -> TorchEngine:
+    """The embedded engine over ``model``."""
+    engine = config.engine
+    return TorchEngine(
+        model,
+        # sessions whose episodes were lost with their worker are there until others need their slots
+        num_slots=config.group.num_envs * (2 if config.cluster.address and engine.batch_invariant else 1),
+        max_context_tokens=config.model.max_context_tokens,
+        dtype=engine_dtype(engine, model.device),
+        batch_invariant=engine.batch_invariant,
+        fixed_decode=None if engine.decode == "auto" else engine.decode == "fixed",
+    )
 
 
 def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | None:
@@ -133,5 +141,10 @@ def scorer(model: Any) -> Callable[[Sequence[int]], list[float]]:
 
 def model_facts(model: Any) -> ModelFacts:
     """What a server of the same model says of itself."""
-    sizes = model.config.get_text_config()
+    return facts_of(model.config)
+
+
+def facts_of(shape: Any) -> ModelFacts:
+    """:func:`model_facts` from the model's transformers configuration."""
+    sizes = shape.get_text_config()
     return ModelFacts(**{name: getattr(sizes, name) for name in ModelFacts.__dataclass_fields__})

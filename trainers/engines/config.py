@@ -28,6 +28,9 @@ class EngineConfig:
     decode: Literal["auto", "ragged", "fixed"] = "auto"
     """How the embedded engine decodes: in steps that hold the running rows and no more, or in steps of a few fixed
     shapes, which on a GPU are CUDA graphs; ``auto``: fixed on a GPU, ragged on a CPU."""
+    batch_invariant: bool = False
+    """The embedded engine forwards every row by itself, which is slower: a completion is then the same to the last bit
+    whatever else was being sampled, and so are runs whose episodes begin in another order (on one kind of device)."""
     urls: tuple[str, ...] = ()
     """The servers, as in ``http://127.0.0.1:8000``."""
     weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"
@@ -57,6 +60,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.kind == "vllm":
             self._check_urls()
+            if self.batch_invariant:
+                raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         elif self.urls or self.sleep:
             raise ConfigError("engine.urls and engine.sleep are for vLLM servers; set engine.kind=vllm too")
         for name in (
@@ -69,11 +74,6 @@ class EngineConfig:
             raise ConfigError(f"engine.max_attempts must be at least 1, got {self.max_attempts}")
 
     def _check_urls(self) -> None:
-        if not self.urls:
-            raise ConfigError(
-                "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
-                "agentgym serve-model MODEL starts one"
-            )
         if len({url.rstrip("/") for url in self.urls}) != len(self.urls):
             raise ConfigError(f"engine.urls names a server twice: {', '.join(self.urls)}")
         for url in self.urls:

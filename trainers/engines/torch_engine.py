@@ -55,6 +55,7 @@ class TorchEngine:
         max_prefill_tokens: int = 2048,
         version: int = 0,
         dtype: torch.dtype | None = None,
+        batch_invariant: bool = False,
         fixed_decode: bool | None = None,
     ):
         """Read the model's weights as ``version``.
@@ -66,6 +67,7 @@ class TorchEngine:
             max_prefill_tokens: prompt tokens read per tick, so that one long prompt does not hold up the others.
             version: policy version of the current weights.
             dtype: to compute in; None for the model's own.
+            batch_invariant: forward every row by itself, so that a completion does not depend on what else is running.
             fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a GPU. The whole
                 cache is then allocated at once.
 
@@ -81,6 +83,7 @@ class TorchEngine:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
         self._max_context_tokens = max_context_tokens
         self._max_prefill_tokens = max_prefill_tokens
+        self._batch_invariant = batch_invariant
         self._version = version
         self._runner = ModelRunner(
             model,
@@ -287,7 +290,9 @@ class TorchEngine:
             with torch.inference_mode():
                 self._runner.check_weights(self._version)
                 self._stats.num_ticks += 1
-                return self._advance(*self._next_chunks())
+                if not self._batch_invariant:
+                    return self._advance(*self._next_chunks())
+                return any([self._advance([row], [chunk]) for row, chunk in zip(*self._next_chunks(), strict=True)])
         except Exception as error:
             # whatever failed, the cache may hold numbers that are not finite, and masks do not hide those
             self._fail_all(partial(_as_engine_error, error), waiting=False)
@@ -324,7 +329,8 @@ class TorchEngine:
                 stop = min(stop, start + budget)
                 if stop == start:
                     continue
-                budget -= stop - start
+                if not self._batch_invariant:
+                    budget -= stop - start
                 self._stats.num_prefill_tokens += stop - start
             requests.append(request)
             chunks.append(Chunk(slot.index, start, slot.token_ids[start:stop]))

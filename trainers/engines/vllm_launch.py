@@ -148,12 +148,14 @@ class VllmProcess:
 
     Args:
         log_path: its output goes there.
+        behind: a command that this one is put behind, such as one that ends it with its parent.
     """
 
-    def __init__(self, install: VllmInstall, options: ServeOptions, log_path: Path) -> None:
+    def __init__(self, install: VllmInstall, options: ServeOptions, log_path: Path, behind: Sequence[str] = ()) -> None:
         self.options, self.log_path = options, log_path
         self.name = f"{NAME_PREFIX}{secrets.token_hex(8)}"
         words, environment = command(install, options, self.name)
+        words = [*behind, *words]
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(
@@ -194,6 +196,11 @@ class VllmProcess:
                 )
             on_wait(elapsed_s)
             time.sleep(_POLL_S)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
     def wait(self) -> int:
         """Wait for its end; its exit code."""

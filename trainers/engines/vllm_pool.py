@@ -20,6 +20,7 @@ from typing import TypeVar
 import httpx
 
 from agentgym.errors import ConfigError, EngineError, InfrastructureError, boundary
+from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm_client import ModelFacts, VllmClient, WrongServerError, make_http
 from agentgym.trainers.engines.vllm_weights import Published, WeightSync
@@ -130,7 +131,7 @@ class ServerPool:
         if self._http is not None:
             return
         self._http = make_http()
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self.servers = [Server(client=VllmClient(url, self._http)) for url in self._config.urls]
         self._keepers = [
             asyncio.create_task(self._keep(server), name=f"keeper {s}") for s, server in enumerate(self.servers)
@@ -163,7 +164,7 @@ class ServerPool:
                     raise ConfigError(server.reason)
             return any(server.model_name for server in self.servers)
 
-        if not await self._wait_until(found, timeout_s):
+        if not await self._changes.until(found, timeout_s):
             raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
 
     # -------------------------------------------------------------------------------------------------- weights
@@ -187,7 +188,7 @@ class ServerPool:
             states = [server.state for server in self.servers]
             return State.READY in states and State.UPDATING not in states
 
-        await self._wait_until(settled, timeout_s)
+        await self._changes.until(settled, timeout_s)
         if not any(server.state is State.READY for server in self.servers):
             raise EngineError(
                 f"no vLLM server took the weights of version {published.version} within {timeout_s:g} s: "
@@ -233,7 +234,7 @@ class ServerPool:
                 fault = str(error)
             finally:
                 if not server.limits:
-                    self._notify()
+                    self._changes.notify()
             if self._is_closed:
                 raise EngineError(f"the engine was closed before the {what} was done")
             if server.num_cuts == num_cuts:
@@ -264,7 +265,7 @@ class ServerPool:
             chosen[:] = [kept] if kept in fresh else sorted(fresh, key=lambda server: server.load)[:1]
             return bool(chosen)
 
-        if not await self._wait_until(found, self._config.server_wait_s):
+        if not await self._changes.until(found, self._config.server_wait_s):
             raise EngineError(f"no vLLM server was ready for {self._config.server_wait_s:g} s: {self.reasons()}")
         server = chosen[0]
         assert server.published is not None
@@ -317,7 +318,7 @@ class ServerPool:
         if target is None:
             server.model_name = base_name
             server.reason = "no weights were published yet"
-            self._notify()
+            self._changes.notify()
             return
         server.model_name = await self._sync.install(client, base_name, target, config.update_timeout_s)
         await self._probe(server, target)
@@ -327,11 +328,11 @@ class ServerPool:
         if was_out or server.published is None:
             self.say(f"vLLM server {client.url} serves, version {target.version}")
         server.published, server.state = target, State.READY
-        self._notify()
+        self._changes.notify()
 
     async def _drain(self, server: Server) -> None:
         """Let the requests in flight end, since each of their tokens is to be of one version; then cut them."""
-        if not await self._wait_until(lambda: not server.limits, self._config.request_timeout_s):
+        if not await self._changes.until(lambda: not server.limits, self._config.request_timeout_s):
             server.cut()
 
     async def _probe(self, server: Server, published: Published) -> None:
@@ -357,20 +358,4 @@ class ServerPool:
             self.say(f"vLLM server {server.client.url} is left out: {reason}")
         server.state, server.reason = State.OUT, reason
         server.cut()
-        self._notify()
-
-    # --------------------------------------------------------------------------------------------------- waiting
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came true in time; looked at whenever something changes."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not condition():
-                    await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
+        self._changes.notify()

@@ -56,10 +56,13 @@ def published(version: int, checksum: str, score: Score, vocab_size: int, *, fol
     Args:
         score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
     """
-    probe_ids = tuple(random.Random(version).choices(range(vocab_size), k=NUM_PROBE_TOKENS))
-    return Published(
-        version=version, checksum=checksum, folder=folder, probe_ids=probe_ids, probe_logprobs=tuple(score(probe_ids))
-    )
+    ids = probe_ids(version, vocab_size)
+    return Published(version=version, checksum=checksum, folder=folder, probe_ids=ids, probe_logprobs=tuple(score(ids)))
+
+
+def probe_ids(version: int, vocab_size: int) -> tuple[int, ...]:
+    """The tokens that a server of a version is to score."""
+    return tuple(random.Random(version).choices(range(vocab_size), k=NUM_PROBE_TOKENS))
 
 
 class WeightSync(Protocol):

@@ -1,0 +1,261 @@
+"""What runs in Ray's actors, and what is refused before there are any; no cluster is started."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import ConfigError, EngineError, MissingExtraError
+from agentgym.evals.policies import scripted
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.loop import EpisodeLimits
+from agentgym.tool_env import ToolEnv
+from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import open_cluster
+from agentgym.trainers.tiny import train_tokenizer
+from agentgym.types import Message, Task
+
+TASK = Task(id="t", split="train", seed=3)
+
+
+def config(*overrides: str) -> TrainConfig:
+    model = [f"model.{name}={value}" for name, value in (("max_context_tokens", 64), ("hidden_size", 32))]
+    return apply_overrides(load_recipe("tiny"), [*model, "engine.batch_invariant=true", *overrides])
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("cluster.num_env_workers=0", "num_env_workers must be at least 1"),
+        ("cluster.gpus_per_engine=-1", "gpus_per_engine must be at least 0"),
+        ("cluster.wait_s=0", "wait_s must be above 0"),
+        ("cluster.placement=near", "placement"),
+    ],
+)
+def test_a_cluster_that_cannot_be(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        config(override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (["engine.kind=vllm"], "needs the servers' addresses"),
+        (["engine.kind=vllm", "cluster.address=auto", 'engine.urls=["http://a:1"]'], "Ray starts the servers"),
+        (["engine.kind=vllm", "cluster.address=auto", "engine.weight_sync=nccl"], "Ray starts the servers"),
+        (["engine.kind=vllm", "cluster.address=auto", "engine.sleep=true"], "Ray starts the servers"),
+    ],
+)
+def test_servers_are_either_named_or_placed(overrides: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        config("engine.batch_invariant=false", *overrides)
+
+
+def test_what_needs_turns_as_they_are_played_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"pipeline\.max_in_flight=auto .* cluster\.address"):
+        config("cluster.address=local", "pipeline.max_in_flight=auto")
+
+
+def test_without_ray_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
+    with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[ray\]'"):
+        open_cluster(config("cluster.address=auto"))
+
+
+def test_an_address_where_nobody_answers() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for named in (address, f"ray://{address}", "nowhere"):
+            with pytest.raises(ConfigError, match=rf"cluster\.address={named} cannot be reached"):
+                open_cluster(config(f"cluster.address={named}"))
+
+
+def test_one_machine_never_imports_ray(tmp_path: Path) -> None:
+    code = (
+        "import sys; from agentgym.trainers.run import Run; from agentgym.trainers.recipes import load_recipe\n"
+        "from pathlib import Path; Run(load_recipe('tiny'), Path('.')); assert 'ray' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- an engine
+
+
+def generate(engine: Any, *prompts: tuple[int, ...]) -> list[Any]:
+    async def run() -> list[Any]:
+        sampling = SamplingParams(max_new_tokens=8, seed=5)
+        return await asyncio.gather(*(engine.generate(prompt, sampling, session_id=str(prompt)) for prompt in prompts))
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def engine_actor(small_model: Any) -> Any:
+    from agentgym.trainers.ray.engine_actor import EngineActor
+    from agentgym.trainers.ray.serving import EngineSpec
+
+    torch.manual_seed(1)
+    return EngineActor(EngineSpec.of(config(), small_model))
+
+
+PROMPTS = ((1, 5, 9), (3, 4), (7, 8, 9, 10, 11))
+
+
+def test_an_engine_serves_the_trainers_weights_and_none_before(small_model: Any, engine_actor: Any) -> None:
+    from agentgym.trainers.engines.build import torch_engine
+    from agentgym.trainers.ray.serving import NoWeightsError
+    from agentgym.trainers.ray.weights import pack
+
+    sampling = SamplingParams(max_new_tokens=8, seed=5)
+    with pytest.raises(NoWeightsError):
+        asyncio.run(engine_actor.generate(PROMPTS[0], sampling, "s", True))
+    assert asyncio.run(engine_actor.ping()).serial == 0
+
+    async def sampled() -> list[Any]:
+        await engine_actor.load(pack(small_model, 4), 1)
+        return await asyncio.gather(*(engine_actor.generate(p, sampling, str(p), True) for p in PROMPTS))
+
+    completions = asyncio.run(sampled())
+    own = torch_engine(config(), small_model)
+    alone = [generate(own, prompt)[0] for prompt in PROMPTS]
+    assert [c.token_ids for c in completions] == [c.token_ids for c in alone]
+    assert [c.logprobs for c in completions] == [c.logprobs for c in alone], "to the last bit"
+    assert {version for c in completions for version in c.policy_versions} == {4}
+
+
+def test_a_session_does_not_go_on_with_an_engine_that_did_not_begin_it(small_model: Any, engine_actor: Any) -> None:
+    from agentgym.trainers.ray.serving import LostSessionError
+    from agentgym.trainers.ray.weights import pack
+
+    async def run() -> None:
+        await engine_actor.load(pack(small_model, 0), 1)
+        await engine_actor.generate(PROMPTS[0], SamplingParams(), "other", True)
+        await engine_actor.release("other")
+        for lost in ("mine", "other"):
+            with pytest.raises(LostSessionError):
+                await engine_actor.generate(PROMPTS[0], SamplingParams(), lost, False)
+
+    asyncio.run(run())
+
+
+def test_weights_of_another_model_leave_an_engine_without_any(small_model: Any, engine_actor: Any) -> None:
+    from safetensors.torch import save
+
+    from agentgym.trainers.ray.weights import PackedWeights, pack
+
+    asyncio.run(engine_actor.load(pack(small_model, 0), 1))
+    for wrong in (b"no tensors", save({"model.norm.weight": torch.ones(32)}), save({"x": torch.ones(2)})):
+        with pytest.raises(EngineError, match=r"loading version 1|another model"):
+            asyncio.run(engine_actor.load(PackedWeights(version=1, tensors=wrong), 2))
+        assert asyncio.run(engine_actor.ping()).serial == 0
+
+
+# --------------------------------------------------------------------------------------------------------- env workers
+
+
+class Counting(ToolEnv):
+    """Count to three; ``wait`` never ends."""
+
+    max_turns = 6
+
+    def start(self, task: Task) -> str:
+        self.at = 0
+        return "count"
+
+    async def arespond(self, action: Message) -> str:
+        if action.text == "wait":
+            await asyncio.sleep(3600)
+        self.at += 1
+        if self.at == 3:
+            self.finish(1.0)
+        return str(self.at)
+
+
+class Ref:
+    """What stands for a reference of Ray's: awaited, it gives its value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.num_fetched = value, 0
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self.num_fetched += 1
+        yield from asyncio.sleep(0).__await__()
+        return self.value
+
+
+def attempt(said: str, key: str = "a") -> Any:
+    from agentgym.trainers.ray.env_worker import Attempt
+
+    policy = scripted(lambda env, observation, rng: Message("assistant", said))
+    return Attempt(
+        key=key,
+        task=TASK,
+        limits=EpisodeLimits(),
+        seed=7,
+        num_retries=1,
+        make_env=Ref(Counting),
+        make_actor=Ref(policy),
+    )
+
+
+def in_worker(play: Any) -> Any:
+    from agentgym.trainers.ray.env_worker import EnvWorker
+
+    async def run() -> Any:
+        return await play(EnvWorker(2, "."))
+
+    return asyncio.run(run())
+
+
+def test_a_worker_plays_episodes_and_fetches_what_it_needs_once() -> None:
+    asked = attempt("one")
+
+    async def play(worker: Any) -> Any:
+        return [await worker.play(asked), await worker.play(asked)]
+
+    for played in in_worker(play):
+        (trajectory,) = played.trajectories
+        assert (trajectory.success, trajectory.seed, trajectory.num_retries) == (True, 7, 1)
+        assert played.turns == list(trajectory.turns)
+    assert asked.make_env.num_fetched == asked.make_actor.num_fetched == 1
+
+
+def test_an_attempt_that_is_cut_tells_how_far_it_got() -> None:
+    async def play(worker: Any) -> Any:
+        playing = asyncio.ensure_future(worker.play(attempt("wait")))
+        while not worker._running:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        turns = await worker.cut("a")
+        return turns, await playing, await worker.cut("a")
+
+    turns, played, nothing = in_worker(play)
+    assert (turns, played.trajectories, nothing) == ([], (), [])
+
+
+def test_a_renderer_can_be_sent() -> None:
+    tokenizer = train_tokenizer(["count to three"], 300, ["count"])
+    renderer = ChatRenderer(tokenizer)
+    sent: ChatRenderer = pickle.loads(pickle.dumps(renderer))
+    messages, replies = [Message("user", "count")], (Message("user", "three"),)
+    assert sent.prompt_ids(messages, ()) == renderer.prompt_ids(messages, ())
+    assert sent.suffix_ids(replies, turn_ended=True) == renderer.suffix_ids(replies, turn_ended=True)

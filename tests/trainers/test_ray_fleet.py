@@ -1,0 +1,165 @@
+"""How actors are looked after: what is seen of their deaths, and what one gets before it is used. Ray is a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentgym.errors import EngineError, InfrastructureError
+from agentgym.trainers.ray.actor_state import ActorState
+from agentgym.trainers.ray.config import ClusterConfig
+
+ray = pytest.importorskip("ray")
+
+from agentgym.trainers.ray import engines as ray_engines  # noqa: E402
+from agentgym.trainers.ray.engines import RayEngine  # noqa: E402
+from agentgym.trainers.ray.fleet import Fleet, State  # noqa: E402
+
+QUICK = ClusterConfig(
+    address="auto", health_interval_s=0.01, health_timeout_s=0.2, start_timeout_s=5.0, wait_s=0.3, num_engines=2
+)
+DIED = ray.exceptions.RayActorError
+
+
+class Answer:
+    """What ``method.remote()`` gives."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def as_future(self) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            value = self._make()
+        except Exception as error:
+            future.set_exception(error)
+            return future
+        if value is not None:
+            future.set_result(value)
+        return future  # else it never answers
+
+
+class Method:
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def remote(self, *args: Any) -> Answer:
+        return Answer(lambda: self._make(*args))
+
+
+class Actor:
+    """A handle, with an actor behind it that can be killed, hang and come back."""
+
+    def __init__(self) -> None:
+        self.state, self.is_dead, self.hangs = ActorState(), False, False
+        self.loaded: list[int] = []
+        self.ping, self.load = Method(self._ping), Method(self._load)
+
+    def _ping(self) -> ActorState | None:
+        if self.is_dead:
+            raise DIED()
+        return None if self.hangs else self.state
+
+    def _load(self, weights: Any, serial: int) -> bool:
+        if self.is_dead:
+            raise DIED()
+        self.loaded.append(weights)
+        self.state = replace(self.state, serial=serial)
+        return True
+
+    def come_back(self) -> None:
+        self.state, self.is_dead, self.hangs = ActorState(), False, False
+
+
+@pytest.fixture(autouse=True)
+def kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor that is killed and may be started again is back at once."""
+    monkeypatch.setattr(ray, "kill", lambda actor, no_restart=True: None if no_restart else actor.come_back())
+
+
+async def until(fleet: Fleet, *states: State) -> None:
+    assert await fleet.changes.until(lambda: tuple(m.state for m in fleet.members) == states, 5.0)
+
+
+def test_one_that_died_is_left_out_until_it_is_back_and_counted() -> None:
+    async def scenario() -> None:
+        actors = [Actor(), Actor()]
+        fleet = Fleet("worker", actors, QUICK)
+        said: list[str] = []
+        fleet.say = said.append
+        await fleet.wait_for_one()
+        await until(fleet, State.READY, State.READY)
+        actors[0].is_dead = True
+        await until(fleet, State.OUT, State.READY)
+        async with fleet.lend() as first, fleet.lend() as second:
+            assert (first.index, second.index) == (1, 1)
+        actors[0].come_back()
+        await until(fleet, State.READY, State.READY)
+        async with fleet.lend() as first, fleet.lend() as second:
+            assert {first.index, second.index} == {0, 1}, "the one with the least to do"
+        assert (fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 0)
+        assert said[-1] == "worker 0 was started again"
+        await fleet.close()
+
+    asyncio.run(scenario())
+
+
+def test_one_that_hangs_is_killed() -> None:
+    async def scenario() -> None:
+        actor = Actor()
+        fleet = Fleet("worker", [actor], QUICK)
+        await fleet.wait_for_one()
+        await until(fleet, State.READY)
+        actor.hangs = True
+        await until(fleet, State.OUT)
+        await until(fleet, State.READY)
+        assert (fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1)
+        await fleet.close()
+
+    asyncio.run(scenario())
+
+
+def test_when_all_are_dead_whoever_needs_one_is_told_why() -> None:
+    async def scenario() -> None:
+        actor = Actor()
+        fleet = Fleet("worker", [actor], QUICK)
+        await fleet.wait_for_one()
+        actor.is_dead = True
+        await until(fleet, State.OUT)
+        with pytest.raises(InfrastructureError, match=r"no worker was ready for 0\.3 s: worker 0: The actor"):
+            async with fleet.lend():
+                pass
+        await fleet.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_comes_back_gets_the_weights_of_now_before_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engines, "pack", lambda model, version, for_vllm: version)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+
+    async def scenario() -> None:
+        actors = [Actor(), Actor()]
+        engine = RayEngine(actors, None, QUICK, max_context_tokens=8, update_timeout_s=1.0)
+        await engine.connect(lambda line: None)
+        await engine.update_weights(0)
+        assert [actor.loaded for actor in actors] == [[0], [0]]
+        actors[1].is_dead = True
+        await engine.update_weights(1)
+        assert engine.policy_version == 1
+        assert actors[0].loaded == [0, 1], "one that is dead holds up nobody"
+        actors[1].come_back()
+        assert actors[1].state.serial == 0
+        await until(engine._fleet, State.READY, State.READY)
+        assert (actors[1].loaded, actors[1].state.serial) == ([0, 1], 2)
+        for actor in actors:
+            actor.is_dead = True
+        with pytest.raises(EngineError, match="no engine took the weights of version 2"):
+            await engine.update_weights(2)
+        await engine.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,149 @@
+"""Runs on a Ray cluster of this machine: the same as without one, also when what they run on is killed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.loop import TrainingLoop, train
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.recipes import load_recipe
+from agentgym.types import Trajectory
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+NUM_STEPS = 3
+PATIENT_S = 600.0
+CLUSTER = ClusterConfig(
+    address="local",
+    num_env_workers=2,
+    object_store_mb=100,
+    start_timeout_s=PATIENT_S,
+    wait_s=PATIENT_S,
+    health_timeout_s=PATIENT_S,
+    health_interval_s=0.3,
+)
+
+
+def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfig:  # noqa: B008  (frozen)
+    base = apply_overrides(load_recipe("tiny"), [f"env.id={HERE}/mortal_env.py:Mortal-v0"])
+    return replace(
+        base,
+        env=replace(base.env, kwargs={"orders": str(orders)}),
+        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
+        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
+        num_steps=NUM_STEPS,
+        groups_per_step=3,
+        group=GroupConfig(group_size=4, num_envs=8),
+        engine=replace(base.engine, batch_invariant=True),
+        eval=EvalConfig(num_episodes=6),
+        cluster=cluster,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's file imports another one beside it."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without Ray."""
+    folder = tmp_path_factory.mktemp("alone")
+    train(config(folder), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Path]]:
+    """Files to make when a step of RL begins."""
+    files: dict[int, Path] = {}
+    plain = TrainingLoop._rl_step
+
+    async def ordering(loop: TrainingLoop, step: int) -> dict[str, float]:
+        if step in files:
+            files[step].touch()
+        return await plain(loop, step)
+
+    monkeypatch.setattr(TrainingLoop, "_rl_step", ordering)
+    yield files
+
+
+def told(run_dir: Path) -> list[Any]:
+    """All that a run's record says of its episodes, but for seconds and retries."""
+    groups = [r.group for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
+    return [(group.ordinal, [_told(trajectory) for trajectory in group.trajectories]) for group in groups]
+
+
+def _told(trajectory: Trajectory) -> Any:
+    turns = [(t.prompt_ids, t.completion, t.action, t.replies, t.reward_parts, t.state_key) for t in trajectory.turns]
+    return trajectory.seed, trajectory.task, trajectory.status, trajectory.success, trajectory.reward, turns
+
+
+def weights(run_dir: Path) -> bytes:
+    return (run_dir / "model" / "model.safetensors").read_bytes()
+
+
+def rl_rows(run_dir: Path) -> list[dict[str, Any]]:
+    return [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+
+
+def num_retries(run_dir: Path, step: int) -> int:
+    return sum(t.num_retries for r in read_records(record_path(run_dir, step)) for t in r.group.trajectories)
+
+
+def ray_processes() -> set[int]:
+    """Of this user, on this machine, by what they are called."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if words.startswith(b"ray::") or b"/ray/" in words:
+            found.add(int(folder.name))
+    return found
+
+
+def test_a_run_on_a_cluster_is_the_run_without_one_and_leaves_no_process(alone: Path, tmp_path: Path) -> None:
+    before = ray_processes()
+    train(config(tmp_path, replace(CLUSTER, num_engines=2)), tmp_path / "run")
+    assert any(row["trained_tokens"] for row in rl_rows(alone)), "else equal weights would say nothing"
+    assert told(tmp_path / "run") == told(alone)
+    assert weights(tmp_path / "run") == weights(alone)
+    last = rl_rows(tmp_path / "run")[-1]
+    assert (last["env_workers/num_restarts"], last["engine/num_restarts"]) == (0, 0)
+    for _ in range(300):  # they are told to end, and take a moment
+        if not ray_processes() - before:
+            break
+        time.sleep(0.2)
+    assert not ray_processes() - before
+
+
+def test_a_run_whose_worker_and_engine_are_killed_ends_with_the_same_episodes_and_weights(
+    alone: Path, tmp_path: Path, at_step: dict[int, Path]
+) -> None:
+    at_step |= {0: tmp_path / "kill-worker", 1: tmp_path / "kill-engine"}
+    train(config(tmp_path, CLUSTER), tmp_path / "run")
+    assert {path.name for path in tmp_path.glob("*kill-*")} == {"done-kill-worker", "done-kill-engine"}
+    assert told(tmp_path / "run") == told(alone)
+    assert weights(tmp_path / "run") == weights(alone)
+    last = rl_rows(tmp_path / "run")[-1]
+    assert (last["env_workers/num_restarts"], last["engine/num_restarts"]) == (1, 1)
+    assert last["env_workers/num_hung"] == last["engine/num_hung"] == 0
+    assert num_retries(tmp_path / "run", 0) >= 1, "the worker's episodes"
+    assert num_retries(tmp_path / "run", 1) >= 1, "the engine's"
+    assert num_retries(tmp_path / "run", 2) == 0

@@ -1,0 +1,134 @@
+"""vLLM servers placed by Ray: how they are started, fed and given up; the server is a stand-in, and so is Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fake_vllm import FACTS, VOCAB_SIZE, FakeVllm
+from transformers import Qwen3Config
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import EngineError
+from agentgym.trainers.config import ModelConfig, TrainConfig
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm_launch import VllmInstall, command
+from agentgym.trainers.engines.vllm_weights import probe_ids
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.ray import vllm_actor
+from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.serving import EngineSpec
+from agentgym.trainers.ray.vllm_actor import VllmActor, serve_options
+from agentgym.trainers.ray.weights import PackedWeights
+from agentgym.trainers.recipes import load_recipe
+
+INSTALL = VllmInstall(python="py", version="0.32.0", is_cpu=False)
+SAMPLING = SamplingParams(max_new_tokens=3, seed=5)
+
+
+def config(**cluster: Any) -> TrainConfig:
+    quick = EngineConfig(kind="vllm", server_wait_s=2.0, health_interval_s=0.05, update_timeout_s=5.0)
+    return replace(
+        apply_overrides(load_recipe("tiny"), []),
+        model=ModelConfig(max_context_tokens=64),
+        engine=quick,
+        cluster=ClusterConfig(address="auto", **cluster),
+    )
+
+
+def spec(**cluster: Any) -> EngineSpec:
+    shape = Qwen3Config(hidden_size=FACTS.hidden_size, num_hidden_layers=1, vocab_size=VOCAB_SIZE)
+    return EngineSpec(config=config(**cluster), shape=shape, dtype=torch.float32)
+
+
+def packed(number: int, version: int, gap: float = 0.0) -> PackedWeights:
+    """Weights with which the stand-in samples ``number`` first, and what it computes of the probe."""
+    probe = tuple(-token / 10 - gap for token in probe_ids(version, VOCAB_SIZE)[1:])
+    return PackedWeights(version=version, tensors=str(number).encode(), probe_logprobs=probe)
+
+
+class Process:
+    """What stands for the server's process."""
+
+    is_running = True
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(self, install: VllmInstall, options: Any, log_path: Path, behind: list[str]) -> Process:
+        self.model = Path(options.model)
+        assert (self.model / "config.json").is_file(), "a server starts from a model's folder"
+        assert (self.model / "model.safetensors").is_file()
+        return self
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        assert self.is_running
+
+
+def test_a_server_has_the_gpus_of_its_actor_and_the_flags_of_the_run() -> None:
+    options = serve_options(spec(gpus_per_engine=2, vllm_flags=("--max-num-seqs", "8")), Path("folder"), 8001)
+    words, _ = command(INSTALL, options, "agentgym-1")
+    line = " ".join(words)
+    for part in ("--model folder", "--port 8001", "--tensor-parallel-size 2", "--max-num-seqs 8", "--max-model-len 64"):
+        assert part in line
+    assert "tensor-parallel" not in " ".join(command(INSTALL, serve_options(spec(), Path("f"), 1), "n")[0])
+
+
+def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        server = await FakeVllm().start()
+        process = Process(server.url)
+        monkeypatch.setattr(vllm_actor, "VllmProcess", process)
+        monkeypatch.setattr(vllm_actor, "find_vllm", lambda: INSTALL)
+        actor = VllmActor(spec())
+        assert (await actor.ping()).serial == 0
+        for number, version in ((7, 0), (8, 1)):
+            await actor.load(packed(number, version), version + 1)
+            completion = await actor.generate((1, 2), SAMPLING, f"s{version}", True)
+            assert (completion.token_ids[0], set(completion.policy_versions)) == (number, {version})
+            await actor.release(f"s{version}")
+        assert (await actor.ping()).serial == 2
+
+        with pytest.raises(EngineError, match="computes with something else"):
+            await actor.load(packed(9, 2, gap=1.0), 3)
+        assert (await actor.ping()).serial == 0, "it serves nothing rather than something else"
+
+        exits: list[int] = []
+        monkeypatch.setattr(os, "_exit", exits.append)
+        process.is_running = False
+        await actor.ping()
+        assert exits == [1], "an actor ends with its server, and Ray starts both again"
+        assert not process.model.exists()
+        assert actor._engine is not None
+        await actor._engine.close()
+        await server.kill()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
+def test_a_server_is_killed_with_its_actor() -> None:
+    behind = vllm_actor._ending_with_parent()
+    code = (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([*sys.argv[1:], 'sleep', '600'], start_new_session=True)\n"
+        "import time\n"
+        "while b'sleep' not in open(f'/proc/{child.pid}/cmdline', 'rb').read()[:5]: time.sleep(0.01)\n"
+        "print(child.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code, *behind], capture_output=True, text=True, check=False)
+    child = Path(f"/proc/{int(done.stdout)}/stat")
+    for _ in range(200):
+        if not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError("it runs on")

@@ -1,0 +1,61 @@
+"""Which cluster, and what of it. Nothing here imports Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentgym.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """Env workers and engines as Ray actors, each started again where it dies. The trainer itself stays outside.
+
+    Example:
+        >>> ClusterConfig(address="auto", num_env_workers=8, num_engines=4, gpus_per_engine=1).placement
+        'spread'
+    """
+
+    address: str = ""
+    """Empty: no Ray, everything in this process. ``auto``: the cluster that runs on this machine (``ray start``), or of
+    ``RAY_ADDRESS``; ``HOST:PORT`` or ``ray://HOST:PORT``: that one; ``local``: one of this run's own, which ends with
+    it."""
+    num_env_workers: int = 2
+    """Processes that play: each holds its share of ``group.num_envs`` environments, renders, and asks engines."""
+    num_engines: int = 1
+    """Engines of kind ``engine.kind``. Weights reach them through Ray's object store."""
+    cpus_per_env_worker: float = 1.0
+    """What Ray reserves, which limits where an actor is placed and not what it uses; likewise the next four."""
+    cpus_per_engine: float = 1.0
+    gpus_per_engine: float = 0.0
+    """An engine sees these GPUs and no others. Hide the trainer's own from Ray (``CUDA_VISIBLE_DEVICES`` at ``ray
+    start``), which knows nothing of it."""
+    env_worker_resources: Mapping[str, float] = field(default_factory=dict)
+    """Further resources by the names they have in the cluster (``ray start --resources``)."""
+    engine_resources: Mapping[str, float] = field(default_factory=dict)
+    vllm_flags: tuple[str, ...] = ()
+    """Further flags of vLLM's, where ``engine.kind`` is ``vllm``."""
+    placement: Literal["spread", "pack"] = "spread"
+    """Actors of a kind over as many machines as there are, or on as few."""
+    start_timeout_s: float = 120.0
+    """How long the first worker and the first engine may take."""
+    wait_s: float = 120.0
+    """How long an episode waits for a worker or an engine while all are being started again."""
+    health_interval_s: float = 1.0
+    health_timeout_s: float = 60.0
+    """An actor that does not answer for so long is killed, and so started again."""
+    object_store_mb: int = 0
+    """Shared memory of a ``local`` cluster for what goes between processes; 0 leaves it to Ray."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_env_workers", "num_engines"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"cluster.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("cpus_per_env_worker", "cpus_per_engine", "gpus_per_engine", "object_store_mb"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"cluster.{name} must be at least 0, got {getattr(self, name)}")
+        for name in ("start_timeout_s", "wait_s", "health_interval_s", "health_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"cluster.{name} must be above 0, got {getattr(self, name)}")

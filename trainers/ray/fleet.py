@@ -1,0 +1,209 @@
+"""Actors of one kind, looked after: asked every now and then how they are, and started again where they died.
+
+Ray starts a dead actor again by itself, with the arguments it was made with and under the same handle. What a keeper
+adds: it sees that it happened, gives the new one what it needs before it is used, and kills an actor that hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
+from agentgym.trainers.engines.changes import Changes
+from agentgym.trainers.ray.actor_state import ActorState
+from agentgym.trainers.ray.config import ClusterConfig
+
+_NUM_SLICES = 4
+
+
+class State(Enum):
+    """Of a member."""
+
+    OUT = auto()
+    """It does not answer."""
+    UPDATING = auto()
+    """It answers, and is given what it needs."""
+    READY = auto()
+
+
+@dataclass(eq=False)
+class Member:
+    """One actor as its fleet sees it."""
+
+    index: int
+    handle: Any
+    state: State = State.OUT
+    reason: str = "it has not started yet"
+    """Why it is out."""
+    incarnation: str = ""
+    load: int = 0
+    """What it was lent for and has not come back."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class FleetStats:
+    """Counters since the fleet was made."""
+
+    num_restarts: int = 0
+    num_hung: int = 0
+    """Of the restarts, those of actors that were killed because they did not answer."""
+
+
+Admit = Callable[[Member, ActorState], Awaitable[None]]
+"""Gives a member that answers what it needs; what it raises leaves the member out until the next try."""
+
+
+async def nothing_needed(member: Member, found: ActorState) -> None:
+    """For actors that are ready when they answer."""
+
+
+class Fleet:
+    """The actors of one kind.
+
+    Args:
+        kind: what one of them is called.
+        admit: called each time a member has answered.
+    """
+
+    def __init__(self, kind: str, handles: Sequence[Any], config: ClusterConfig, admit: Admit = nothing_needed) -> None:
+        self._kind, self._config, self._admit = kind, config, admit
+        self.members = [Member(index, handle) for index, handle in enumerate(handles)]
+        self.say: Callable[[str], None] = lambda line: None
+        self.stats = FleetStats()
+        self.changes = Changes()
+        self._keepers: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to look after them, in the running event loop; a second call does nothing."""
+        if not self._keepers:
+            names = [f"{self._kind} {member.index}" for member in self.members]
+            self._keepers = [
+                asyncio.create_task(self._keep(m), name=f"keeper {n}") for m, n in zip(self.members, names, strict=True)
+            ]
+
+    async def wait_for_one(self) -> None:
+        """Return when the first of them has answered.
+
+        Raises:
+            ConfigError: none did in time.
+        """
+        self.start()
+        timeout_s = self._config.start_timeout_s
+        if not await self.changes.until(lambda: any(m.state is not State.OUT for m in self.members), timeout_s):
+            raise ConfigError(
+                f"no {self._kind} was up after {timeout_s:g} s (cluster.start_timeout_s): {self.reasons()}"
+            )
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Member]:
+        """The member with the least to do, as soon as one is ready.
+
+        Raises:
+            InfrastructureError: none was for ``wait_s``.
+        """
+        self.start()
+
+        def ready() -> list[Member]:
+            return [member for member in self.members if member.state is State.READY]
+
+        if not await self.changes.until(lambda: bool(ready()), self._config.wait_s):
+            raise InfrastructureError(f"no {self._kind} was ready for {self._config.wait_s:g} s: {self.reasons()}")
+        member = min(ready(), key=lambda member: member.load)
+        member.load += 1
+        try:
+            yield member
+        finally:
+            member.load -= 1
+
+    def leave_out(self, member: Member, reason: str) -> None:
+        """It failed; its keeper asks for it."""
+        if member.state is not State.OUT:
+            self.say(f"{self._kind} {member.index} is lost: {reason}")
+        member.state, member.reason = State.OUT, reason
+        member.wake.set()
+        self.changes.notify()
+
+    def reasons(self) -> str:
+        """Why those that are out are out, in a line."""
+        return "; ".join(f"{self._kind} {m.index}: {m.reason}" for m in self.members if m.state is not State.READY)
+
+    async def close(self) -> None:
+        """End the keepers and the actors; a second call does nothing."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        self._keepers = []
+        for member in self.members:
+            with suppress(RayError):
+                ray.kill(member.handle)
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _keep(self, member: Member) -> None:
+        while True:
+            try:
+                found = await self._ping(member)
+                self._meet(member, found)
+                await self._admit(member, found)
+                member.state = State.READY
+                self.changes.notify()
+            except Exception as error:  # whatever it is, the actor is of no use like this, and the next try may do better
+                self.leave_out(member, first_line(error))
+            member.wake.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(member.wake.wait(), self._config.health_interval_s)
+
+    async def _ping(self, member: Member) -> ActorState:
+        """Ask it how it is; one that was up and does not answer is killed."""
+        is_up = member.state is not State.OUT
+        timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
+        answer = member.handle.ping.remote().as_future()
+        # not asyncio.timeout: it would also end an answer that came while this process was busy training; and in
+        # slices, since the clock goes on where this process and the actors are stopped
+        for _ in range(_NUM_SLICES):
+            await asyncio.wait({answer}, timeout=timeout_s / _NUM_SLICES)
+            if answer.done():
+                state: ActorState = answer.result()
+                return state
+        answer.cancel()
+        if is_up:
+            self.stats.num_hung += 1
+            with suppress(RayError):
+                ray.kill(member.handle, no_restart=False)
+        raise InfrastructureError(f"no answer for {timeout_s:g} s")
+
+    def _meet(self, member: Member, found: ActorState) -> None:
+        if found.incarnation == member.incarnation:
+            if member.state is State.OUT:
+                member.state = State.UPDATING
+            return
+        if member.incarnation:
+            self.stats.num_restarts += 1
+            self.say(f"{self._kind} {member.index} was started again")
+        member.incarnation, member.state = found.incarnation, State.UPDATING
+        self.changes.notify()
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Ray's says, without the traceback from the other process."""
+    if isinstance(error, RayTaskError):
+        return first_line(cause_of(error))
+    text = str(error).strip().partition("\n")[0]
+    return text or type(error).__name__
+
+
+def cause_of(error: RayTaskError) -> AgentGymError:
+    """What an actor raised: an error of ours as it was, any other as one of the infrastructure."""
+    cause = error.cause
+    if isinstance(cause, AgentGymError):
+        return cause
+    return InfrastructureError(f"{type(cause).__name__}: {cause}")

@@ -1,0 +1,108 @@
+"""A vLLM server beside an actor, on a machine that Ray chose for it.
+
+The actor starts the server when the first weights come, since a server starts from weights, and talks to it as a run
+without Ray does: through a folder, here of this machine, with the same proofs that it computes with what it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from agentgym.trainers.engines.build import MODEL_FOLDER, facts_of
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
+from agentgym.trainers.engines.vllm_server import VllmEngine
+from agentgym.trainers.engines.vllm_weights import FolderSync
+from agentgym.trainers.ray.actor_state import ActorState
+from agentgym.trainers.ray.serving import EngineSpec, ServingActor
+from agentgym.trainers.ray.weights import PackedWeights
+
+_WEIGHTS = "model.safetensors"
+
+
+def serve_options(spec: EngineSpec, folder: Path, port: int) -> ServeOptions:
+    """How the server of one engine is started."""
+    num_gpus = int(spec.config.cluster.gpus_per_engine)
+    flags = spec.config.cluster.vllm_flags
+    return ServeOptions(
+        model=str(folder),
+        port=port,
+        max_context_tokens=spec.config.model.max_context_tokens,
+        extra=(*(("--tensor-parallel-size", str(num_gpus)) if num_gpus > 1 else ()), *flags),
+    )
+
+
+class VllmActor(ServingActor):
+    """One vLLM server and the engine that asks it."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__()
+        if os.path.isdir(spec.folder):  # where .venv-vllm is looked for
+            os.chdir(spec.folder)
+        self._spec = spec
+        self._install: VllmInstall = find_vllm()
+        self._root = Path(tempfile.mkdtemp(prefix="agentgym-engine-"))
+        self._process: VllmProcess | None = None
+        self._weights = PackedWeights(version=0, tensors=b"")
+
+    async def take(self, weights: PackedWeights) -> None:
+        self._weights = weights
+        if self._engine is None:
+            self._engine = await self._start()
+        self._leave_with_the_server()
+        await self._engine.update_weights(weights.version)
+
+    async def ping(self) -> ActorState:
+        self._leave_with_the_server()
+        return await super().ping()
+
+    async def _start(self) -> VllmEngine:
+        """Start the server, and wait until it answers."""
+        spec, folder = self._spec, self._root / MODEL_FOLDER
+        folder.mkdir(exist_ok=True)
+        spec.shape.save_pretrained(folder)
+        if spec.tokenizer is not None:
+            spec.tokenizer.save_pretrained(folder)
+        self._save(folder)
+        options = serve_options(spec, folder, _free_port())
+        # in this thread, which lives as long as the actor: the server is to be killed with it
+        self._process = VllmProcess(self._install, options, self._root / "vllm.log", _ending_with_parent())
+        config = spec.config.engine
+        await asyncio.to_thread(self._process.wait_until_ready, config.start_timeout_s)
+        return self._engine_over(replace(config, urls=(self._process.url,)))
+
+    def _engine_over(self, config: EngineConfig) -> VllmEngine:
+        facts = facts_of(self._spec.shape)
+        sync = FolderSync(
+            self._root / "weights", self._save, lambda ids: self._weights.probe_logprobs, facts.vocab_size
+        )
+        return VllmEngine(config, sync, facts, max_context_tokens=self._spec.config.model.max_context_tokens)
+
+    def _save(self, folder: Path) -> None:
+        (folder / _WEIGHTS).write_bytes(self._weights.tensors)
+        if not (folder / "config.json").exists():
+            self._spec.shape.save_pretrained(folder)
+
+    def _leave_with_the_server(self) -> None:
+        """End this process if its server has ended: Ray then starts both again."""
+        if self._process is not None and not self._process.is_running:
+            shutil.rmtree(self._root, ignore_errors=True)
+            os._exit(1)
+
+
+def _ending_with_parent() -> list[str]:
+    """What a command is put behind to be killed when the thread that started it ends; nothing where there is no way."""
+    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

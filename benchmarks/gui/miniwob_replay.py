@@ -23,9 +23,14 @@ from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
 from agentgym.envs.gui.miniwob.tasks import TASKS
 from agentgym.envs.gui.pool import close_browsers
-from agentgym.envs.gui.replay import Recording, differences, record, side_by_side
+from agentgym.envs.gui.replay import PATIENT, Recording, differences, record, side_by_side
 
 NUM_FUZZED = 12  # actions of a fuzzing agent, unless the episode ends before
+
+
+def make_env() -> MiniWoBEnv:
+    """As it comes, but for a busy machine."""
+    return MiniWoBEnv(pool=PATIENT)
 
 
 def play(env: MiniWoBEnv, number: int) -> Recording:
@@ -44,7 +49,7 @@ def again(env: MiniWoBEnv, recording: dict[str, Any]) -> list[str]:
 
 def measure(num_episodes: int, num_envs: int) -> dict[str, Any]:
     """Record here, replay there."""
-    recordings = side_by_side(MiniWoBEnv, play, range(num_episodes), num_envs)
+    recordings = side_by_side(make_env, play, range(num_episodes), num_envs)
     done = subprocess.run(
         [sys.executable, __file__, "--replay", "--envs", str(num_envs)],
         input=json.dumps([one.to_json() for one in recordings]),
@@ -73,7 +78,7 @@ def main() -> None:
     parser.add_argument("--replay", action="store_true")
     given = parser.parse_args()
     if given.replay:
-        print(json.dumps(side_by_side(MiniWoBEnv, again, json.load(sys.stdin), given.envs)))
+        print(json.dumps(side_by_side(make_env, again, json.load(sys.stdin), given.envs)))
     else:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         result = {

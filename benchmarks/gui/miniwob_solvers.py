@@ -18,7 +18,7 @@ from typing import Any
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
 from agentgym.envs.gui.pool import close_browsers
-from agentgym.envs.gui.replay import record, side_by_side
+from agentgym.envs.gui.replay import PATIENT, record, side_by_side
 from agentgym.errors import EnvError
 
 ALL_OF_IT = 0.99  # of a reward that is at most 1
@@ -40,7 +40,11 @@ def play(env: MiniWoBEnv, task: str) -> tuple[float, int, str]:
 def measure(names: Sequence[str], num_seeds: int, num_envs: int) -> dict[str, Any]:
     """Every policy on the seeds from 0: how many were solved, the turns it took, and what went wrong where."""
     jobs = [f"{name}-{seed}" for name in names for seed in range(num_seeds)]
-    played = dict(zip(jobs, side_by_side(lambda: MiniWoBEnv(max_turns=MAX_TURNS), play, jobs, num_envs), strict=True))
+    played = dict(
+        zip(
+            jobs, side_by_side(lambda: MiniWoBEnv(max_turns=MAX_TURNS, pool=PATIENT), play, jobs, num_envs), strict=True
+        )
+    )
     tasks = {}
     for name in names:
         mine = {seed: played[f"{name}-{seed}"] for seed in range(num_seeds)}

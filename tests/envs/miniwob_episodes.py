@@ -13,12 +13,17 @@ import pytest
 from gui_pages import NEEDS_CHROMIUM
 
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
-from agentgym.envs.gui.replay import Recording, differences, side_by_side
+from agentgym.envs.gui.replay import PATIENT, Recording, differences, side_by_side
 
 NEEDS_MINIWOB = [
     *NEEDS_CHROMIUM,
     pytest.mark.skipif(find_spec("miniwob") is None, reason="needs the extra: pip install 'agentgym[miniwob]'"),
 ]
+
+
+def make_env() -> MiniWoBEnv:
+    """An environment for whole episodes, whose successes have earned all of the reward."""
+    return MiniWoBEnv(max_turns=60, success_above=0.99, pool=PATIENT)
 
 
 def first_look(env: MiniWoBEnv, task: str) -> list[str]:
@@ -29,12 +34,12 @@ def first_look(env: MiniWoBEnv, task: str) -> list[str]:
 
 def first_looks(tasks: Sequence[str]) -> list[list[str]]:
     """Of several tasks, in order."""
-    return side_by_side(MiniWoBEnv, first_look, tasks)
+    return side_by_side(make_env, first_look, tasks)
 
 
 def replay(recordings: Sequence[dict[str, Any]]) -> list[list[str]]:
     """The differences of recordings as JSON."""
-    return side_by_side(MiniWoBEnv, lambda env, one: differences(env, Recording.from_json(one)), recordings)
+    return side_by_side(make_env, lambda env, one: differences(env, Recording.from_json(one)), recordings)
 
 
 def elsewhere(function: str, given: Sequence[Any]) -> list[Any]:

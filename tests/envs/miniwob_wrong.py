@@ -67,7 +67,8 @@ def _is_other(node: Node, meant: Node, name: str) -> bool:
     """Whether an element could be mistaken for the one that is meant."""
     if name == "click-widget":  # an area for text and a box for text have one role
         return node.role in ("button", "checkbox", "radio") and node.role != meant.role
-    return bool(node.id) and node.role == meant.role and (not meant.name or node.name != meant.name)
+    is_like = bool(node.id) and node.id != meant.id and node.role == meant.role
+    return is_like and (not meant.name or node.name != meant.name)
 
 
 def _difference(node: Node, meant: Node) -> float:

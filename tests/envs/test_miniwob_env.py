@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from miniwob_episodes import NEEDS_MINIWOB, elsewhere, first_look, first_looks
+from miniwob_episodes import NEEDS_MINIWOB, elsewhere, first_look, first_looks, make_env
 
 from agentgym.check import check_env
 from agentgym.envs.gui.fuzz import fuzz_action
@@ -132,7 +132,7 @@ def test_recordings_replay_in_another_process() -> None:
             return record(env, f"{SOLVED[number % len(SOLVED)]}-3", MiniWoBEnv.oracle)
         return record(env, f"{TASKS[3 * number % len(TASKS)]}-7", lambda env: fuzz_action(env, rng), max_turns=8)
 
-    recordings = side_by_side(MiniWoBEnv, play, range(40))
+    recordings = side_by_side(make_env, play, range(40))
     assert [one.rewards[-1] for one in recordings[1::2]] == [1.0] * 20
     assert sum(len(one.actions) for one in recordings) > 150
     assert elsewhere("replay", [one.to_json() for one in recordings]) == [[]] * 40
@@ -166,7 +166,7 @@ def test_every_page_takes_twenty_actions_of_a_fuzzing_agent_and_begins_again(par
         return num_actions
 
     names = TASKS[part::5]
-    assert side_by_side(lambda: MiniWoBEnv(max_turns=30), play, names) == [20] * len(names)
+    assert side_by_side(make_env, play, names) == [20] * len(names)
 
 
 @pytest.mark.slow

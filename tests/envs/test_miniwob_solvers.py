@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from miniwob_episodes import NEEDS_MINIWOB
+from miniwob_episodes import NEEDS_MINIWOB, make_env
 from miniwob_wrong import RIGHT_ALONE, play_wrong
 
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
@@ -22,11 +22,6 @@ pytestmark = NEEDS_MINIWOB
 MEASURED = Path(__file__).parents[2] / "benchmarks" / "gui" / "miniwob-solvers.json"
 NUM_SEEDS = 20
 NUM_WRONG = 3
-MAX_TURNS = 60
-
-
-def make_env() -> MiniWoBEnv:
-    return MiniWoBEnv(max_turns=MAX_TURNS, success_above=0.99)
 
 
 def is_ambiguous(env: MiniWoBEnv) -> bool:
@@ -40,7 +35,7 @@ def unsolved(env: MiniWoBEnv, task: str) -> str:
     env.reset(options={"task": task})
     if env.task.data["task"] in AMBIGUOUS and is_ambiguous(env):
         return ""
-    done = record(env, task, MiniWoBEnv.oracle, MAX_TURNS)
+    done = record(env, task, MiniWoBEnv.oracle, max_turns=60)
     assert env.is_success() == (done.rewards[-1] == 1.0)
     return "" if done.rewards[-1] == 1.0 else f"{task}: {env.goal}: {done.actions}"
 

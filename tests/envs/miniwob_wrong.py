@@ -9,6 +9,7 @@ from agentgym.call_syntax import format_call
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.replay import record
 from agentgym.envs.gui.tree import Node
+from agentgym.types import ToolCall
 
 RIGHT_ALONE = frozenset({"click-test", "click-dialog", "focus-text", "guess-number"})
 """Their pages end an episode upon the right thing alone: all that can be wrong there is to let time pass."""
@@ -56,7 +57,7 @@ def _another_click(env: MiniWoBEnv, name: str, right: Sequence[str]) -> list[str
 
 def _with_other_text(env: MiniWoBEnv, action: str) -> str:
     call = env.parse_action(action).calls[0]
-    if call.name != "fill":
+    if not isinstance(call, ToolCall) or call.name != "fill":
         return action
     text = str(call.arguments["text"])
     other = str(int(text) + 1) if text.lstrip("-").isdecimal() else text + "x"

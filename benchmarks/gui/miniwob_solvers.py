@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
-from agentgym.envs.gui.miniwob.solvers import SOLVERS
+from agentgym.envs.gui.miniwob.solvers import AMBIGUOUS, SOLVERS
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.gui.replay import PATIENT, record, side_by_side
 from agentgym.errors import EnvError
@@ -57,6 +57,7 @@ def measure(names: Sequence[str], num_seeds: int, num_envs: int) -> dict[str, An
         "num_seeds": num_seeds,
         "num_tasks": len(names),
         "num_proven": sum(task["num_solved"] == num_seeds for task in tasks.values()),
+        "may_be_ambiguous": sorted(AMBIGUOUS),
         "tasks": tasks,
     }
 

@@ -13,8 +13,6 @@ from agentgym.types import ToolCall
 
 RIGHT_ALONE = frozenset({"click-test", "click-dialog", "focus-text", "guess-number"})
 """Their pages end an episode upon the right thing alone: all that can be wrong there is to let time pass."""
-_AT_ONCE = frozenset({"phone-book", "generate-number", "stock-market"})
-"""What the policy does last is wrong as long as it has not done what comes before."""
 _MAX_TURNS = 60
 
 
@@ -32,14 +30,20 @@ def play_wrong(env: MiniWoBEnv, task: str) -> float | None:
 
 def _wrong(env: MiniWoBEnv, name: str, right: Sequence[str]) -> Sequence[str]:
     """What to do instead of what is right, from where the episode is then."""
-    if name in RIGHT_ALONE or (name in _AT_ONCE and len(right) == 1):
+    is_sent = right[-1] in ("click: submit", "click: submit-button", "click: buy")
+    if name in RIGHT_ALONE or (is_sent and len(right) == 1):  # there is nothing to leave out
         return ["wait: 1"] * 3
+    if name == "generate-number":  # a number that the policy would not send
+        env.step("click: generate")
+        while env.oracle().text == right[-1]:
+            env.step("click: generate")
+        return right[-1:]
     if name.startswith("click-checkboxes"):  # every box that was to be left, and none that was to be checked
         boxes = [node.id for node in env.page.nodes if node.role == "checkbox" and f"check: {node.id}" not in right]
         return [*(f"check: {id}" for id in boxes), right[-1]]
     if name != "search-engine" and any(action.startswith("fill:") for action in right):
         return [_with_other_text(env, action) for action in right]
-    if right[-1] in ("click: submit", "click: submit-button", "click: buy"):
+    if is_sent:
         return right[-1:]
     return _another_click(env, name, right)
 
@@ -49,7 +53,9 @@ def _another_click(env: MiniWoBEnv, name: str, right: Sequence[str]) -> list[str
     for action in right[:-1]:
         env.step(action)
     meant = env.page.by_id[right[-1].removeprefix("click: ")]
-    if name in _AT_ONCE:
+    if name == "phone-book":  # of another person
+        if len(right) == 1:
+            return []
         env.reset(options={"task": env.task})
     others = [node for node in env.page.nodes if _is_other(node, meant, name)]
     return [f"click: {min(others, key=lambda node: _difference(node, meant)).id}"] if others else []
@@ -68,6 +74,8 @@ def _is_other(node: Node, meant: Node, name: str) -> bool:
     """Whether an element could be mistaken for the one that is meant."""
     if name == "click-widget":  # an area for text and a box for text have one role
         return node.role in ("button", "checkbox", "radio") and node.role != meant.role
+    if name.startswith("click-tab-2"):  # a link, also where a tab is meant
+        return node.role == "clickable" and node.name not in (meant.name, "") and not node.name.startswith("Tab")
     is_like = bool(node.id) and node.id != meant.id and node.role == meant.role
     return is_like and (not meant.name or node.name != meant.name)
 

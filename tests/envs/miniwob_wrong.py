@@ -13,6 +13,8 @@ from agentgym.types import ToolCall
 
 RIGHT_ALONE = frozenset({"click-test", "click-dialog", "focus-text", "guess-number"})
 """Their pages end an episode upon the right thing alone: all that can be wrong there is to let time pass."""
+_UNTIL_WRONG = {"generate-number": "click: generate", "stock-market": "wait: 0.1"}
+"""What to do until the policy would not send what is there: another number, another price."""
 _MAX_TURNS = 60
 
 
@@ -31,13 +33,13 @@ def play_wrong(env: MiniWoBEnv, task: str) -> float | None:
 def _wrong(env: MiniWoBEnv, name: str, right: Sequence[str]) -> Sequence[str]:
     """What to do instead of what is right, from where the episode is then."""
     is_sent = right[-1] in ("click: submit", "click: submit-button", "click: buy")
+    if name in _UNTIL_WRONG:
+        env.step(_UNTIL_WRONG[name])
+        while env.oracle().text == right[-1]:
+            env.step(_UNTIL_WRONG[name])
+        return right[-1:]
     if name in RIGHT_ALONE or (is_sent and len(right) == 1):  # there is nothing to leave out
         return ["wait: 1"] * 3
-    if name == "generate-number":  # a number that the policy would not send
-        env.step("click: generate")
-        while env.oracle().text == right[-1]:
-            env.step("click: generate")
-        return right[-1:]
     if name.startswith("click-checkboxes"):  # every box that was to be left, and none that was to be checked
         boxes = [node.id for node in env.page.nodes if node.role == "checkbox" and f"check: {node.id}" not in right]
         return [*(f"check: {id}" for id in boxes), right[-1]]

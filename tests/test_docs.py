@@ -31,8 +31,6 @@ def run(command: list[str], cwd: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_the_examples_of_a_page_work(page: Path, tmp_path: Path) -> None:
-    if page.name == "miniwob.md":
-        pytest.importorskip("miniwob", reason="needs the extra miniwob")
     if page.name in ("gui.md", "miniwob.md") and not has_chromium():
         pytest.skip("needs Chromium: apt-get install chromium")
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))

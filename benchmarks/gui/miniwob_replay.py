@@ -1,4 +1,5 @@
-"""Whether episodes of MiniWoB++ by a fuzzing agent replay in another process with equal states and rewards.
+"""Whether episodes of MiniWoB++ by scripted policies and by a fuzzing agent replay in another process with equal
+states and rewards.
 
 OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_replay.py --episodes 200 --out benchmarks/gui/miniwob-replay.json
 """
@@ -17,44 +18,54 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.check.policies import random_action
+from agentgym.envs.gui.fuzz import fuzz_action
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
+from agentgym.envs.gui.miniwob.solvers import SOLVERS
 from agentgym.envs.gui.miniwob.tasks import TASKS
 from agentgym.envs.gui.pool import close_browsers
-from agentgym.envs.gui.replay import Recording, differences, record
+from agentgym.envs.gui.replay import PATIENT, Recording, differences, record, side_by_side
+
+NUM_FUZZED = 12  # actions of a fuzzing agent, unless the episode ends before
 
 
-def recorded(num_episodes: int, max_turns: int) -> list[Recording]:
-    """Episodes of random actions, the tasks in turn."""
-    env, rng = MiniWoBEnv(), np.random.default_rng(0)
-    names = [f"{TASKS[number % len(TASKS)]}-{number // len(TASKS)}" for number in range(num_episodes)]
-    found = [record(env, name, lambda env: random_action(env, (), rng), max_turns) for name in names]
-    env.close()
-    return found
+def make_env() -> MiniWoBEnv:
+    """As it comes, but for a busy machine."""
+    return MiniWoBEnv(pool=PATIENT)
 
 
-def replay() -> None:
-    """In the other process: recordings in, differences out, a line of JSON each."""
-    env = MiniWoBEnv()
-    for line in sys.stdin:
-        print(json.dumps(differences(env, Recording.from_json(json.loads(line)))), flush=True)
-    env.close()
+def play(env: MiniWoBEnv, number: int) -> Recording:
+    """Record an episode: an even one by a fuzzing agent, the tasks in turn, an odd one by a scripted policy."""
+    if number % 2:
+        names = tuple(SOLVERS)
+        return record(env, f"{names[number // 2 % len(names)]}-{number}", MiniWoBEnv.oracle)
+    rng = np.random.default_rng(number)
+    return record(env, f"{TASKS[number // 2 % len(TASKS)]}-{number}", lambda env: fuzz_action(env, rng), NUM_FUZZED)
 
 
-def measure(num_episodes: int, max_turns: int) -> dict[str, Any]:
+def again(env: MiniWoBEnv, recording: dict[str, Any]) -> list[str]:
+    """In the other process: a recording as JSON in, differences out."""
+    return differences(env, Recording.from_json(recording))
+
+
+def measure(num_episodes: int, num_envs: int) -> dict[str, Any]:
     """Record here, replay there."""
-    recordings = recorded(num_episodes, max_turns)
-    lines = "\n".join(json.dumps(one.to_json()) for one in recordings)
+    recordings = side_by_side(make_env, play, range(num_episodes), num_envs)
     done = subprocess.run(
-        [sys.executable, __file__, "--replay"], input=lines, capture_output=True, text=True, check=True
+        [sys.executable, __file__, "--replay", "--envs", str(num_envs)],
+        input=json.dumps([one.to_json() for one in recordings]),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    pairs = zip(recordings, found, strict=True)
+    found = json.loads(done.stdout)
     return {
         "num_episodes": len(found),
+        "num_fuzzed": len(recordings[::2]),
+        "num_scripted": len(recordings[1::2]),
+        "num_scripted_successes": sum(one.rewards[-1] == 1.0 for one in recordings[1::2]),
         "num_actions": sum(len(one.actions) for one in recordings),
         "num_equal": found.count([]),
-        "different": {one.task.id: what for one, what in pairs if what},
+        "different": {one.task.id: what for one, what in zip(recordings, found, strict=True) if what},
     }
 
 
@@ -62,21 +73,19 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--episodes", type=int, default=200)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--envs", type=int, default=4, help="episodes side by side")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--replay", action="store_true")
     given = parser.parse_args()
     if given.replay:
-        replay()
+        print(json.dumps(side_by_side(make_env, again, json.load(sys.stdin), given.envs)))
     else:
-        load = os.getloadavg()
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         result = {
             "date": datetime.date.today().isoformat(),
             "commit": commit.stdout.strip(),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
-            "load_average_before": [round(value, 2) for value in load],
-            "results": measure(given.episodes, given.turns),
+            "results": measure(given.episodes, given.envs),
         }
         text = json.dumps(result, indent=1)
         print(text)

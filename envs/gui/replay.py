@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
 
 from agentgym.env import Env
+from agentgym.envs.gui.browser import PageLimits
+from agentgym.envs.gui.pool import PoolConfig
+from agentgym.errors import EnvError
 from agentgym.types import Message, Task
 
-Policy = Callable[[Env], Message]
+_NUM_TRIES = 3
+PATIENT: Final = PoolConfig(limits=PageLimits(script_s=60.0, load_s=120.0))
+"""For environments whose episodes are compared: on a machine that is busy otherwise a script takes as long as it takes,
+and is not stopped for that."""
+
+World = TypeVar("World", bound=Env)
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+Policy = Callable[[World], Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,7 @@ class Recording:
         return cls(**(fields | {"task": Task(**data["task"])}))
 
 
-def record(env: Env, task: Task | str | int, policy: Policy, max_turns: int = 20) -> Recording:
+def record(env: World, task: Task | str | int, policy: Policy[World], max_turns: int = 20) -> Recording:
     """Play one episode by a policy, which is asked for an action as long as the episode goes on."""
     env.reset(options={"task": task})
     actions: list[str] = []
@@ -73,6 +87,39 @@ def differences(env: Env, recording: Recording) -> list[str]:
     if recording.actions:
         _compare(found, len(recording.actions), "end", recording.has_ended, terminated or truncated)
     return found
+
+
+def side_by_side(
+    make_env: Callable[[], World], play: Callable[[World, Job], Result], jobs: Iterable[Job], num_envs: int = 4
+) -> list[Result]:
+    """Play each job in one of several environments, each in a thread at a time; what came of them, in the jobs' order.
+
+    An episode in a browser is mostly waiting for the browser, so a few at a time use a machine better than one. A job
+    that is lost to the infrastructure is begun anew, as a rollout is; the first error that stays, or is another, is
+    raised once the jobs that have begun are over.
+    """
+    envs = [make_env() for _ in range(num_envs)]
+    free: SimpleQueue[World] = SimpleQueue()
+    for env in envs:
+        free.put(env)
+
+    def one(job: Job) -> Result:
+        env = free.get()
+        try:
+            for _ in range(_NUM_TRIES - 1):
+                with suppress(EnvError):
+                    return play(env, job)
+            return play(env, job)
+        finally:
+            free.put(env)
+
+    threads = ThreadPoolExecutor(num_envs)
+    try:
+        return list(threads.map(one, jobs))
+    finally:
+        threads.shutdown(cancel_futures=True)
+        for env in envs:
+            env.close()
 
 
 def _compare(found: list[str], turn: int, what: str, recorded: object, now: object) -> None:

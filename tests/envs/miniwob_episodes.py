@@ -1,54 +1,53 @@
-"""What the tests of MiniWoB++ share; run as a program it replays recordings, in a process of its own."""
+"""What the tests of MiniWoB++ share; its functions on lines of JSON are for a process of its own."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
-import numpy as np
 import pytest
 from gui_pages import NEEDS_CHROMIUM
 
-from agentgym.env import Env
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
-from agentgym.envs.gui.pool import close_browsers
-from agentgym.envs.gui.replay import Recording, differences
-from agentgym.types import Message
+from agentgym.envs.gui.replay import PATIENT, Recording, differences, side_by_side
 
 NEEDS_MINIWOB = [
     *NEEDS_CHROMIUM,
     pytest.mark.skipif(find_spec("miniwob") is None, reason="needs the extra: pip install 'agentgym[miniwob]'"),
 ]
-KEYS = ("Enter", "Tab", "Escape", "ArrowDown", "a", "Backspace")
 
 
-def fuzz(env: Env, rng: np.random.Generator) -> Message:
-    """An action of a fuzzing agent: mostly what the page allows, sometimes a key, a point, or nonsense."""
-    choice = rng.random()
-    allowed = env.admissible_actions()
-    if allowed and choice < 0.6:
-        text = allowed[int(rng.integers(len(allowed)))]
-    elif choice < 0.7:
-        text = f"press: {KEYS[int(rng.integers(len(KEYS)))]}"
-    elif choice < 0.85:
-        text = f"click_at: {rng.integers(160)}; {rng.integers(50, 210)}"
-    elif choice < 0.95:
-        spot = rng.integers((160, 160), size=2)
-        text = f"drag_at: {rng.integers(160)}; {rng.integers(50, 210)}; {spot[0]}; {50 + spot[1]}"
-    else:
-        text = "click: no-such-element"
-    return env.parse_action(text)
+def make_env() -> MiniWoBEnv:
+    """An environment for whole episodes, whose successes have earned all of the reward."""
+    return MiniWoBEnv(max_turns=60, success_above=0.99, pool=PATIENT)
 
 
-def replay_all() -> None:
-    """Recordings as JSON lines from standard input; a line of differences for each, as JSON, to standard output."""
-    env = MiniWoBEnv()
-    for line in sys.stdin:
-        print(json.dumps(differences(env, Recording.from_json(json.loads(line)))))
-    env.close()
-    close_browsers()
+def first_look(env: MiniWoBEnv, task: str) -> list[str]:
+    """What an episode begins with: goal, tree, state key."""
+    observation, _ = env.reset(options={"task": task})
+    return [env.goal, observation[0].text, env.state_key()]
 
 
-if __name__ == "__main__":
-    replay_all()
+def first_looks(tasks: Sequence[str]) -> list[list[str]]:
+    """Of several tasks, in order."""
+    return side_by_side(make_env, first_look, tasks)
+
+
+def replay(recordings: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """The differences of recordings as JSON."""
+    return side_by_side(make_env, lambda env, one: differences(env, Recording.from_json(one)), recordings)
+
+
+def elsewhere(function: str, given: Sequence[Any]) -> list[Any]:
+    """What a function of this file gives in another process."""
+    program = f"import json, sys; sys.path[:0] = {sys.path!r}; import miniwob_episodes as here; "
+    program += f"print(json.dumps(here.{function}(json.load(sys.stdin))))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps(given), capture_output=True, text=True, check=True
+    )
+    found: list[Any] = json.loads(done.stdout)
+    return found

@@ -69,6 +69,7 @@
     ({now, lastId} = kept);
     state = (seed + kept.drawn) >>> 0;
     level = num_windows = 0;
+    mouse = over = null;
     due.clear();
     for (const [id, timer] of kept.due) due.set(id, {...timer});
   };
@@ -81,7 +82,11 @@
     }
     if (event.detail >= 0) { horizon = now + event.detail; num_runs = 0; }
     const first = next();
-    if (!first || first[1].at > horizon || ++num_runs > MOST_RUNS) { now = Math.max(now, horizon); return; }
+    if (!first || first[1].at > horizon || ++num_runs > MOST_RUNS) {
+      now = Math.max(now, horizon);
+      rehover();
+      return;
+    }
     const [id, timer] = first;
     now = Math.max(now, timer.at);
     if (timer.every) { timer.at += timer.every; timer.order = ++lastId; } else due.delete(id);
@@ -90,6 +95,46 @@
     level = 0;
     event.preventDefault();
   }, true);
+
+  // --- what moves under a mouse that rests: Chromium tells it with one of its next frames, whenever that comes, so that
+  // is kept from the page, which is told whenever its clock has moved on
+  let mouse = null, over = null;
+  for (const kind of ["over", "out", "enter", "leave"]) {
+    for (const device of ["pointer", "mouse"]) {
+      globalThis.addEventListener(device + kind, (event) => {
+        if (!event.isTrusted || !mouse) return;
+        if (event.clientX === mouse.clientX && event.clientY === mouse.clientY) event.stopImmediatePropagation();
+        else if (kind === "out" && !event.relatedTarget) mouse = null;  // it has left the document
+      }, true);
+    }
+  }
+  globalThis.addEventListener("mousemove", (event) => {
+    if (!event.isTrusted) return;
+    mouse = {clientX: event.clientX, clientY: event.clientY};
+    over = event.composedPath()[0];
+  }, true);
+  const elementAt = document.elementFromPoint.bind(document);
+  const around = (element) => {
+    const found = [];
+    for (let at = element; at; at = at.parentElement) found.push(at);
+    return found;
+  };
+  const rehover = () => {
+    const before = over, after = mouse && elementAt(mouse.clientX, mouse.clientY);
+    if (!mouse || before === after || before?.getRootNode() instanceof ShadowRoot) return;
+    over = after;
+    const left = around(before?.isConnected ? before : null), entered = around(after);
+    for (const [device, Kind] of [["pointer", PointerEvent], ["mouse", MouseEvent]]) {
+      const tell = (element, kind, relatedTarget, bubbles) => element?.dispatchEvent(new Kind(device + kind, {
+        ...mouse, relatedTarget, bubbles, cancelable: bubbles, composed: bubbles, view: globalThis,
+      }));
+      tell(left[0], "out", after, true);
+      for (const element of left) if (!entered.includes(element)) tell(element, "leave", after, false);
+      tell(entered[0], "over", before, true);
+      for (const element of entered.reverse()) if (!left.includes(element)) tell(element, "enter", before, false);
+      entered.reverse();
+    }
+  };
 
   // --- windows: one for each click or key of the agent; not every Chromium has a blocker of its own
   let num_windows = 0;

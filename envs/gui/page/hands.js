@@ -43,6 +43,15 @@
     step(count);
   });
 
+  // The style of what a resting mouse is over follows what moves there with a frame, whenever that comes: it is awaited.
+  let mouse = null;
+  globalThis.addEventListener("mousemove", ({clientX, clientY}) => { mouse = {clientX, clientY}; }, true);
+  const isHovered = () => {
+    const over = mouse && document.elementFromPoint(mouse.clientX, mouse.clientY);
+    return !over || [...document.querySelectorAll(":hover")].pop() === over;
+  };
+  const hovers = async () => { for (let left = 10; left && !isHovered(); left--) await frames(1); };
+
   // --- pointing
   const offsetOf = (element) => {
     let x = 0, y = 0, win = element.ownerDocument.defaultView;
@@ -105,10 +114,11 @@
   const hands = {
     advance, frames,
     is_reached: () => { try { return Boolean(frameElement); } catch { return false; } },  // by the frame around it
-    look: async (ms, everything) => { await advance(ms); return walk(everything); },
+    look: async (ms, everything) => { await advance(ms); await hovers(); return walk(everything); },
     keep: () => { runOne(document, "keep"); },
     // Between two episodes on one document: whether it has stored nothing; what the last one left selected is let go.
     tidy: async () => {
+      mouse = null;
       const root = document.documentElement;
       root.tabIndex = -1;  // else Tab goes on from where the focus was last
       root.focus();

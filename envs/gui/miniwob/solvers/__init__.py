@@ -18,3 +18,7 @@ SOLVERS: Final[Mapping[str, Callable[[View], ToolCall]]] = {
     **mail.SOLVERS,
 }
 """The policies by the name of the task."""
+AMBIGUOUS: Final = frozenset({"email-inbox", "email-inbox-forward", "email-inbox-noscroll"})
+"""Tasks whose policies cannot solve every seed: where two mails are by the sender whose mail is to be forwarded, the
+page means one of them and does not say which. All others solve the twenty seeds of
+``benchmarks/gui/miniwob_solvers.py``."""

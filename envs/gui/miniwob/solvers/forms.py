@@ -79,14 +79,14 @@ def _radio_and_number(view: View) -> ToolCall:
 
 
 def _cheapest(view: View) -> ToolCall:
-    what = view.match(r"with the (\w+) (\w+)")
+    wanted, what = view.match(r"with the (.+) (\w+)\.")  # the cheapest or most expensive, the shortest or longest
     buttons = view.all("button")
-    if what[1] == "cost":
+    if what == "cost":
         costs = [int(node.name.rpartition("$")[2]) for node in buttons]
     else:
         spans = re.findall(r"(\d+)h (\d+)m", view.page.text)
         costs = [60 * int(hours) + int(minutes) for hours, minutes in spans]
-    best = min(costs) if what[0] in ("cheapest", "shortest") else max(costs)
+    best = min(costs) if wanted in ("cheapest", "shortest") else max(costs)
     return click(buttons[costs.index(best)])
 
 

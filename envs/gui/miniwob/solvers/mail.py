@@ -76,9 +76,13 @@ def _is_wanted(goal: str, number: int) -> bool:
 
 
 def _stock(view: View) -> ToolCall:
+    """The page's limit is the price that it comes to as the 76th of its 100, ten a second, each a point of its plot."""
     limit = float(view.match(r"less than \$([\d.]+)\.")[0])
     price = float(next(node.name for node in view.page.nodes if re.fullmatch(r"\$[\d.]+", node.name))[1:])
-    return click(view.named("Buy", "button")) if price < limit else call("wait", seconds=0.5)
+    if price <= limit:  # the page pays for the limit, too
+        return click(view.named("Buy", "button"))
+    num_to_come = 76 - view.html.count("<circle")
+    return call("wait", seconds=max(num_to_come - 5, 1) / 10)  # five more come with the turn
 
 
 SOLVERS = {

@@ -1,0 +1,87 @@
+"""Episodes of MiniWoB++ that are wrong on purpose: what a scripted policy does, with something else where it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentgym.call_syntax import format_call
+from agentgym.envs.gui.miniwob.env import MiniWoBEnv
+from agentgym.envs.gui.replay import record
+from agentgym.envs.gui.tree import Node
+from agentgym.types import ToolCall
+
+RIGHT_ALONE = frozenset({"click-test", "click-dialog", "focus-text", "guess-number"})
+"""Their pages end an episode upon the right thing alone: all that can be wrong there is to let time pass."""
+_UNTIL_WRONG = {"generate-number": "click: generate", "stock-market": "wait: 0.1"}
+"""What to do until the policy would not send what is there: another number, another price."""
+_MAX_TURNS = 60
+
+
+def play_wrong(env: MiniWoBEnv, task: str) -> float | None:
+    """The page's raw reward for an episode that is wrong on purpose; None where it has not ended by that."""
+    right = record(env, task, MiniWoBEnv.oracle, _MAX_TURNS).actions
+    env.reset(options={"task": task})
+    for action in _wrong(env, str(env.task.data["task"]), right):
+        _, reward, terminated, _, _ = env.step(action)
+        assert reward == 0.0, (task, action, reward)
+        if terminated:
+            return env.raw_reward
+    return None
+
+
+def _wrong(env: MiniWoBEnv, name: str, right: Sequence[str]) -> Sequence[str]:
+    """What to do instead of what is right, from where the episode is then."""
+    is_sent = right[-1] in ("click: submit", "click: submit-button", "click: buy")
+    if name in _UNTIL_WRONG:
+        env.step(_UNTIL_WRONG[name])
+        while env.oracle().text == right[-1]:
+            env.step(_UNTIL_WRONG[name])
+        return right[-1:]
+    if name in RIGHT_ALONE or (is_sent and len(right) == 1):  # there is nothing to leave out
+        return ["wait: 1"] * 3
+    if name.startswith("click-checkboxes"):  # every box that was to be left, and none that was to be checked
+        boxes = [node.id for node in env.page.nodes if node.role == "checkbox" and f"check: {node.id}" not in right]
+        return [*(f"check: {id}" for id in boxes), right[-1]]
+    if name != "search-engine" and any(action.startswith("fill:") for action in right):
+        return [_with_other_text(env, action) for action in right]
+    if is_sent:
+        return right[-1:]
+    return _another_click(env, name, right)
+
+
+def _another_click(env: MiniWoBEnv, name: str, right: Sequence[str]) -> list[str]:
+    """Once all but the last has been done, a click on what is most like the element that is meant."""
+    for action in right[:-1]:
+        env.step(action)
+    meant = env.page.by_id[right[-1].removeprefix("click: ")]
+    if name == "phone-book":  # of another person
+        if len(right) == 1:
+            return []
+        env.reset(options={"task": env.task})
+    others = [node for node in env.page.nodes if _is_other(node, meant, name)]
+    return [f"click: {min(others, key=lambda node: _difference(node, meant)).id}"] if others else []
+
+
+def _with_other_text(env: MiniWoBEnv, action: str) -> str:
+    call = env.parse_action(action).calls[0]
+    if not isinstance(call, ToolCall) or call.name != "fill":
+        return action
+    text = str(call.arguments["text"])
+    other = str(int(text) + 1) if text.lstrip("-").isdecimal() else text + "x"
+    return format_call(replace(call, arguments={**call.arguments, "text": other}), env.tools)
+
+
+def _is_other(node: Node, meant: Node, name: str) -> bool:
+    """Whether an element could be mistaken for the one that is meant."""
+    if name == "click-widget":  # an area for text and a box for text have one role
+        return node.role in ("button", "checkbox", "radio") and node.role != meant.role
+    if name.startswith("click-tab-2"):  # a link, also where a tab is meant
+        return node.role == "clickable" and node.name not in (meant.name, "") and not node.name.startswith("Tab")
+    is_like = bool(node.id) and node.id != meant.id and node.role == meant.role
+    return is_like and (not meant.name or node.name != meant.name)
+
+
+def _difference(node: Node, meant: Node) -> float:
+    """How unlike two elements look: size, and how far to the side of each other they are."""
+    return sum(abs(node.box[side] - meant.box[side]) for side in (0, 2, 3))

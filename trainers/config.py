@@ -55,6 +55,8 @@ class ModelConfig:
     num_layers: int = 4
     head_dim: int = 32
     vocab_size: int = 1024
+    num_text_episodes: int = 300
+    """Training tasks whose texts a tokenizer is trained on."""
     initializer_range: float = 0.06
     max_context_tokens: int = 512
     """Longest conversation in tokens, for the engine and for a model built from scratch."""
@@ -171,6 +173,12 @@ class EvalConfig:
     temperature: float = 1.0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment that differ from training's: the opponent of a game that is learnt by self-play."""
+    every: int = 0
+    """RL steps between further evaluations on the way, which give a curve; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ConfigError(f"eval.every must be at least 0, got {self.every}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,6 @@ from agentgym.trainers.sharding import shard, whole
 from agentgym.trainers.tiny import build_model, train_tokenizer
 from agentgym.types import Task
 
-NUM_TEXT_EPISODES = 300
-
 
 class Run:
     """The model, its engine, the environments and the folder of one training run.
@@ -54,7 +52,7 @@ class Run:
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         check_turns_left(config.context, probe)
         _check_sub_agents(config, probe)
-        self.model, self.tokenizer = self._model(probe)
+        self.model, self.tokenizer = self._model()
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
@@ -139,13 +137,14 @@ class Run:
             parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
         )
 
-    def _model(self, env: Env) -> tuple[Any, Any]:
+    def _model(self) -> tuple[Any, Any]:
         config = self.config.model
         if config.path:
             model, tokenizer = load_model(config.path)
         else:
-            texts, words = collect_texts(env, list(self.train_tasks[:NUM_TEXT_EPISODES]), seed=self.config.seed)
-            texts += self.config.context.phrases * NUM_TEXT_EPISODES
+            num_episodes = config.num_text_episodes
+            texts, words = collect_texts(self.make_env, list(self.train_tasks[:num_episodes]), seed=self.config.seed)
+            texts += self.config.context.phrases * num_episodes
             tokenizer = train_tokenizer(texts, config.vocab_size, words)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))

@@ -23,6 +23,9 @@ from agentgym.trainers.losses.table import experimental_notes
 from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
 
 
+Splits = Literal["phrases", "words"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
     """Which environment, with what arguments."""
@@ -55,6 +58,10 @@ class ModelConfig:
     num_layers: int = 4
     head_dim: int = 32
     vocab_size: int = 1024
+    splits: Splits = "phrases"
+    """Where a new tokenizer never joins: ``phrases`` keeps words that actions name apart, each with the space before
+    it, and lets what stands between them grow together: short rows. ``words`` keeps all words and digits apart, without
+    the space, so that a name is the same tokens wherever it stands, in quotation marks, brackets or an action."""
     num_text_episodes: int = 300
     """Training tasks whose texts a tokenizer is trained on."""
     initializer_range: float = 0.06

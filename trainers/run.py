@@ -145,7 +145,7 @@ class Run:
             num_episodes = config.num_text_episodes
             texts, words = collect_texts(self.make_env, list(self.train_tasks[:num_episodes]), seed=self.config.seed)
             texts += self.config.context.phrases * num_episodes
-            tokenizer = train_tokenizer(texts, config.vocab_size, words)
+            tokenizer = train_tokenizer(texts, config.vocab_size, words, config.splits)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

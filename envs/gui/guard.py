@@ -1,14 +1,15 @@
 """The small process between us and Chromium: it ends the browser with its owner and pages that take too much memory.
 
 Run as ``guard.py OWNER_PID OWNER_START_TICKS PAGE_MB CHROMIUM FLAGS...`` by the standard library alone. However the
-owner ends, SIGKILL included, everything below the guard is killed; if the guard itself is killed, the kernel kills the
-browser and the browser's children end with it.
+owner ends, SIGKILL included, everything below the guard is killed and the browser's profile removed; if the guard
+itself is killed, the kernel kills the browser, and the browser's children end with it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 _LOOK_S = 0.25
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PROFILE = "playwright_chromiumdev_profile-"
 _PROC = Path("/proc")
 
 
@@ -46,6 +48,15 @@ def main(arguments: list[str]) -> int:
             kill_large_pages(page_mb)
     finally:
         kill_below()
+        remove_profile(arguments[3:])
+
+
+def remove_profile(command: list[str]) -> None:
+    """Remove the folder that Playwright made for this browser, as it does itself where it ends in good order."""
+    for word in command:
+        folder = Path(word.removeprefix("--user-data-dir="))
+        if word != str(folder) and folder.name.startswith(_PROFILE):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def kill_large_pages(page_mb: int) -> None:

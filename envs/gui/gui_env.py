@@ -78,6 +78,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         self.turn_ms = float(turn_ms)
         self._pool_config = pool or PoolConfig()
         self._session: Session | None = None
+        self._kept_page: str | None = None
         self._page: Tree = _EMPTY
         self._key = ""
         self.marks = []
@@ -92,6 +93,14 @@ class GuiEnv(BrowserActions, ToolEnv):
     def start_url(self, task: Task) -> str:
         """The first page; by default the first site's root."""
         return f"http://{self.session.network.hosts[0]}/"
+
+    def kept_page(self, task: Task) -> str | None:
+        """A name of the first page, if :meth:`set_up` begins a new episode on it however the last one has left it.
+
+        Such a page is not loaded anew for every episode, unless one has left it, stored anything or opened a tab. None,
+        the default, asks for a fresh context every time.
+        """
+        return None
 
     @abstractmethod
     async def set_up(self, task: Task) -> str:
@@ -128,7 +137,10 @@ class GuiEnv(BrowserActions, ToolEnv):
     async def evaluate(self, expression: str) -> Any:
         """The JSON value of a JavaScript expression in the page's own world, which the page can tamper with."""
         async with self.session.browser.failing(f"{self.env_id}: evaluating {expression[:80]!r}"):
-            return await self.tab.page.evaluate(expression)
+            try:
+                return await self.tab.evaluate(expression)
+            except TabDeadError as error:
+                raise EnvError(f"{self.env_id}: evaluating {expression[:80]!r}: the tab crashed: {error}") from error
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -163,13 +175,18 @@ class GuiEnv(BrowserActions, ToolEnv):
         await self._let_go()
         self.answer, self.wait_ms, self.marks = None, 0.0, []
         pool = await shared_pool(self._pool_config)
-        self._session = await pool.acquire(self.kind)
+        self._kept_page = page = self.kept_page(task)
+        kept = None if page is None else await pool.take_kept(self.kind, page)
+        self._session = kept or await pool.acquire(self.kind)
         try:
-            said = await self._session.browser.unless_gone(f"{self.env_id} reset", self._open(task))
+            opening = self._open(task) if kept is None else self._reopen(task)
+            said = await self._session.browser.unless_gone(f"{self.env_id} reset", opening)
         except BaseException:
+            self._kept_page = None
             await self._let_go()
             raise
-        pool.prepare(self.kind)
+        if kept is None:
+            pool.prepare(self.kind)
         return said
 
     async def _open(self, task: Task) -> Observation:
@@ -179,12 +196,28 @@ class GuiEnv(BrowserActions, ToolEnv):
         url = self.start_url(task)
         async with session.browser.failing(f"opening {url}"):
             await self.tab.goto(url, session.browser.limits.load_s)
+            if self._kept_page is not None:
+                await session.keep()
+        return await self._set_the_task(task)
+
+    async def _reopen(self, task: Task) -> Observation:
+        """Bring the world into the start state on a page that is open."""
+        self.session.network.open_to(self.sites(task))
+        async with self.session.browser.failing("taking up a page again"):
+            await self.session.rewind(self._seed)
+        return await self._set_the_task(task)
+
+    async def _set_the_task(self, task: Task) -> Observation:
         instruction = await self.set_up(task)
         text, images = await self._look()
         return (Message("user", _content(f"{instruction}\n\n{text}", images)),)
 
     async def _respond(self, action: Message) -> Observation:
-        return await self.session.browser.unless_gone(f"{self.env_id} step", self._take_turn(action))
+        try:
+            return await self.session.browser.unless_gone(f"{self.env_id} step", self._take_turn(action))
+        except BaseException:
+            self._kept_page = None  # who knows how it was left
+            raise
 
     async def _take_turn(self, action: Message) -> Observation:
         self.session.begin_turn()
@@ -253,8 +286,13 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     async def _let_go(self) -> None:
         session, self._session = self._session, None
-        if session is not None:
-            (await shared_pool(self._pool_config)).release(session)
+        if session is None:
+            return
+        pool = await shared_pool(self._pool_config)
+        if self._kept_page is not None:
+            pool.keep(session, self._kept_page)
+        else:
+            pool.release(session)
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 

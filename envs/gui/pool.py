@@ -1,20 +1,24 @@
 """The browsers of this process, and fresh contexts kept ready in them.
 
 A context is used for one episode and then thrown away: nothing of an episode can reach another. What makes a context
-slow is the process of its first page, so a few are opened ahead, for the next episodes.
+slow is the process of its first page, so a few are opened ahead, for the next episodes. An environment whose pages can
+begin an episode anew by themselves may ask for a page that is open (:meth:`GuiEnv.kept_page`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from agentgym.envs.gui.browser import Browser, PageLimits
 from agentgym.envs.gui.determinism import ContextKind
 from agentgym.envs.gui.driver import Driver, driver
 from agentgym.envs.gui.session import Session
+from agentgym.envs.gui.tab import TabDeadError
 from agentgym.errors import ConfigError, EnvError
 
 _EXIT_S = 5.0
@@ -37,6 +41,8 @@ class PoolConfig:
     """More are opened in another browser, which a crash of the first one leaves alone."""
     episodes_per_browser: int = 1000
     """After so many a browser is replaced, since long-lived ones grow."""
+    num_kept: int = 8
+    """Pages kept open for another episode, in environments that begin episodes on a page that is open."""
     limits: PageLimits = PageLimits()
 
     def __post_init__(self) -> None:
@@ -51,6 +57,7 @@ class BrowserPool:
         self.config = config
         self._browsers: list[Browser] = []
         self._ready: dict[ContextKind, list[asyncio.Task[Session]]] = {}
+        self._kept: list[tuple[tuple[ContextKind, str], asyncio.Task[Session | None]]] = []
         self._launching = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -71,18 +78,37 @@ class BrowserPool:
         while len(ready) < self.config.num_ready:
             ready.append(asyncio.ensure_future(self._open(kind)))
 
+    async def take_kept(self, kind: ContextKind, page: str) -> Session | None:
+        """A session that was kept on this page, ready for :meth:`Session.rewind`; None if there is none."""
+        while (at := next((at for at, (key, _) in enumerate(self._kept) if key == (kind, page)), None)) is not None:
+            session = await self._kept.pop(at)[1]
+            if session is not None and session.browser.is_alive and not session.tab.is_dead:
+                session.browser.num_episodes += 1
+                return session
+            if session is not None:
+                self.release(session)
+        return None
+
+    def keep(self, session: Session, page: str) -> None:
+        """Keep a session for another episode on its page, if it can be; without waiting for it."""
+        if self._is_old(session.browser) or not self.config.num_kept:
+            self.release(session)
+            return
+        self._kept.append(((session.kind, page), asyncio.ensure_future(self._tidied(session))))
+        if len(self._kept) > self.config.num_kept:
+            self._start(self._throw_away_kept(self._kept.pop(0)[1]))
+
     def release(self, session: Session) -> None:
         """Throw a session's context away, without waiting for it."""
-        closing = asyncio.ensure_future(self._throw_away(session))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+        self._start(self._throw_away(session))
 
     async def close(self) -> None:
         """End all browsers; the next :meth:`acquire` starts one anew."""
         ready, self._ready = [task for tasks in self._ready.values() for task in tasks], {}
-        for task in ready:
+        kept, self._kept = [task for _, task in self._kept], []
+        for task in (*ready, *kept):
             task.cancel()
-        await asyncio.gather(*ready, *self._closing, return_exceptions=True)
+        await asyncio.gather(*ready, *kept, *self._closing, return_exceptions=True)
         browsers, self._browsers = self._browsers, []
         await asyncio.gather(*(browser.close() for browser in browsers))
 
@@ -112,6 +138,23 @@ class BrowserPool:
                     return browser
             self._browsers.append(await Browser.launch(self.config.limits))
             return self._browsers[-1]
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        closing = asyncio.ensure_future(work)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _tidied(self, session: Session) -> Session | None:
+        with suppress(EnvError, TabDeadError):
+            if await session.browser.unless_gone("tidying a page", session.tidy(), _OPEN_S):
+                return session
+        await self._throw_away(session)
+        return None
+
+    async def _throw_away_kept(self, kept: asyncio.Task[Session | None]) -> None:
+        session = await kept
+        if session is not None:
+            await self._throw_away(session)
 
     async def _throw_away(self, session: Session) -> None:
         await session.close()

@@ -37,6 +37,7 @@ class Session:
         self._adopting: dict[Page, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = self._is_opening = False
+        self._kept_document: str | None = None
 
     @classmethod
     async def open(cls, browser: Browser, kind: ContextKind) -> Session:
@@ -78,6 +79,31 @@ class Session:
         self.network.open_to(sites)
         async with self.browser.failing("beginning an episode"):
             await self.context.add_init_script(page_script(self._channel, seed))
+
+    async def keep(self) -> None:
+        """Remember the page as it has loaded, for :meth:`tidy` and :meth:`rewind`."""
+        await self.tab.call("keep")
+        self._kept_document = self.tab.document
+
+    async def tidy(self) -> bool:
+        """Once an episode is over: whether another one may be played on the document that was kept.
+
+        Not if the document was left, another tab was opened, something was stored, or anything is under way.
+        """
+        if self._kept_document is None or len(self.tabs) != 1 or self._adopting or self.tab.is_dead:
+            return False
+        tab = self.tab
+        async with self.browser.failing("tidying a page"):
+            await tab.patiently(tab.page.mouse.move(-1, -1))  # off what it would hover over
+            has_stored_nothing: bool = await tab.call("tidy")
+        is_same = tab.document == self._kept_document and not tab.is_busy and not tab.num_windows_asked
+        return has_stored_nothing and is_same and not self._tasks
+
+    async def rewind(self, seed: int) -> None:
+        """Clock, timers and random numbers as they were when the page had loaded, for another seed."""
+        self.begin_turn()
+        self.take_notes()
+        await self.tab.call("rewind", seed & 0xFFFFFFFF)
 
     async def new_tab(self) -> None:
         """Open an empty tab and look at it."""

@@ -69,10 +69,35 @@ class Tab:
         """True once its process is gone."""
         return bool(self._dead)
 
+    @property
+    def is_busy(self) -> bool:
+        """True while anything is loading."""
+        return bool(self._loading or self._requests) and not self._dead
+
     async def goto(self, url: str, timeout_s: float) -> None:
         """Open a URL; raises Playwright's error where that fails."""
         async with asyncio.timeout(timeout_s):
             await self.page.goto(url, wait_until="load", timeout=1000 * timeout_s)
+
+    @property
+    def document(self) -> str | None:
+        """A name of the document that is open, of which no other has the same; None while one is being made."""
+        return self._worlds.get(self._frame)
+
+    async def evaluate(self, expression: str) -> Any:
+        """The JSON value of an expression in the page's own world.
+
+        Raises:
+            EnvError: it throws.
+            TabDeadError: the page's process is gone, or does not answer.
+        """
+        given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        answer: dict[str, Any] = await self.patiently(self._cdp.send("Runtime.evaluate", given))
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            said = details.get("exception", {}).get("description", details["text"])
+            raise EnvError(f"evaluating {expression[:80]!r}: {said}")
+        return answer["result"].get("value")
 
     async def call(self, name: str, *arguments: object) -> Any:
         """A function of ``hands.js``, in the isolated world of the main frame.
@@ -134,7 +159,7 @@ class Tab:
         deadline = time.monotonic() + self._timeout_s
         await self._rest(deadline)
         seen = await self._advance(grant_ms, everything)
-        while self._is_busy() and time.monotonic() < deadline:
+        while self.is_busy and time.monotonic() < deadline:
             await self._rest(deadline)
             seen = await self._advance(0, everything)
         return seen
@@ -162,14 +187,14 @@ class Tab:
     async def _rest(self, deadline: float) -> None:
         """Until nothing is loading once timers that are due now have run."""
         await self.call("advance", 0)
-        while self._is_busy() and (left := deadline - time.monotonic()) > 0:
+        while self.is_busy and (left := deadline - time.monotonic()) > 0:
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
-            if not self._is_busy():
+            if not self.is_busy:
                 await self.call("advance", 0)
-        if self._is_busy():
+        if self.is_busy:
             self._tell("The page is still loading.")
             self._loading.clear()
             self._requests.clear()
@@ -182,9 +207,6 @@ class Tab:
                         await self._call(frame, "advance", (grant_ms,))
         seen: dict[str, Any] = await self.call("look", grant_ms, everything)
         return seen
-
-    def _is_busy(self) -> bool:
-        return bool(self._loading or self._requests) and not self._dead
 
     async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> Any:
         from playwright.async_api import Error

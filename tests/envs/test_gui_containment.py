@@ -335,10 +335,14 @@ def test_no_browser_outlives_its_owner(number: signal.Signals) -> None:
     try:
         assert owner.stdout.readline() == b"ready\n"
         below = guard.below(owner.pid)
-        assert len(browsers(owner.pid)) == 1
+        (browser,) = browsers(owner.pid)
+        words = Path(f"/proc/{browser}/cmdline").read_bytes().decode().split("\0")
+        profile = next(Path(word.partition("=")[2]) for word in words if word.startswith("--user-data-dir="))
+        assert profile.is_dir()
         owner.send_signal(number)
         owner.wait(120)
         until(lambda: not any(is_running(pid) for pid in below), "processes outlive their owner")
+        assert not profile.exists()
     finally:
         owner.kill()
         owner.wait()

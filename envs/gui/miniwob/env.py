@@ -20,7 +20,7 @@ from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
-from agentgym.envs.gui.miniwob.tasks import EXCLUDED, TASKS, MiniWoBTasks
+from agentgym.envs.gui.miniwob.tasks import EXCLUDED, RELOADED, TASKS, MiniWoBTasks
 from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.observe import lines_of
 from agentgym.envs.gui.site import Folder, Sites
@@ -94,6 +94,10 @@ class MiniWoBEnv(GuiEnv):
         if name not in TASKS:
             raise unknown_name("task of MiniWoB++", name, TASKS)
         return f"http://{_HOST}/miniwob/{name}.html"
+
+    def kept_page(self, task: Task) -> str | None:
+        name = str(task.data["task"])
+        return None if name in RELOADED else name
 
     async def set_up(self, task: Task) -> str:
         self.raw_reward = None

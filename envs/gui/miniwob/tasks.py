@@ -37,6 +37,16 @@ EXCLUDED: Final = ("flight.AA", "flight.Alaska", "flight.Alaska-auto")
 """Sites of airlines in a frame. Their goal is a table of fields rather than a sentence, and the page around the frame
 shows the data mode and, at the end, the reward."""
 
+_RELOADED = """
+    book-flight book-flight-nodelay chase-circle choose-date choose-date-easy choose-date-medium
+    choose-date-nodelay click-collapsible click-menu-2 click-pie drag-items drag-items-grid drag-sort-numbers
+    focus-text-2 form-sequence moving-items scroll-text scroll-text-2 search-engine simon-says social-media
+    use-autocomplete use-autocomplete-nodelay use-slider use-slider-2 use-spinner
+"""
+RELOADED: Final = frozenset(_RELOADED.split())
+"""Pages that are loaded anew for every episode: begun anew while open, they show what an earlier episode has left, such as
+a widget's place, a counter in an id, or the order of class names. The others are the same, and are kept open."""
+
 _FIRST_SEED: Final = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 _NUM_SEEDS: Final = {"train": 100_000, "valid": 1_000, "test": 1_000}
 

@@ -62,9 +62,23 @@
   };
   // The environment asks from its own world: detail is the time to run to, in ms since the document began. One timer
   // is run per event, so that promises settle in between; the event is cancelled while there is more to run.
-  let horizon = 0, num_runs = 0;
+  // A text asks for something else: "keep" remembers clock, timers and random numbers, "rewind:SEED" brings them back.
+  let horizon = 0, num_runs = 0, kept = null;
+  const keep = () => { kept = {now, lastId, drawn: state - SEED, due: [...due].map(([id, timer]) => [id, {...timer}])}; };
+  const rewind = (seed) => {
+    ({now, lastId} = kept);
+    state = (seed + kept.drawn) >>> 0;
+    level = num_windows = 0;
+    due.clear();
+    for (const [id, timer] of kept.due) due.set(id, {...timer});
+  };
   document.addEventListener(CHANNEL, (event) => {
     event.stopImmediatePropagation();
+    if (typeof event.detail === "string") {
+      event.preventDefault();
+      if (event.detail === "keep") keep(); else rewind(Number(event.detail.slice("rewind:".length)));
+      return;
+    }
     if (event.detail >= 0) { horizon = now + event.detail; num_runs = 0; }
     const first = next();
     if (!first || first[1].at > horizon || ++num_runs > MOST_RUNS) { now = Math.max(now, horizon); return; }

@@ -35,6 +35,8 @@
       try { animation.finish(); } catch { animation.pause(); /* endless */ }
     }
   };
+  const hasStored = async () => document.cookie !== "" || localStorage.length + sessionStorage.length > 0
+    || (await indexedDB.databases()).length + (await caches.keys()).length > 0;
   const frames = (count) => new Promise((done) => {
     const step = (left) => (left ? requestAnimationFrame(() => step(left - 1)) : done());
     setTimeout(done, 200);  // a tab in the background draws none
@@ -104,6 +106,19 @@
     advance, frames,
     is_reached: () => { try { return Boolean(frameElement); } catch { return false; } },  // by the frame around it
     look: async (ms, everything) => { await advance(ms); return walk(everything); },
+    keep: () => { runOne(document, "keep"); },
+    // Between two episodes on one document: whether it has stored nothing; what the last one left selected is let go.
+    tidy: async () => {
+      const root = document.documentElement;
+      root.tabIndex = -1;  // else Tab goes on from where the focus was last
+      root.focus();
+      root.blur();
+      root.removeAttribute("tabindex");
+      getSelection().removeAllRanges();
+      scrollTo(0, 0);
+      return runOne(document, "rewind:0") && !(await hasStored());  // document.open() takes all listeners away
+    },
+    rewind: (seed) => { runOne(document, `rewind:${seed}`); },
     point: (id, everything) => {
       const [element, problem] = sees(id, everything);
       if (problem) return problem;

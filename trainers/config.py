@@ -22,7 +22,6 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.table import experimental_notes
 from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
 
-
 Splits = Literal["phrases", "words"]
 
 

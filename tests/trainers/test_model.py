@@ -44,6 +44,19 @@ def test_a_name_is_the_same_tokens_wherever_it_stands(tokenizer: Any) -> None:
     assert pieces("You arrive at cabinet 1")[-2:] == [" cabinet", " 1"]
 
 
+def test_words_kept_apart_are_the_same_tokens_in_quotation_marks_brackets_and_actions() -> None:
+    page = 'Click on "Next".\n\nbutton "previous" [previous]\nbutton "Next" [next-2]\nbutton "Next" [next-12]'
+    tokenizer = train_tokenizer([page, "click: previous"] * 8, 400, splits="words")
+
+    def pieces(text: str) -> list[str]:
+        return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
+
+    assert pieces('button "previous" [previous]') == ["button", ' "', "previous", '" [', "previous", "]"]
+    assert pieces("click: previous") == ["click", ": ", "previous"]
+    assert pieces("[next-12]")[-3:] == ["1", "2", "]"]
+    assert tokenizer.decode(tokenizer.encode(page, add_special_tokens=False)) == page
+
+
 def test_what_the_infrastructure_spoils_is_played_again_and_changes_no_text() -> None:
     def kitchen() -> Env:
         return make("agentgym/Household-v0", num_receptacles=5, num_objects=5)

@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/gui/miniwob_learning.py run --seeds 0 1
     python benchmarks/gui/miniwob_learning.py report --seeds 0 1
 
-``run`` makes the model and its tokenizer, plays the held-out tasks with it, trains the recipe ``miniwob-demo`` from
-there and plays them again after the warm start, every ``eval.every`` steps and at the end; always the same held-out
-seeds, with the same seeds of sampling. ``report`` writes ``miniwob-learning.json`` and ``miniwob-learning.svg``.
+``run`` does the warm start of the recipe ``miniwob-demo``, then its RL from there, and plays held-out tasks with the
+model as it was made, after the warm start, every ``eval.every`` steps and at the end; always the same held-out seeds,
+with the same seeds of sampling. ``report`` writes ``miniwob-learning.json`` and ``miniwob-learning.svg``.
 Finished runs are not run again, and a run that was stopped goes on from its last checkpoint. Further arguments are
 overrides of the recipe.
 """
@@ -23,6 +23,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from agentgym.env import Env
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.runner import evaluate
 from agentgym.evals.statistics import wilson_interval
@@ -33,9 +34,11 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.loop import train
+from agentgym.trainers.model import load_model, save_model
 from agentgym.trainers.overrides import apply_overrides, load_config, to_dict
 from agentgym.trainers.policy import open_policy
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.tiny import build_model
 from agentgym.types import Status
 
 RECIPE = "miniwob-demo"
@@ -50,11 +53,13 @@ def run(options: argparse.Namespace) -> None:
     """Make every run that is missing."""
     for seed in options.seeds:
         config = replace(apply_overrides(load_recipe(RECIPE), options.overrides), seed=seed)
-        start, folder = options.runs / f"untrained-{seed}", options.runs / f"learnt-{seed}"
-        run_once(replace(config, sft=replace(config.sft, num_demos=0), num_steps=0), start)
-        if not (start / "eval" / "summary.json").exists():
-            asyncio.run(play_untrained(config, start))
-        run_once(replace(config, model=replace(config.model, path=str(start / "model"))), folder)
+        start = options.runs / f"start-{seed}"
+        run_once(replace(config, num_steps=0), start)
+        asyncio.run(play_untrained(config, start, options.runs / f"untrained-{seed}"))
+        from_start = replace(
+            config, sft=replace(config.sft, num_demos=0), model=replace(config.model, path=str(start / "model"))
+        )
+        run_once(from_start, options.runs / f"learnt-{seed}")
 
 
 def run_once(config: TrainConfig, run_dir: Path) -> None:
@@ -63,14 +68,17 @@ def run_once(config: TrainConfig, run_dir: Path) -> None:
         train(config, run_dir, resume=(run_dir / "config.json").exists())
 
 
-async def play_untrained(config: TrainConfig, folder: Path) -> None:
+async def play_untrained(config: TrainConfig, start: Path, folder: Path) -> None:
     """The held-out tasks with the model as it was made; the trainer evaluates from the warm start on."""
+    if (folder / "eval" / "summary.json").exists():
+        return
+    _, tokenizer = load_model(start / "model")
+    save_model(build_model(tokenizer, config.model, derive_seed(config.seed, "model")), tokenizer, folder / "model")
 
-    def make_env() -> Any:
+    def make_env() -> Env:
         return make(config.env.id, **config.env.kwargs)
 
-    env = make_env()
-    tasks = env.tasks(config.eval.split)[: config.eval.num_episodes]
+    tasks = make_env().tasks(config.eval.split)[: config.eval.num_episodes]
     pool = EnvPool(make_env, config.group.num_envs)
     policy = open_policy(folder / "model", num_slots=config.group.num_envs)
     await evaluate(

@@ -14,7 +14,7 @@ from agentgym.trainers.config import (
     TrainConfig,
 )
 
-SFT_OPTIMIZER = OptimizerConfig(lr=1.5e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8)
+SFT_OPTIMIZER = OptimizerConfig(lr=2e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8)
 TASKS = [
     "click-test-2",
     "click-button",
@@ -48,12 +48,12 @@ def miniwob_demo() -> TrainConfig:
             num_text_episodes=180,
             max_context_tokens=1024,
         ),
-        sft=SftConfig(num_demos=900, noise=0.0, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
-        num_steps=100,
-        groups_per_step=8,
+        sft=SftConfig(num_demos=900, noise=0.0, num_epochs=3, batch_size=4, optimizer=SFT_OPTIMIZER),
+        num_steps=30,
+        groups_per_step=5,
         group=GroupConfig(group_size=8, num_envs=4),
         sampling=SamplingParams(max_new_tokens=24),
         credit=CreditConfig(estimator="gigpo"),
-        optimizer=OptimizerConfig(lr=3e-4),
-        eval=EvalConfig(num_episodes=200),
+        optimizer=OptimizerConfig(lr=7e-4),
+        eval=EvalConfig(num_episodes=180),
     )

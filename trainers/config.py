@@ -25,6 +25,8 @@ from agentgym.trainers.ray.config import ClusterConfig
 
 Quantization = Literal["none", "nf4"]
 
+Splits = Literal["phrases", "words"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
@@ -67,6 +69,12 @@ class ModelConfig:
     num_layers: int = 4
     head_dim: int = 32
     vocab_size: int = 1024
+    splits: Splits = "phrases"
+    """Where a new tokenizer never joins: ``phrases`` keeps words that actions name apart, each with the space before
+    it, and lets what stands between them grow together: short rows. ``words`` keeps all words and digits apart, without
+    the space, so that a name is the same tokens wherever it stands, in quotation marks, brackets or an action."""
+    num_text_episodes: int = 300
+    """Training tasks whose texts a tokenizer is trained on."""
     initializer_range: float = 0.06
     max_context_tokens: int = 512
     """Longest conversation in tokens, for the engine and for a model built from scratch."""
@@ -183,6 +191,12 @@ class EvalConfig:
     temperature: float = 1.0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment that differ from training's: the opponent of a game that is learnt by self-play."""
+    every: int = 0
+    """RL steps between further evaluations on the way, which give a curve; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ConfigError(f"eval.every must be at least 0, got {self.every}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

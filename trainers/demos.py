@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 
@@ -10,7 +11,7 @@ import numpy as np
 from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env import Env
-from agentgym.errors import UsageError
+from agentgym.errors import InfrastructureError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.context import FULL, ContextConfig
@@ -69,33 +70,59 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)
 
 
-def collect_texts(env: Env, tasks: Sequence[Task], *, seed: int) -> tuple[list[str], list[str]]:
+def collect_texts(
+    make_env: Callable[[], Env], tasks: Sequence[Task], *, seed: int, max_retries: int = 2
+) -> tuple[list[str], list[str]]:
     """What is said in some episodes, and the words that valid actions name: what a small tokenizer is trained on.
 
-    The oracle acts where there is one, a random policy elsewhere.
+    The oracle acts where there is one, a random policy elsewhere. An episode that the infrastructure spoils is played
+    again in a new environment: left out, it would make another tokenizer.
+
+    Raises:
+        InfrastructureError: an episode was spoilt more than ``max_retries`` times.
     """
     texts: list[str] = []
     words: set[str] = set()
+    env = make_env()
     for number, task in enumerate(tasks):
-        choose = demonstrator(env, 1.0 if not has_oracle(env, task) else 0.3, derive_seed(seed, "texts", number))
-        observation, _ = env.reset(options={"task": task})
-        is_over = False
-        while not is_over:
-            texts += [message.text for message in observation]
-            action = choose(observation)
-            calls = [call for call in action.calls if isinstance(call, ToolCall)]
-            texts += [format_call(call, env.tools) for call in calls] or [action.text]
-            observation, _, terminated, truncated, info = env.step(action)
-            if info["is_valid"]:
-                named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
-                words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
-            is_over = terminated or truncated
+        for retries_left in range(max_retries, -1, -1):
+            try:
+                said, named = _texts_of(env, task, derive_seed(seed, "texts", number))
+                break
+            except InfrastructureError:
+                with contextlib.suppress(Exception):  # what is broken may fail to close, too
+                    env.close()
+                if not retries_left:
+                    raise
+                env = make_env()
+        texts += said
+        words |= named
+    env.close()
     return texts, sorted(words)
 
 
-def has_oracle(env: Env, task: Task) -> bool:
-    """Whether the environment has a gold policy."""
-    env.reset(options={"task": task})
+def _texts_of(env: Env, task: Task, seed: int) -> tuple[list[str], set[str]]:
+    """What is said in one episode, and the words that its valid actions name."""
+    texts: list[str] = []
+    words: set[str] = set()
+    observation, _ = env.reset(options={"task": task})
+    choose = demonstrator(env, 0.3 if has_oracle(env) else 1.0, seed)
+    is_over = False
+    while not is_over:
+        texts += [message.text for message in observation]
+        action = choose(observation)
+        calls = [call for call in action.calls if isinstance(call, ToolCall)]
+        texts += [format_call(call, env.tools) for call in calls] or [action.text]
+        observation, _, terminated, truncated, info = env.step(action)
+        if info["is_valid"]:
+            named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
+            words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
+        is_over = terminated or truncated
+    return texts, words
+
+
+def has_oracle(env: Env) -> bool:
+    """Whether the environment, in an episode, has a gold policy."""
     try:
         env.oracle()
     except UsageError:

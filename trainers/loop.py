@@ -174,6 +174,8 @@ class TrainingLoop:
         self.log.begin("rl", self.config.num_steps, first_step)
         try:
             for step in range(first_step, self.config.num_steps):
+                if step and self.config.eval.every and step % self.config.eval.every == 0:
+                    await self._evaluate(f"step-{step:06d}", step)
                 self.log.log("rl", step + 1, await self._rl_step(step))
                 if (step + 1) % self.config.checkpoint_every == 0 or step + 1 == self.config.num_steps:
                     self._save("rl", step + 1)
@@ -332,7 +334,8 @@ class TrainingLoop:
         names = ("success", "success_low", "success_high", "mean_return", "mean_turns")
         self.log.log("eval", step, {name: getattr(summary, name) for name in names})
         interval = f"{summary.success_low:.3f} to {summary.success_high:.3f}"
-        self.log.say(f"success {label} RL: {summary.success:.3f} ({interval}), {len(tasks)} {config.split} tasks")
+        when = f"{label} RL" if label in ("before", "after") else f"after {step} steps"
+        self.log.say(f"success {when}: {summary.success:.3f} ({interval}), {len(tasks)} {config.split} tasks")
         return summary
 
     # ------------------------------------------------------------------------------------------------- checkpoints

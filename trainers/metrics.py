@@ -43,6 +43,7 @@ class MetricsLog:
             disable=not self._console.is_terminal,
         )
         self._bars: dict[str, Any] = {}
+        self._num_steps: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -62,7 +63,7 @@ class MetricsLog:
     def begin(self, phase: str, num_steps: int, done: int = 0) -> None:
         """Show a bar for a phase."""
         self._bars[phase] = self._progress.add_task(phase, total=num_steps, completed=done, shown="")
-        self._num_steps = num_steps
+        self._num_steps[phase] = num_steps
 
     def advance(self, phase: str, shown: str = "") -> None:
         """One more of a phase's bar, for phases that log no rows."""
@@ -79,8 +80,8 @@ class MetricsLog:
         shown = "  ".join(f"{name} {values[name]:.3g}" for name in SHOWN if name in values)
         if phase in self._bars:
             self._progress.update(self._bars[phase], completed=step, shown=shown)
-            if not self._console.is_terminal and (step % LINES_EVERY == 0 or step == self._num_steps):
-                self.say(f"{phase} {step}/{self._num_steps}  {shown}")
+            if not self._console.is_terminal and (step % LINES_EVERY == 0 or step == self._num_steps[phase]):
+                self.say(f"{phase} {step}/{self._num_steps[phase]}  {shown}")
 
     def forget_after(self, phase: str, step: int) -> None:
         """Drop the rows that a run resumed after ``step`` of ``phase`` will write again."""
@@ -88,7 +89,9 @@ class MetricsLog:
         def stays(row: dict[str, Any]) -> bool:
             if phase == "sft":
                 return bool(row["phase"] == "sft" and row["step"] <= step)
-            return bool(row["phase"] == "sft" or (row["step"] <= step if row["phase"] == "rl" else row["step"] == 0))
+            if row["phase"] == "eval":  # at step 0 before its checkpoint, later after it
+                return bool(row["step"] < max(step, 1))
+            return bool(row["phase"] == "sft" or row["step"] <= step)
 
         rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
 

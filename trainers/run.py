@@ -37,8 +37,6 @@ from agentgym.types import Task
 if TYPE_CHECKING:
     from agentgym.trainers.ray.cluster import Cluster
 
-NUM_TEXT_EPISODES = 300
-
 
 class Run:
     """The model, its engine, the environments and the folder of one training run.
@@ -60,7 +58,7 @@ class Run:
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         check_turns_left(config.context, probe)
         _check_sub_agents(config, probe)
-        self.model, self.tokenizer = self._model(probe)
+        self.model, self.tokenizer = self._model()
         probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
@@ -167,14 +165,15 @@ class Run:
             parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
         )
 
-    def _model(self, env: Env) -> tuple[Any, Any]:
+    def _model(self) -> tuple[Any, Any]:
         config = self.config.model
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)
         else:
-            texts, words = collect_texts(env, list(self.train_tasks[:NUM_TEXT_EPISODES]), seed=self.config.seed)
-            texts += self.config.context.phrases * NUM_TEXT_EPISODES
-            tokenizer = train_tokenizer(texts, config.vocab_size, words)
+            num_episodes = config.num_text_episodes
+            texts, words = collect_texts(self.make_env, list(self.train_tasks[:num_episodes]), seed=self.config.seed)
+            texts += self.config.context.phrases * num_episodes
+            tokenizer = train_tokenizer(texts, config.vocab_size, words, config.splits)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer

@@ -15,8 +15,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from agentgym.trainers.config import ModelConfig
+from agentgym.trainers.config import ModelConfig, Splits
 
+WORD = r"[A-Za-z]+|\d|\n+"
 PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"
 
 CHAT_TEMPLATE = """{#- codec: compact -#}
@@ -32,20 +33,21 @@ CHAT_TEMPLATE = """{#- codec: compact -#}
 """
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, words: Sequence[str] = (), splits: Splits = "phrases"
+) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer with the chat template of the small model.
 
     Args:
         texts: what the environment says and what is said to it.
         vocab_size: upper bound; 256 bytes and 3 special tokens are always in.
         words: kept as tokens of their own, so that what is copied from an observation is the same token in an action.
+        splits: see :attr:`~agentgym.trainers.config.ModelConfig.splits`; ``words`` needs no ``words``.
     """
-    kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
-    pattern = rf"(?: |(?<![A-Za-z]))(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.Split(Regex(_pattern(words) if splits == "phrases" else WORD), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -62,6 +64,12 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, words: Sequence[str] 
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped
+
+
+def _pattern(words: Sequence[str]) -> str:
+    """What stands alone: the words with the space before them, numbers and line ends."""
+    kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
+    return rf"(?: |(?<![A-Za-z]))(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
 
 
 def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwen3Config:

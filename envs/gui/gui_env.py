@@ -18,7 +18,7 @@ Everything runs in the driver's loop (:mod:`agentgym.envs.gui.driver`), whicheve
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         actions: which sets of tools are offered, see :data:`~agentgym.envs.gui.actions.ACTION_SETS`.
         viewport: width and height of the screen in CSS pixels.
         turn_ms: milliseconds of the page's own time that pass with every turn; its clock stands still otherwise.
-        pool: how this process shares browsers.
+        pool: how this process shares browsers; fields of :class:`~agentgym.envs.gui.pool.PoolConfig`, in a recipe.
         max_turns: turns after which an episode is truncated.
     """
 
@@ -61,7 +61,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         actions: Sequence[str] = ("elements", "pages", "tabs", "answer"),
         viewport: tuple[int, int] = (1024, 768),
         turn_ms: float = 500.0,
-        pool: PoolConfig | None = None,
+        pool: PoolConfig | Mapping[str, Any] | None = None,
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         self.observing = ObservationConfig(parts=tuple(observe), max_tokens=max_tokens)
         self.kind = ContextKind(viewport=(int(viewport[0]), int(viewport[1])))
         self.turn_ms = float(turn_ms)
-        self._pool_config = pool or PoolConfig()
+        self._pool_config = pool if isinstance(pool, PoolConfig) else PoolConfig(**pool or {})
         self._session: Session | None = None
         self._kept_page: str | None = None
         self._page: Tree = _EMPTY

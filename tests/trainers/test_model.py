@@ -11,7 +11,8 @@ import torch
 
 from agentgym import make
 from agentgym.engine import SamplingParams
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.env import Env
+from agentgym.errors import CorruptDataError, EnvError, UsageError
 from agentgym.trainers.config import LoraSettings, ModelConfig
 from agentgym.trainers.demos import collect_texts
 from agentgym.trainers.engines.torch_engine import TorchEngine
@@ -25,7 +26,7 @@ SHAPE = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=600, m
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     env = make("agentgym/Household-v0", num_receptacles=5, num_objects=5)
-    texts, words = collect_texts(env, list(env.tasks("train")[:60]), seed=0)
+    texts, words = collect_texts(lambda: env, list(env.tasks("train")[:60]), seed=0)
     return train_tokenizer(texts, SHAPE.vocab_size, words)
 
 
@@ -41,6 +42,56 @@ def test_a_name_is_the_same_tokens_wherever_it_stands(tokenizer: Any) -> None:
     assert pieces("go_to: cabinet 1")[-2:] == [" cabinet", " 1"]
     assert "pen" not in pieces("You open the cabinet 1. In it, you see a pen 1.")
     assert pieces("You arrive at cabinet 1")[-2:] == [" cabinet", " 1"]
+
+
+def test_words_kept_apart_are_the_same_tokens_in_quotation_marks_brackets_and_actions() -> None:
+    page = 'Click on "Next".\n\nbutton "previous" [previous]\nbutton "Next" [next-2]\nbutton "Next" [next-12]'
+    tokenizer = train_tokenizer([page, "click: previous"] * 8, 400, splits="words")
+
+    def pieces(text: str) -> list[str]:
+        return [tokenizer.decode([i]) for i in tokenizer.encode(text, add_special_tokens=False)]
+
+    assert pieces('button "previous" [previous]') == ["button", ' "', "previous", '" [', "previous", "]"]
+    assert pieces("click: previous") == ["click", ": ", "previous"]
+    assert pieces("[next-12]")[-3:] == ["1", "2", "]"]
+    assert tokenizer.decode(tokenizer.encode(page, add_special_tokens=False)) == page
+
+
+def test_what_the_infrastructure_spoils_is_played_again_and_changes_no_text() -> None:
+    def kitchen() -> Env:
+        return make("agentgym/Household-v0", num_receptacles=5, num_objects=5)
+
+    tasks = list(kitchen().tasks("train")[:4])
+    made: list[_Breaking] = []
+
+    def make_env(num_good: int) -> Any:
+        made.append(_Breaking(kitchen(), num_good if len(made) < 2 else 10**6))
+        return made[-1]
+
+    assert collect_texts(lambda: make_env(3), tasks, seed=0) == collect_texts(kitchen, tasks, seed=0)
+    assert [one.is_closed for one in made] == [True, True, True]
+    made.clear()
+    with pytest.raises(EnvError, match="broken"):
+        collect_texts(lambda: make_env(0), tasks, seed=0, max_retries=1)
+
+
+class _Breaking:
+    """An environment that breaks after some steps."""
+
+    def __init__(self, env: Env, num_good: int) -> None:
+        self._env, self._num_left, self.is_closed = env, num_good, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def step(self, action: Any) -> Any:
+        self._num_left -= 1
+        if self._num_left < 0:
+            raise EnvError("broken")
+        return self._env.step(action)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def test_the_tokenizer_and_the_weights_are_functions_of_the_seed(tokenizer: Any) -> None:

@@ -35,6 +35,7 @@ from agentgym.rollout.recredit import (
 from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import train
+from agentgym.trainers.metrics import MetricsLog
 from agentgym.trainers.overrides import apply_overrides, save_config
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
@@ -89,6 +90,33 @@ def test_what_is_logged_from_the_first_step(finished: Path) -> None:
     assert max(row["logprob_gap_max"] for row in rows if row["trained_tokens"]) < 1e-4
     phases = [row["phase"] for row in read_json_lines(finished / "metrics.jsonl")]
     assert (phases[0], phases.count("eval"), phases[-1]) == ("sft", 2, "eval")
+
+
+def test_evaluations_on_the_way_give_a_curve_and_change_nothing(finished: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    train(config(eval=EvalConfig(num_episodes=6, every=2)), run_dir)
+    rows = read_json_lines(run_dir / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["phase"] == "eval"] == [0, 2, 4, 6]
+    assert sorted(path.name for path in (run_dir / "eval").iterdir()) == [
+        "after", "before", "step-000002", "step-000004",
+    ]  # fmt: skip
+    assert weights(run_dir) == weights(finished)
+
+
+def test_a_resumed_run_keeps_the_evaluations_it_will_not_repeat(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        log.log("sft", 1, {"loss": 1.0})
+        for step in range(5):
+            log.log("eval", step, {"success": 0.0})
+            log.log("rl", step + 1, {"loss": 1.0})
+
+    def left(phase: str, step: int) -> list[tuple[str, int]]:
+        log.forget_after(phase, step)
+        return [(row["phase"], row["step"]) for row in read_json_lines(tmp_path / "metrics.jsonl")]
+
+    assert left("rl", 2) == [("sft", 1), ("eval", 0), ("rl", 1), ("eval", 1), ("rl", 2)]
+    assert left("rl", 0) == [("sft", 1), ("eval", 0)]
+    assert left("sft", 0) == []
 
 
 def test_the_training_step_can_be_repeated_from_the_record_without_environments(finished: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from agentgym.errors import unknown_name
 from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.recipes.browser import miniwob_demo
 from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke
 from agentgym.trainers.recipes.own import finetune, tiny
@@ -16,6 +17,7 @@ RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "household-demo": household_demo,
     "household-smoke": household_smoke,
     "kuhn": kuhn,
+    "miniwob-demo": miniwob_demo,
     "tictactoe": tictactoe,
     "tiny": tiny,
     **QWEN_RECIPES,

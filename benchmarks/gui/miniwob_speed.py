@@ -4,7 +4,8 @@
 
 Each way plays the same episodes of ``--tasks``, by scripted policies, in turns in the same run.
 
-* ``kept pages``: our environment as it is, which begins most tasks anew on a page that is open; one, then ``--parallel``.
+* ``kept pages``: our environment as it is, which begins most tasks anew on a page that is open; one environment, and
+  ``--parallel`` of them, each with all tasks, or with one of its own.
 * ``fresh contexts``: our environment with a fresh browser context for each episode.
 * ``relaunch``: a new browser for each episode, as BrowserGym and others do at ``reset``, by Playwright's own calls; the
   page, the start of the episode and the clicks are the same, and ``aria_snapshot`` is the observation.
@@ -25,7 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Playwright, async_playwright
+from playwright.async_api import Page, Playwright, async_playwright
 from speed import Times, launched, summary, timed
 
 from agentgym.envs.gui.chromium import find_chromium
@@ -67,45 +68,52 @@ async def play_many(envs: Sequence[MiniWoBEnv], tasks: Sequence[str], times: Tim
     return len(tasks) / (time.perf_counter() - began)
 
 
-async def relaunch_many(playwright: Playwright, tasks: Sequence[str], times: Times) -> float:
+async def open_page(playwright: Playwright, proxy_url: str, url: str) -> Page:
+    """A page in a browser of its own on which an episode has begun, looked at once."""
+    browser = await launched(playwright)
+    context = await browser.new_context(viewport={"width": 332, "height": 214}, proxy={"server": proxy_url})
+    page = await context.new_page()
+    await page.goto(url)
+    await page.evaluate("Math.seedrandom('0'), core.startEpisodeReal()")
+    await page.locator("body").aria_snapshot()
+    return page
+
+
+async def click(page: Page) -> None:
+    """A click, what is seen then, and the outcome."""
+    await page.mouse.click(80, 130)
+    await page.locator("body").aria_snapshot()
+    await page.evaluate("[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]")
+
+
+async def relaunch_many(playwright: Playwright, names: Sequence[str], times: Times) -> float:
     """A new browser for each episode; a click on the page's middle stands for the policy's actions."""
-    env = MiniWoBEnv()
-    network = EpisodeNetwork()
+    env, network = MiniWoBEnv(), EpisodeNetwork()
     await network.start()
     began = time.perf_counter()
-    for task in tasks:
-        name = task.rpartition("-")[0]
-        chosen = Task(id=task, split="train", seed=0, data={"task": name})
-        network.open_to(env.sites(chosen))
-
-        async def open_page() -> Any:
-            browser = await launched(playwright)
-            context = await browser.new_context(viewport={"width": 332, "height": 214}, proxy={"server": network.url})
-            page = await context.new_page()
-            await page.goto(env.start_url(chosen))
-            await page.evaluate("Math.seedrandom('0'), core.startEpisodeReal()")
-            await page.locator("body").aria_snapshot()
-            return page
-
-        async def click(page: Any) -> None:
-            await page.mouse.click(80, 130)
-            await page.locator("body").aria_snapshot()
-            await page.evaluate("[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]")
-
-        page = await timed(times["reset_ms"], open_page())
+    for name in names:
+        task = Task(id=f"{name}-0", split="train", seed=0, data={"task": name})
+        network.open_to(env.sites(task))
+        page = await timed(times["reset_ms"], open_page(playwright, network.url, env.start_url(task)))
         await timed(times["step_ms"], click(page))
+        assert page.context.browser is not None
         await page.context.browser.close()
     await network.close()
-    return len(tasks) / (time.perf_counter() - began)
+    return len(names) / (time.perf_counter() - began)
 
 
-async def measure(names: Sequence[str], num_episodes: int, num_relaunches: int, num_parallel: int, num_rounds: int) -> Any:
+async def measure(
+    names: Sequence[str], num_episodes: int, num_relaunches: int, num_parallel: int, num_rounds: int
+) -> Any:
     """All ways, round by round, so that what else the machine does hits all alike."""
-    envs, fresh = [MiniWoBEnv() for _ in range(num_parallel)], FreshContexts()
+    pool = {"num_kept": num_parallel * len(names), "contexts_per_browser": 2 * num_parallel * len(names)}
+    envs, fresh = [MiniWoBEnv(pool=pool) for _ in range(num_parallel)], FreshContexts()
     tasks = [f"{names[number % len(names)]}-{number}" for number in range(num_episodes)]
-    together = f"kept pages, {num_parallel} at a time"
+    each_all, each_one = (f"kept pages, {num_parallel} at a time, {what}" for what in ("all tasks", "a task each"))
+    own = [f"{names[number % num_parallel % len(names)]}-{number}" for number in range(num_episodes)]
     times: dict[str, Times] = {
-        name: {"reset_ms": [], "step_ms": []} for name in ("kept pages", together, "fresh contexts", "relaunch")
+        name: {"reset_ms": [], "step_ms": []}
+        for name in ("kept pages", each_all, each_one, "fresh contexts", "relaunch")
     }
     rates: dict[str, list[float]] = {name: [] for name in times}
     async with async_playwright() as playwright:
@@ -113,10 +121,11 @@ async def measure(names: Sequence[str], num_episodes: int, num_relaunches: int, 
         await play(fresh, tasks[0], _unused())
         for _ in range(num_rounds):
             rates["kept pages"].append(await play_many(envs[:1], tasks, times["kept pages"]))
-            rates[together].append(await play_many(envs, tasks, times[together]))
+            rates[each_all].append(await play_many(envs, tasks, times[each_all]))
+            rates[each_one].append(await play_many(envs, own, times[each_one]))
             few = tasks[:num_relaunches]
             rates["fresh contexts"].append(await play_many([fresh], few, times["fresh contexts"]))
-            rates["relaunch"].append(await relaunch_many(playwright, few, times["relaunch"]))
+            rates["relaunch"].append(await relaunch_many(playwright, names[:num_relaunches], times["relaunch"]))
     for env in (*envs, fresh):
         await env.aclose()
     return {name: {"episodes_per_s": statistics.median(rates[name]), **summary(times[name])} for name in rates}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from gui_pages import NEEDS_CHROMIUM, PageEnv
-
 from playwright.async_api import Error as PlaywrightError
 
 from agentgym.envs.gui.driver import driver

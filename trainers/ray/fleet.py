@@ -156,7 +156,9 @@ class Fleet:
                 await self._admit(member, found)
                 member.state = State.READY
                 self.changes.notify()
-            except Exception as error:  # whatever it is, the actor is of no use like this, and the next try may do better
+            except (
+                Exception
+            ) as error:  # whatever it is, the actor is of no use like this, and the next try may do better
                 self.leave_out(member, first_line(error))
             member.wake.clear()
             with suppress(TimeoutError):

@@ -45,8 +45,8 @@ _RELOADED = """
     use-autocomplete-nodelay use-slider use-slider-2 use-spinner
 """
 RELOADED: Final = frozenset(_RELOADED.split())
-"""Pages that are loaded anew for every episode: begun anew while open, they show what an earlier episode has left, such as
-a widget's place, a counter in an id, or the order of class names. The others are the same, and are kept open."""
+"""Pages that are loaded anew for every episode: begun anew while open, they show what an earlier episode has left, such
+as a widget's place, a counter in an id, or the order of class names. The others are the same, and are kept open."""
 
 _FIRST_SEED: Final = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 _NUM_SEEDS: Final = {"train": 100_000, "valid": 1_000, "test": 1_000}

@@ -1,0 +1,78 @@
+"""Pages of MiniWoB++ that are kept for the next episode: it is the same there as on a fresh one, on every page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from miniwob_episodes import NEEDS_MINIWOB
+
+from agentgym.env import Env
+from agentgym.envs.gui.fuzz import fuzz_action
+from agentgym.envs.gui.miniwob.env import MiniWoBEnv
+from agentgym.envs.gui.miniwob.tasks import RELOADED, TASKS
+from agentgym.envs.gui.replay import PATIENT, Policy, Recording, differences, record, side_by_side
+from agentgym.types import Message, Task
+
+pytestmark = NEEDS_MINIWOB
+
+KEPT = [name for name in TASKS if name not in RELOADED]
+
+
+class CountingEnv(MiniWoBEnv):
+    """Counts the episodes of each page in a variable of the page."""
+
+    num_begun = 0
+
+    async def set_up(self, task: Task) -> str:
+        self.num_begun = await self.evaluate("window.numBegun = (window.numBegun || 0) + 1")
+        return await super().set_up(task)
+
+
+class FreshEnv(CountingEnv):
+    """Every page is a fresh one."""
+
+    def kept_page(self, task: Task) -> str | None:
+        return None
+
+
+def fuzzing(seed: int) -> Policy:
+    rng = np.random.default_rng(seed)
+
+    def act(env: Env) -> Message:
+        assert isinstance(env, MiniWoBEnv)
+        return fuzz_action(env, rng)
+
+    return act
+
+
+def on_fresh_page(env: CountingEnv, name: str) -> Recording:
+    recording = record(env, f"{name}-3", fuzzing(1), 5)
+    assert env.num_begun == 1
+    return recording
+
+
+def on_kept_page(env: CountingEnv, recording: Recording) -> tuple[int, list[str]]:
+    """After an episode of another seed that did something else: episodes on the page so far, and what differs."""
+    record(env, recording.task.id.replace("-3", "-8"), fuzzing(2), 5)
+    found = differences(env, recording)
+    return env.num_begun, found
+
+
+@pytest.mark.slow
+def test_episodes_on_kept_pages_are_as_on_fresh_ones() -> None:
+    pool = replace(PATIENT, num_kept=16)
+    fresh = side_by_side(lambda: FreshEnv(pool=pool), on_fresh_page, KEPT)
+    kept = side_by_side(lambda: CountingEnv(pool=pool), on_kept_page, fresh)
+    assert {name: found for name, (_, found) in zip(KEPT, kept, strict=True) if found} == {}
+    assert sum(num_begun == 2 for num_begun, _ in kept) >= 0.8 * len(KEPT), "the others were left by the first episode"
+
+
+def test_other_pages_are_loaded_anew() -> None:
+    env = CountingEnv()
+    for name in sorted(RELOADED)[:2]:
+        for number in range(2):
+            env.reset(options={"task": f"{name}-{number}"})
+            assert env.num_begun == 1
+    env.close()

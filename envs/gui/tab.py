@@ -69,7 +69,6 @@ class Tab:
         """True once its process is gone."""
         return bool(self._dead)
 
-    @property
     def is_busy(self) -> bool:
         """True while anything is loading."""
         return bool(self._loading or self._requests) and not self._dead
@@ -159,7 +158,7 @@ class Tab:
         deadline = time.monotonic() + self._timeout_s
         await self._rest(deadline)
         seen = await self._advance(grant_ms, everything)
-        while self.is_busy and time.monotonic() < deadline:
+        while self.is_busy() and time.monotonic() < deadline:
             await self._rest(deadline)
             seen = await self._advance(0, everything)
         return seen
@@ -187,14 +186,14 @@ class Tab:
     async def _rest(self, deadline: float) -> None:
         """Until nothing is loading once timers that are due now have run."""
         await self.call("advance", 0)
-        while self.is_busy and (left := deadline - time.monotonic()) > 0:
+        while self.is_busy() and (left := deadline - time.monotonic()) > 0:
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._changed.wait()
-            if not self.is_busy:
+            if not self.is_busy():
                 await self.call("advance", 0)
-        if self.is_busy:
+        if self.is_busy():
             self._tell("The page is still loading.")
             self._loading.clear()
             self._requests.clear()

@@ -17,7 +17,7 @@ def record_traces(
     tasks: Iterable[Task],
     path: str | Path,
     *,
-    policy: Policy = lambda env: env.oracle(),
+    policy: Policy[Env] = lambda env: env.oracle(),
     max_turns: int = 100,
 ) -> tuple[Recording, ...]:
     """Play tasks by an expert, the environment's oracle by default, and write what it did to a file.

@@ -30,6 +30,9 @@ PAGE = """<title>Game</title><p id=out></p><input aria-label=Name><button onclic
 class Game(PageEnv):
     """A page that begins a new episode by a function of its own."""
 
+    keeps = True
+    num_begun = 0
+
     def kept_page(self, task: Task) -> str | None:
         return "game" if self.keeps else None
 
@@ -42,7 +45,6 @@ class Game(PageEnv):
 @pytest.fixture
 def game() -> Iterator[Game]:
     env = Game(PAGE)
-    env.keeps = True
     yield env
     env.close()
     close_browsers()
@@ -92,7 +94,6 @@ def test_a_page_whose_process_died_is_not_kept(game: Game) -> None:
 def test_no_more_pages_are_kept_than_asked_for() -> None:
     pool = PoolConfig(num_kept=1)
     one, two = Game(PAGE, pool=pool), Game(PAGE, pool=pool)
-    one.keeps = two.keeps = True
     for env in (one, two):
         env.reset(seed=0)
     assert [one.num_begun, two.num_begun] == [1, 1], "each has a page of its own while it plays"

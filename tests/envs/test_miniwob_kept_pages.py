@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from miniwob_episodes import NEEDS_MINIWOB
 
-from agentgym.env import Env
 from agentgym.envs.gui.fuzz import fuzz_action
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.tasks import RELOADED, TASKS
@@ -37,11 +36,10 @@ class FreshEnv(CountingEnv):
         return None
 
 
-def fuzzing(seed: int) -> Policy:
+def fuzzing(seed: int) -> Policy[MiniWoBEnv]:
     rng = np.random.default_rng(seed)
 
-    def act(env: Env) -> Message:
-        assert isinstance(env, MiniWoBEnv)
+    def act(env: MiniWoBEnv) -> Message:
         return fuzz_action(env, rng)
 
     return act

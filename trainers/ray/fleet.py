@@ -53,9 +53,12 @@ class Member:
 class FleetStats:
     """Counters since the fleet was made."""
 
-    num_restarts: int = 0
+    num_lost: int = 0
+    """Times that one which was up was found dead, or was killed because it did not answer."""
     num_hung: int = 0
-    """Of the restarts, those of actors that were killed because they did not answer."""
+    """Of these, the latter."""
+    num_restarts: int = 0
+    """Times that one was seen to be back."""
 
 
 Admit = Callable[[Member, ActorState], Awaitable[None]]
@@ -124,9 +127,16 @@ class Fleet:
         finally:
             member.load -= 1
 
-    def leave_out(self, member: Member, reason: str) -> None:
-        """It failed; its keeper asks for it."""
+    def leave_out(self, member: Member, reason: str, incarnation: str = "") -> None:
+        """It failed; its keeper asks for it.
+
+        Args:
+            incarnation: which failed; one that was started since is another matter.
+        """
+        if incarnation and incarnation != member.incarnation:
+            return
         if member.state is not State.OUT:
+            self.stats.num_lost += 1
             self.say(f"{self._kind} {member.index} is lost: {reason}")
         member.state, member.reason = State.OUT, reason
         member.wake.set()
@@ -156,7 +166,9 @@ class Fleet:
                 await self._admit(member, found)
                 member.state = State.READY
                 self.changes.notify()
-            except Exception as error:  # whatever it is, the actor is of no use like this, and the next try may do better
+            except (
+                Exception
+            ) as error:  # whatever it is, the actor is of no use like this, and the next try may do better
                 self.leave_out(member, first_line(error))
             member.wake.clear()
             with suppress(TimeoutError):

@@ -101,6 +101,7 @@ _.num_left_out  # VllmEngine
 _.num_readmitted
 _.num_restarts  # engines and env workers on a cluster
 _.num_hung
+_.num_lost
 _.num_moved
 _.probe_gap
 _.worker_pid

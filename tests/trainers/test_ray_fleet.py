@@ -101,7 +101,9 @@ def test_one_that_died_is_left_out_until_it_is_back_and_counted() -> None:
         await until(fleet, State.READY, State.READY)
         async with fleet.lend() as first, fleet.lend() as second:
             assert {first.index, second.index} == {0, 1}, "the one with the least to do"
-        assert (fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 0)
+        fleet.leave_out(fleet.members[0], "an episode of the one before failed", "another incarnation")
+        assert fleet.members[0].state is State.READY
+        assert (fleet.stats.num_lost, fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1, 0)
         assert said[-1] == "worker 0 was started again"
         await fleet.close()
 
@@ -117,7 +119,7 @@ def test_one_that_hangs_is_killed() -> None:
         actor.hangs = True
         await until(fleet, State.OUT)
         await until(fleet, State.READY)
-        assert (fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1)
+        assert (fleet.stats.num_lost, fleet.stats.num_restarts, fleet.stats.num_hung) == (1, 1, 1)
         await fleet.close()
 
     asyncio.run(scenario())

@@ -125,7 +125,7 @@ def test_a_run_on_a_cluster_is_the_run_without_one_and_leaves_no_process(alone: 
     assert told(tmp_path / "run") == told(alone)
     assert weights(tmp_path / "run") == weights(alone)
     last = rl_rows(tmp_path / "run")[-1]
-    assert (last["env_workers/num_restarts"], last["engine/num_restarts"]) == (0, 0)
+    assert (last["env_workers/num_lost"], last["engine/num_lost"]) == (0, 0)
     for _ in range(300):  # they are told to end, and take a moment
         if not ray_processes() - before:
             break
@@ -142,7 +142,8 @@ def test_a_run_whose_worker_and_engine_are_killed_ends_with_the_same_episodes_an
     assert told(tmp_path / "run") == told(alone)
     assert weights(tmp_path / "run") == weights(alone)
     last = rl_rows(tmp_path / "run")[-1]
-    assert (last["env_workers/num_restarts"], last["engine/num_restarts"]) == (1, 1)
+    assert (last["env_workers/num_lost"], last["engine/num_lost"]) == (1, 1)
+    assert last["engine/num_restarts"] == 1, "nothing could go on without it; of the workers there is another one"
     assert last["env_workers/num_hung"] == last["engine/num_hung"] == 0
     assert num_retries(tmp_path / "run", 0) >= 1, "the worker's episodes"
     assert num_retries(tmp_path / "run", 1) >= 1, "the engine's"

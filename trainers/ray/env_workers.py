@@ -83,6 +83,7 @@ class RayPool:
         """The workers stay."""
 
     async def _play_on(self, worker: Member, attempt: Attempt, on_turn: Callable[[Turn], None]) -> Played:
+        incarnation = worker.incarnation
         try:
             played: Played = await worker.handle.play.remote(attempt)
             return played
@@ -93,7 +94,7 @@ class RayPool:
         except RayTaskError as error:
             raise cause_of(error) from None
         except RayError as error:
-            self._workers.leave_out(worker, first_line(error))
+            self._workers.leave_out(worker, first_line(error), incarnation)
             raise EnvError(f"env worker {worker.index} was lost in the middle of an episode") from None
 
 

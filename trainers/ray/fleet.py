@@ -53,9 +53,12 @@ class Member:
 class FleetStats:
     """Counters since the fleet was made."""
 
-    num_restarts: int = 0
+    num_lost: int = 0
+    """Times that one which was up was found dead, or was killed because it did not answer."""
     num_hung: int = 0
-    """Of the restarts, those of actors that were killed because they did not answer."""
+    """Of these, the latter."""
+    num_restarts: int = 0
+    """Times that one was seen to be back."""
 
 
 Admit = Callable[[Member, ActorState], Awaitable[None]]
@@ -124,9 +127,16 @@ class Fleet:
         finally:
             member.load -= 1
 
-    def leave_out(self, member: Member, reason: str) -> None:
-        """It failed; its keeper asks for it."""
+    def leave_out(self, member: Member, reason: str, incarnation: str = "") -> None:
+        """It failed; its keeper asks for it.
+
+        Args:
+            incarnation: which failed; one that was started since is another matter.
+        """
+        if incarnation and incarnation != member.incarnation:
+            return
         if member.state is not State.OUT:
+            self.stats.num_lost += 1
             self.say(f"{self._kind} {member.index} is lost: {reason}")
         member.state, member.reason = State.OUT, reason
         member.wake.set()

@@ -78,6 +78,13 @@ class Project:
         command = (*compose_command(), "--project-name", self.name, "--profile", "cpu", *words)
         return run(*command, env=inherited | ours, timeout_s=timeout_s)
 
+    def start(self) -> None:
+        """Start all; returns once the trainer, which waits for the search server's health, has been started."""
+        try:
+            self.compose("up", "--detach", timeout_s=START_TIMEOUT_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.compose('logs', '--tail', '30')}") from None
+
     def left(self, kind: str) -> list[str]:
         """Ids of this project's containers, volumes or networks."""
         shown = ("--all",) if kind == "container" else ()

@@ -25,9 +25,8 @@ TASKS = [
     "focus-text-2",
     "unicode-test",
 ]
-"""Pages where what to click is named in the sentence by one of a few words, or by its kind or place. To copy any word out
-of a sentence (click-link, enter-text, navigate-tree) so small a model needs thousands of demonstrations.
-"""
+"""Pages where what to click is named in the sentence by one of a few words, or by its kind or place. To copy any word
+of a sentence (click-link, enter-text, navigate-tree) is more than 900 demonstrations taught so small a model."""
 POOL = {"num_kept": 40, "contexts_per_browser": 48}
 """Room for four pages of every task at the same time, so that an episode seldom waits for one to load."""
 

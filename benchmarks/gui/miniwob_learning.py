@@ -55,11 +55,11 @@ def run(options: argparse.Namespace) -> None:
         config = replace(apply_overrides(load_recipe(RECIPE), options.overrides), seed=seed)
         start = options.runs / f"start-{seed}"
         run_once(replace(config, num_steps=0), start)
-        asyncio.run(play_untrained(config, start, options.runs / f"untrained-{seed}"))
         from_start = replace(
             config, sft=replace(config.sft, num_demos=0), model=replace(config.model, path=str(start / "model"))
         )
         run_once(from_start, options.runs / f"learnt-{seed}")
+        asyncio.run(play_untrained(config, start, options.runs / f"untrained-{seed}"))
 
 
 def run_once(config: TrainConfig, run_dir: Path) -> None:

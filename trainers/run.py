@@ -224,6 +224,7 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
         *(["a KL term, whose reference would have to be cut up too"] if config.loss.regulariser("kl") else []),
         *(["a loss that needs the whole update first"] if config.loss.needs_whole_update else []),
         *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
+        *(["loss.precision=bfloat16, which is tried on one alone"] if config.loss.precision == "bfloat16" else []),
         *(["LoRA, whose adapters fit on one"] if config.model.lora.rank else []),
     ]
     if hindrances:

@@ -7,7 +7,8 @@ Two tasks. ``multi-turn``: a maze walked a step at a time by tool calls; TRL pla
 function. All arms of a seed begin with the same weights after the same supervised fine-tuning, see the same prompts
 (token by token: Qwen3's template, the tool's schema as TRL reads it), and train on the same tasks in the same order,
 with groups of 8, the same number of rollouts and steps, the same learning rate, Adam constants, gradient clip and
-temperature, and one thread. The success of all is measured by our evaluation on the same held-out tasks and seeds.
+temperature, and one thread. The success of all is measured by our evaluation on the same held-out tasks and seeds
+(of the second task those are other draws of the same 72 pairs of a start and an exit).
 
 What cannot be the same: TRL limits an episode's tokens and not a turn's; it asks for one more message after the end of
 an episode (the warm start teaches the model to say "Done."); and it gives one advantage to an episode, where ours, by
@@ -82,8 +83,7 @@ async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: ar
 def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All arms of a task and a seed; one row each."""
     start = folder / "start"
-    optimizer = OptimizerConfig(lr=2e-3, schedule="linear", warmup_steps=10)
-    sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8, optimizer=optimizer)
+    sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8)
     warm_start.warm_start(setting, start, seed, sft)
     before = asyncio.run(held_out(setting, start, folder / "eval-start", options))
     print(f"{setting.name}, seed {seed}: success {before.success:.3f} before", flush=True)

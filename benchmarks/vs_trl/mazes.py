@@ -19,11 +19,12 @@ from agentgym.types import Message, ToolCall, ToolSpec
 class StepMaze(MazeEnv):
     """A maze walked a step at a time, its tool declared in the words and the order in which TRL reads it back.
 
-    TRL makes a tool's schema again from a method, with other keys in another order; so the prompts are the same.
+    TRL makes a tool's schema again from a method, with other keys in another order; so the prompts are the same. Moves
+    cost nothing: divided by the deviation of a group in which nobody finds out, a cost teaches to do nothing.
     """
 
     def __init__(self, **knobs: Any) -> None:
-        super().__init__(**{"shows_position": True, **knobs})
+        super().__init__(**{"shows_position": True, "step_cost": 0.0, **knobs})
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -82,16 +83,16 @@ MULTI = Setting(
     max_turns=6,
     max_turn_tokens=32,
     max_episode_tokens=480,
-    num_demos=1500,
+    num_demos=2500,
     noise=0.25,
 )
 ONE_TURN = Setting(
     name="one turn",
     env_id="OneTurnMaze-v0",
-    kwargs={"size": 4},
+    kwargs={"size": 3},
     max_turns=1,
     max_turn_tokens=192,
     max_episode_tokens=192,
-    num_demos=1200,
-    noise=0.15,
+    num_demos=4000,
+    noise=0.1,
 )

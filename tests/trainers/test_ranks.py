@@ -114,6 +114,7 @@ def stopped_after_one_step(num_ranks: int, run_dir: Path) -> None:
         ("loss.kind=bapo", "needs the whole update"),
         ("pipeline.mode=periodic", "periodic"),
         ("model.lora.rank=4", "LoRA"),
+        ("loss.precision=bfloat16", "bfloat16"),
     ],
 )
 def test_what_several_ranks_cannot_do_is_refused(override: str, said: str) -> None:

@@ -97,14 +97,14 @@ test-vllm: install $(VLLM)/.installed
 images: install
 	mkdir -p build
 	$(BIN)/python -m pip list --format=freeze --exclude agentgym > build/constraints.txt
-	PIP_CONSTRAINT=build/constraints.txt deploy/build.sh agentgym:1 train,serve,search
+	PYTHON=$(BIN)/python PIP_CONSTRAINT=build/constraints.txt deploy/build.sh agentgym:1 train,serve,search
 
 # Those of its vLLM servers, which CI does not make; kernels are compiled as they run.
 image-vllm: install
-	BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm:1 train vllm
+	PYTHON=$(BIN)/python BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm:1 train vllm
 
 image-vllm-cpu: install
-	BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm-cpu:1 train $(VLLM_CPU)
+	PYTHON=$(BIN)/python BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm-cpu:1 train $(VLLM_CPU)
 
 # Starts the CPU profile of compose.yaml, which trains three steps, in a real Docker engine.
 test-compose: images

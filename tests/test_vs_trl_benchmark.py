@@ -37,7 +37,7 @@ def test_prompts_are_the_same_token_by_token(parts: Any, task: str) -> None:
 
     setting = getattr(parts.mazes, task)
     env = make(setting.env_id, **setting.kwargs)
-    tokenizer = parts.warm_start.train_tokenizer(env, 0)
+    tokenizer = parts.warm_start.train_tokenizer(lambda: make(setting.env_id, **setting.kwargs), 0)
     renderer = ChatRenderer(tokenizer)
     observation, _ = env.reset(options={"task": 3, "split": "train"})
     theirs: Any = environment_factory(setting.env_id, **setting.kwargs)()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,11 @@ MODEL = ModelConfig(hidden_size=128, num_layers=2, head_dim=32, vocab_size=640, 
 FAREWELL = "Done."
 
 
-def train_tokenizer(env: Env, seed: int) -> Any:
+def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
     """Byte-level BPE on what is said in the environment, with the tokens and the template of Qwen3."""
+    env = make_env()
     tasks = TaskSchedule(env.tasks("train"), seed).take(0, 100)
-    texts, _ = collect_texts(env, [task for _, task in tasks], seed=seed)
+    texts, _ = collect_texts(make_env, [task for _, task in tasks], seed=seed)
     codec = HermesCodec()
     texts += [
         codec.format([ToolCall("move", {"direction": direction}, "0")], env.tools)
@@ -101,8 +104,7 @@ async def _demos(setting: Setting, renderer: ChatRenderer, seed: int, num_demos:
 
 def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig) -> None:
     """Train the model and save it to ``folder``."""
-    env = make(setting.env_id, **setting.kwargs)
-    tokenizer = train_tokenizer(env, seed)
+    tokenizer = train_tokenizer(partial(make, setting.env_id, **setting.kwargs), seed)
     renderer = ChatRenderer(tokenizer)
     model = build_model(tokenizer, MODEL, derive_seed(seed, "model"))
     demos = asyncio.run(_demos(setting, renderer, seed, sft.num_demos or setting.num_demos))

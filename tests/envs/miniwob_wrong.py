@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agentgym.call_syntax import format_call
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
+from agentgym.envs.gui.miniwob.solvers.drawings import described, shapes_of
 from agentgym.envs.gui.replay import record
 from agentgym.envs.gui.tree import Node
 from agentgym.types import ToolCall
@@ -60,6 +61,10 @@ def _another_click(env: MiniWoBEnv, name: str, right: Sequence[str]) -> list[str
             return []
         env.reset(options={"task": env.task})
     others = [node for node in env.page.nodes if _is_other(node, meant, name)]
+    if name == "click-shape":  # several may fit the description
+        wanted, drawn = described(env.goal.removeprefix("Click on a ")), shapes_of(env.source)
+        nodes = [node for node in env.page.nodes if node.id and node.role == "clickable"]
+        others = [node for node, shape in zip(nodes, drawn, strict=True) if not shape.fits(*wanted)]
     return [f"click: {min(others, key=lambda node: _difference(node, meant)).id}"] if others else []
 
 
@@ -68,7 +73,7 @@ def _with_other_text(env: MiniWoBEnv, action: str) -> str:
     if not isinstance(call, ToolCall) or call.name != "fill":
         return action
     text = str(call.arguments["text"])
-    other = str(int(text) + 1) if text.lstrip("-").isdecimal() else text + "x"
+    other = str(int(text) + 1) if text.lstrip("-").isdecimal() else "x" + text
     return format_call(replace(call, arguments={**call.arguments, "text": other}), env.tools)
 
 

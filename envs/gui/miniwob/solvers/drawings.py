@@ -54,21 +54,22 @@ def _size(tag: str, values: dict[str, str]) -> float:
 _COLORS = "red|green|blue|aqua|black|magenta|yellow"
 
 
-def _described(text: str) -> tuple[str, str, str]:
+def described(text: str) -> tuple[str, str, str]:
+    """Size, colour and kind or name in a description such as ``large red item``; what it leaves out is empty."""
     found = re.fullmatch(rf"(?:(large|small) )?(?:({_COLORS}) )?(\w+)", text)
     assert found is not None, text
     return found[1] or "", found[2] or "", found[3]
 
 
 def _click_shape(view: View) -> ToolCall:
-    wanted = _described(view.match(r"Click on a (.*)")[0])
+    wanted = described(view.match(r"Click on a (.*)")[0])
     shapes = shapes_of(view.html)
     nodes = view.all("clickable")
     return click(next(node for node, shape in zip(nodes, shapes, strict=True) if shape.fits(*wanted)))
 
 
 def _count_shapes(view: View) -> ToolCall:
-    wanted = _described(view.match(r"How many (.*)s are there")[0])
+    wanted = described(view.match(r"How many (.*)s are there")[0])
     count = sum(shape.fits(*wanted) for shape in shapes_of(view.html))
     return click(view.named(str(count), "button"))
 

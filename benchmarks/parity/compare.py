@@ -98,7 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--trials must be at least 1, got {options.trials}")
     only = set(filter(None, options.only.split(",")))
     if unknown := sorted(only - {case.component for case in cases}):
-        parser.error(f"unknown component {', '.join(unknown)}; known: {', '.join(sorted({c.component for c in cases}))}")
+        known = ", ".join(sorted({case.component for case in cases}))
+        parser.error(f"unknown component {', '.join(unknown)}; known: {known}")
     return _run([case for case in cases if not only or case.component in only], cases, options)
 
 
@@ -115,7 +116,8 @@ def _run(chosen: list[Case], cases: list[Case], options: argparse.Namespace) -> 
         row = rows[case.component, case.variant, case.release.repository] = measure(case, options.root, options.trials)
         verdict = "equal" if row["equal"] else ("explained" if case.explained else "DIFFERS")
         failed |= verdict == "DIFFERS"
-        print(f"{case.component:24} {case.variant:28} {row['repository']:44} {row['largest_difference']!s:>24} {verdict}")
+        name = f"{case.component} {case.variant}".rstrip()
+        print(f"{name:44} {row['repository']:44} {row['largest_difference']!s:>24} {verdict}")
     ordered = [rows[key] for key in sorted(rows)]
     results.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     (options.out / "results.md").write_text(as_markdown(ordered), encoding="utf-8")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 
 import gymnasium
 
-from agentgym.canonical import digest
 from agentgym.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.plugins import import_module, run_file
 
 ENTRY_POINT_GROUP = "agentgym.envs"
 
@@ -50,7 +49,7 @@ class EnvEntry:
 _entries: dict[str, EnvEntry] = {}
 _newly_registered: list[str] = []
 _loaded_plugins: list[str] = []
-_loaded_files: dict[Path, tuple[tuple[int, int], tuple[str, ...]]] = {}  # file stamp, and the ids it registers
+_ids_of_file: dict[Path, tuple[str, ...]] = {}
 
 
 def register(
@@ -132,7 +131,7 @@ def find(reference: str) -> EnvEntry:
         names = _load_file(Path(source))
         name = name or _only(names, source)
     elif source:
-        _import_module(source)
+        import_module(source)
     if name not in _entries:
         _load_plugins()
     if name not in _entries:
@@ -147,32 +146,12 @@ def _only(names: Sequence[str], source: str) -> str:
     return names[0]
 
 
-def _import_module(source: str) -> None:
-    try:
-        importlib.import_module(source)
-    except ModuleNotFoundError as error:
-        if error.name != source.partition(".")[0]:
-            raise
-        raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:Name-v0") from error
-
-
 def _load_file(path: Path) -> tuple[str, ...]:
-    """Run a file, again only if it has changed, and give the ids it registers."""
-    if not path.is_file():
-        raise UsageError(f"no file {str(path)!r}")
-    path = path.resolve()
-    stamp = (path.stat().st_mtime_ns, path.stat().st_size)
-    if path in _loaded_files and _loaded_files[path][0] == stamp:
-        return _loaded_files[path][1]
-    module_name = f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
+    """Run a file, again only if it has changed, and return the ids it registers."""
     _newly_registered.clear()
-    spec.loader.exec_module(module)
-    _loaded_files[path] = (stamp, tuple(dict.fromkeys(_newly_registered)))
-    return _loaded_files[path][1]
+    if run_file(path):
+        _ids_of_file[path.resolve()] = tuple(dict.fromkeys(_newly_registered))
+    return _ids_of_file.get(path.resolve(), ())
 
 
 def _load_plugins() -> None:

@@ -145,7 +145,7 @@ def test_a_file_of_several_environments_needs_a_name(greeter: Path) -> None:
 def test_files_and_modules_that_do_not_exist(tmp_path: Path, greeter: Path) -> None:
     with pytest.raises(UsageError, match=r"no file .*nowhere\.py"):
         make(f"{tmp_path}/nowhere.py:Greeter-v0")
-    with pytest.raises(UsageError, match=r"no module 'nowhere'; to use a file, write its path: nowhere\.py:Name-v0"):
+    with pytest.raises(UsageError, match=r"no module 'nowhere'; to use a file, write its path: nowhere\.py:NAME"):
         make("nowhere:Greeter-v0")
     with pytest.raises(UnknownNameError, match="mine/Greeter-v9"):
         make(f"{greeter}:mine/Greeter-v9")

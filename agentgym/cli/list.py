@@ -26,12 +26,13 @@ def list_(
 def _list_credit(as_json: bool) -> None:
     from rich.table import Table
 
-    from agentgym.credit.stages import credit_table
+    from agentgym.credit.component import credit_table
     from agentgym.trainers.losses.table import loss_table
 
-    titles = ("name", "class", "source", "status", "golden_test")
+    titles = ("name", "class", "paper", "status", "released_code", "test")
     with output(as_json) as out:
-        rows = (*credit_table(), *loss_table())
+        components = [(c.name, c.family, c.paper, c.status, c.parity, c.test) for c in credit_table()]
+        rows = (*components, *((*row[:4], "", row[4]) for row in loss_table()))
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles:

@@ -1,17 +1,29 @@
-"""What the catalogue says about a component, whatever its family."""
+"""The families of credit components: a registry and a decorator each.
+
+A component is a function. Its parameters say what it reads: ``table``, ``options``, a key of its options, a shared key
+of the configuration (estimators: ``norm``, ``gamma``, ``step_weight``, ``statistics_unit``, ``invalid_penalty``),
+``step`` (batches credited so far), ``memory`` (what it returned beside its result the last time), and what its family
+adds. A new component is one file::
+
+    @estimator("centred", paper="...")
+    def centred(table: TurnTable) -> TurnAdvantages:
+        ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from agentgym.credit.options import Options
+from agentgym.plugins import Component, F, Registry, Status, checked_options
 
+Family = Literal["shaper", "estimator", "modulator", "selection"]
 Granularity = Literal["trajectory", "turn", "token"]
 """The smallest unit within which all advantages are equal."""
-
-NO_COLUMNS: Callable[[Any], tuple[str, ...]] = lambda options: ()  # noqa: E731
+Columns = tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+"""Optional columns of the table that a component reads, or a function from its options to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,32 +37,128 @@ class Shared:
     invalid_penalty: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """One row of ``agentgym list --credit``, and how to run it."""
+SHARED_KEYS = tuple(field.name for field in fields(Shared))
 
-    name: str
-    family: Literal["shaper", "estimator", "modulator", "selection"]
-    source: str
-    """Title of the paper."""
-    golden_test: str
-    """Test that holds it against the worked example, ``file::test`` below ``tests/credit``."""
-    run: Callable[..., Any]
-    options: type[Options] | None = None
-    """Its settings; None for none beside the shared ones."""
-    is_experimental: bool = False
-    """Reconstructed from an abstract or notes, not from the authors' code."""
-    columns: Callable[[Any], tuple[str, ...]] = NO_COLUMNS
-    """Optional columns of the table it reads under given settings."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditComponent(Component):
+    """A component of credit, and what the pipeline must know of it."""
+
+    column_names: Columns = ()
     granularity: Granularity = "trajectory"
     compares_groups: bool = False
-    """Estimators: whether the members of a group are compared, so that a group needs two."""
+    """Estimators: the members of a group are compared, so a group needs two."""
     keeps_parts: bool = False
-    """Estimators: whether reward parts stay apart, so that a shaper must not merge its own into the reward."""
+    """Estimators: reward parts stay apart, so a shaper must not merge its own into the reward."""
     is_after: bool = False
-    """Selections: whether it looks at advantages and so comes after the estimator."""
+    """Selections: it reads advantages, so it comes after the estimator."""
 
-    @property
-    def status(self) -> Literal["verified", "experimental"]:
-        """``experimental`` for a reconstruction."""
-        return "experimental" if self.is_experimental else "verified"
+    def columns(self, options: Any) -> tuple[str, ...]:
+        """Return the optional columns of the table that it reads under the given settings."""
+        return self.column_names(options) if callable(self.column_names) else self.column_names
+
+    def reads(self, name: str) -> bool:
+        """Whether the function takes a parameter of that name which its own options do not fill."""
+        own = {field.name for field in fields(self.options)} if self.options else set()
+        return name in inspect.signature(self.function).parameters and name not in own
+
+    def run(self, values: Mapping[str, Any], options: Any, memory: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """Call the function.
+
+        Args:
+            values: what the family offers by name.
+            memory: of all components, by name.
+
+        Returns:
+            its result and the memory, with its own part replaced if it keeps one.
+        """
+        has_memory = self.reads("memory")
+        own = {"memory": memory.get(self.name, {})} if has_memory else {}
+        result = self.function(**self.arguments({**values, **own}, options))
+        return (result[0], {**memory, self.name: result[1]}) if has_memory else (result, memory)
+
+
+SHAPERS = Registry[CreditComponent]("shaper", "agentgym.credit.shapers", ("table", "step", "merged", "memory"))
+ESTIMATORS = Registry[CreditComponent](
+    "estimator", "agentgym.credit.estimators", ("table", "step", "memory", *SHARED_KEYS)
+)
+MODULATORS = Registry[CreditComponent](
+    "modulator", "agentgym.credit.modulators", ("table", "advantage", "token_advantage")
+)
+SELECTIONS = Registry[CreditComponent]("selection", "agentgym.credit.selections", ("table", "advantage", "step"))
+FAMILIES: Mapping[str, Registry[CreditComponent]] = {
+    "shaper": SHAPERS,
+    "estimator": ESTIMATORS,
+    "modulator": MODULATORS,
+    "selection": SELECTIONS,
+}
+
+
+def shaper(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a reward shaper: a function to :class:`~agentgym.credit.shapers.shaped.Shaped`.
+
+    It may take ``merged``: whether a reward of its own must also be added to the turns' rewards. For the keyword
+    arguments see :func:`estimator`.
+    """
+    return _decorator("shaper", name, facts)
+
+
+def estimator(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register an advantage estimator: a function to :class:`~agentgym.credit.table.TurnAdvantages`.
+
+    Args:
+        name: its name in ``credit.estimator`` and in ``agentgym list --credit``.
+        facts: fields of :class:`CreditComponent`: ``paper``, ``parity``, ``status``, ``options`` (read off the
+            function's annotation if not given), ``columns``, ``granularity``, ``compares_groups``, ``keeps_parts``.
+
+    Example:
+        >>> component = ESTIMATORS["gigpo"]
+        >>> component.family, component.granularity, component.options.__name__
+        ('estimator', 'turn', 'GigpoOptions')
+    """
+    return _decorator("estimator", name, facts)
+
+
+def modulator(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register an advantage modulator: a function to :class:`~agentgym.credit.modulators.modulated.Modulated`.
+
+    For the keyword arguments see :func:`estimator`.
+    """
+    return _decorator("modulator", name, facts)
+
+
+def selection(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a selection: a function to the rows that train ``[N]``, or to those and the tokens that train ``[M]``.
+
+    With ``is_after=True`` it runs after the estimator and may take ``advantage``. For the other keyword arguments see
+    :func:`estimator`.
+    """
+    return _decorator("selection", name, facts)
+
+
+def _decorator(family: Family, name: str, facts: dict[str, Any]) -> Callable[[F], F]:
+    known = {**facts, "column_names": facts.get("columns", ())}
+    known.pop("columns", None)
+    named = known.pop("options", None)
+    status: Status = known.pop("status", "verified" if known.get("parity") else "user")
+    known.setdefault("test", f"tests/credit/test_{family}s.py::test_{name}" if status != "user" else "")
+
+    def register(function: F) -> F:
+        options = checked_options(family, name, function, named)
+        component = CreditComponent(
+            name=name, family=family, function=function, options=options, status=status, **known
+        )
+        FAMILIES[family].add(component)
+        return function
+
+    return register
+
+
+def credit_table() -> tuple[CreditComponent, ...]:
+    """Return every component of credit, in the order of the pipeline.
+
+    Example:
+        >>> [component.name for component in credit_table() if component.status == "experimental"][0]
+        'g_ra'
+    """
+    return tuple(component for family in FAMILIES.values() for component in family.values())

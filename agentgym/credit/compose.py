@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from agentgym.credit import rules
 from agentgym.credit.anchors import shared_share, start_states_agree
-from agentgym.credit.catalogue import ESTIMATORS
 from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.component import ESTIMATORS, MODULATORS, SELECTIONS, SHAPERS, CreditComponent
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
 from agentgym.credit.parts import outcomes
-from agentgym.credit.stages import MODULATORS, SELECTIONS, SHAPERS
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Bools, Floats, Ints, TurnAdvantages, TurnTable
@@ -74,7 +73,9 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     shaped, gate_open, state = _shape(table, config, state, diagnostics)
     batch = shaped if kept.all() else shaped.take(kept)
     entry = ESTIMATORS[config.estimator]
-    credited, state = entry.run(batch, config.shared, config.estimator_options, state)
+    values = {"table": batch, "step": state.step, **asdict(config.shared)}
+    credited, memory = entry.run(values, config.estimator_options, state.memory)
+    state = replace(state, memory=memory)
     credited = _modulate(batch, config, credited)
     credited, token_keep = _select_after(batch, config, credited, state)
     advantage = _put(credited.advantage, kept)
@@ -212,7 +213,7 @@ def _select_before(
         statistics[options.kind] = getattr(options, "statistics", "full")
         if component.is_after:
             continue
-        rows, _ = component.run(table, options, table.reward, state.step)
+        rows, _ = _selected(component, options, table, table.reward, state.step)
         # a group is dropped whole, which moves nobody's statistics; without it there is less to compute
         if statistics[options.kind] == "kept" or options.kind == "dynamic_sampling":
             kept &= rows
@@ -226,7 +227,9 @@ def _shape(
     gate_open = np.ones(len(table), dtype=np.bool_)
     merged = not ESTIMATORS[config.estimator].keeps_parts
     for options in config.effective_shapers:
-        shaped, state = SHAPERS[options.kind].run(table, options, state, merged)
+        values = {"table": table, "step": state.step, "merged": merged}
+        shaped, memory = SHAPERS[options.kind].run(values, options, state.memory)
+        state = replace(state, memory=memory)
         table = shaped.table
         diagnostics |= shaped.diagnostics
         if shaped.gate_open is not None:
@@ -236,8 +239,8 @@ def _shape(
 
 def _modulate(table: TurnTable, config: CreditConfig, credited: TurnAdvantages) -> TurnAdvantages:
     for options in config.modulators:
-        run = MODULATORS[options.kind].run
-        result = run(table, credited.advantage, credited.token_advantage, options)
+        values = {"table": table, "advantage": credited.advantage, "token_advantage": credited.token_advantage}
+        result, _ = MODULATORS[options.kind].run(values, options, {})
         weight = credited.loss_weight
         if result.loss_weight is not None:
             weight = result.loss_weight if weight is None else weight * result.loss_weight
@@ -255,10 +258,18 @@ def _select_after(
         component = SELECTIONS[options.kind]
         if not component.is_after:
             continue
-        rows, token_keep = component.run(table, options, credited.advantage, state.step)
+        rows, token_keep = _selected(component, options, table, credited.advantage, state.step)
         weight = np.ones(len(table)) if credited.loss_weight is None else credited.loss_weight
         credited = replace(credited, loss_weight=np.where(rows, weight, 0.0))
     return credited, token_keep
+
+
+def _selected(
+    component: CreditComponent, options: Any, table: TurnTable, advantage: Floats, step: int
+) -> tuple[Bools, Bools | None]:
+    """Rows that train, and the tokens that train where the selection chooses tokens."""
+    chosen, _ = component.run({"table": table, "advantage": advantage, "step": step}, options, {})
+    return chosen if isinstance(chosen, tuple) else (chosen, None)
 
 
 def _data_warnings(table: TurnTable, config: CreditConfig, diagnostics: dict[str, float]) -> tuple[str, ...]:

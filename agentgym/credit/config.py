@@ -14,75 +14,24 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from agentgym.credit import rules
-from agentgym.credit.catalogue import ESTIMATORS, EstimatorName
-from agentgym.credit.component import Component, Granularity, Shared
-from agentgym.credit.gae import ArcherOptions, BiLevelGaeOptions, TokenGaeOptions, TurnGaeOptions
-from agentgym.credit.gigpo import GigpoOptions
-from agentgym.credit.group_relative import FlowGrpoOptions, SupoOptions
-from agentgym.credit.hgpo import HgpoOptions
-from agentgym.credit.igpo import IgpoOptions
-from agentgym.credit.m_grpo import MGrpoOptions
-from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions
-from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
-from agentgym.credit.modulators.salt import SaltOptions
-from agentgym.credit.multi_reward import GdpoOptions, MtGrpoOptions
-from agentgym.credit.options import ByKind
-from agentgym.credit.rae import RaeOptions
-from agentgym.credit.reinforce_pp import ReinforcePpOptions
-from agentgym.credit.selections.downsampling import D3sOptions, PodsOptions, RocOptions
-from agentgym.credit.selections.filters import DynamicSamplingOptions, OverlongMaskOptions, VoidTurnsOptions
-from agentgym.credit.shapers.attempts import UfoOptions
-from agentgym.credit.shapers.gating import GraOptions
-from agentgym.credit.shapers.information_gain import InformationGainOptions
-from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions
-from agentgym.credit.shapers.progress import SpaOptions
-from agentgym.credit.shapers.self_play import SpiralSplitOptions
-from agentgym.credit.shapers.tool_use import OtcOptions, ToolBonusOptions
-from agentgym.credit.spo import SpoOptions
-from agentgym.credit.stages import MODULATORS, SELECTIONS, SHAPERS
-from agentgym.credit.ui_s1 import UiS1Options
+from agentgym.credit.component import (
+    ESTIMATORS,
+    MODULATORS,
+    SELECTIONS,
+    SHAPERS,
+    CreditComponent,
+    Granularity,
+    Shared,
+)
+from agentgym.credit.modulators.branches import SharedPrefixOptions
+from agentgym.credit.selections.filters import DynamicSamplingOptions
+from agentgym.credit.shapers.penalties import InvalidCallOptions
 from agentgym.errors import ConfigError
-
-EstimatorOptions = Annotated[
-    ArcherOptions
-    | BiLevelGaeOptions
-    | FlowGrpoOptions
-    | GdpoOptions
-    | GigpoOptions
-    | HgpoOptions
-    | IgpoOptions
-    | MGrpoOptions
-    | MtGrpoOptions
-    | RaeOptions
-    | ReinforcePpOptions
-    | SpoOptions
-    | SupoOptions
-    | TokenGaeOptions
-    | TurnGaeOptions
-    | UiS1Options,
-    ByKind(),
-]
-ShaperOptions = Annotated[
-    GraOptions
-    | InformationGainOptions
-    | InvalidCallOptions
-    | OtcOptions
-    | OverlongOptions
-    | SpaOptions
-    | SpiralSplitOptions
-    | ToolBonusOptions
-    | UfoOptions,
-    ByKind(),
-]
-ModulatorOptions = Annotated[AepoOptions | EmpgOptions | R3lOptions | SaltOptions | SharedPrefixOptions, ByKind()]
-SelectionOptions = Annotated[
-    D3sOptions | DynamicSamplingOptions | OverlongMaskOptions | PodsOptions | RocOptions | VoidTurnsOptions,
-    ByKind(),
-]
+from agentgym.plugins import ByKind
 
 STATE_COMPARING = ("gigpo", "hgpo")
-READS = {"norm": ("hgpo",), "gamma": ("hgpo",), "step_weight": ("ui_s1",), "statistics_unit": ()}
-"""Flat keys and the estimators beside grpo and gigpo that read them."""
+FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
+"""Keys that are read by the estimators whose function takes a parameter of that name, and by no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +39,15 @@ class CreditConfig:
     """Which components, with what settings; compositions that cannot be are refused with the rule and its reason.
 
     Example:
+        >>> from agentgym.credit.modulators.salt import SaltOptions
+        >>> from agentgym.credit.shapers.gating import GraOptions
         >>> config = CreditConfig(estimator="gigpo", shapers=(GraOptions(),), modulators=(SaltOptions(),))
         >>> [warning[:20] for warning in config.warnings]
         ['g_ra is experimental', 'salt is experimental']
     """
 
-    estimator: EstimatorName = "gigpo"
+    estimator: str = "gigpo"
+    """Name of a registered estimator, ``module:name`` or ``file.py:name``."""
     norm: Literal["mean_std_norm", "mean_norm"] = "mean_std_norm"
     """Of grpo, gigpo and hgpo."""
     gamma: float = 0.95
@@ -106,11 +58,12 @@ class CreditConfig:
     """GiGPO's unit of the episode-level mean and deviation."""
     invalid_penalty: float = 0.0
     """Subtracted for an invalid turn (GiGPO and HGPO: from that turn alone; others: from the trajectory's return)."""
-    options: EstimatorOptions | None = None
+    options: Annotated[Any, ByKind(ESTIMATORS)] | None = None
     """The estimator's own settings; None takes its defaults."""
-    shapers: tuple[ShaperOptions, ...] = ()
-    modulators: tuple[ModulatorOptions, ...] = ()
-    selections: tuple[SelectionOptions, ...] = ()
+    shapers: tuple[Annotated[Any, ByKind(SHAPERS)], ...] = ()
+    """Settings of each shaper, told apart by ``kind``; so are those of modulators and selections."""
+    modulators: tuple[Annotated[Any, ByKind(MODULATORS)], ...] = ()
+    selections: tuple[Annotated[Any, ByKind(SELECTIONS)], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.gamma <= 1:
@@ -127,14 +80,15 @@ class CreditConfig:
         rules.refuse_errors(self.findings())
 
     def _check_flat_keys(self) -> None:
+        component = ESTIMATORS[self.estimator]
         for field in fields(self):
-            readers = READS.get(field.name)
-            if readers is None or self.estimator in ("grpo", "gigpo", *readers):
+            if field.name not in FLAT_KEYS or component.reads(field.name):
                 continue
             if getattr(self, field.name) != field.default:
-                of = ", ".join(("grpo", "gigpo", *readers))
+                of = ", ".join(name for name, known in ESTIMATORS.items() if known.reads(field.name))
                 raise ConfigError(
-                    f"{field.name} is a key of {of}; estimator {self.estimator!r} has its settings in options"
+                    f"{field.name} is a key of {of}; estimator {self.estimator!r} does not read it: set it back to "
+                    f"{field.default!r}, or look for its own key in credit.options"
                 )
 
     def shaper(self, kind: str) -> Any:
@@ -178,7 +132,7 @@ class CreditConfig:
             return (InvalidCallOptions(penalty=self.invalid_penalty), *self.shapers)
         return self.shapers
 
-    def components(self) -> tuple[tuple[Component, Any], ...]:
+    def components(self) -> tuple[tuple[CreditComponent, Any], ...]:
         """Every component with its settings, in the order they are named."""
         return (
             *((SHAPERS[part.kind], part) for part in self.effective_shapers),
@@ -201,12 +155,7 @@ class CreditConfig:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is to be said at start: rules that warn, and components that are reconstructions."""
-        experimental = (
-            f"{component.name} is experimental: reconstructed from what is public about "
-            f'"{component.source}", not from its code'
-            for component, _ in self.components()
-            if component.is_experimental
-        )
+        experimental = (component.note for component, _ in self.components() if component.note)
         return (*rules.refuse_errors(self.findings()), *experimental)
 
     def findings(self) -> rules.Findings:
@@ -217,7 +166,7 @@ class CreditConfig:
         has_gain = self.estimator == "igpo" or "information_gain" in shapers
         names = tuple(part.kind for part in self.modulators)
         return (
-            *rules.one_estimator(self.estimator, None if self.options is None else self.options.kind),
+            *rules.one_estimator(entry.name, None if self.options is None else ESTIMATORS[self.options.kind].name),
             *rules.needs_gain(self.estimator, shapers),
             *rules.gated_gain(is_gated=gate is not None and "process" in gate.priorities, has_gain=has_gain),
             *rules.gate_and_critic(is_gated=gate is not None, estimator=self.estimator),
@@ -230,7 +179,7 @@ class CreditConfig:
             *self._option_findings(entry),
         )
 
-    def _option_findings(self, entry: Component) -> rules.Findings:
+    def _option_findings(self, entry: CreditComponent) -> rules.Findings:
         found: list[rules.Finding] = []
         for modulator in self.modulators:
             if isinstance(modulator, SharedPrefixOptions):
@@ -238,9 +187,8 @@ class CreditConfig:
         for part in self.selections:
             if isinstance(part, DynamicSamplingOptions):
                 found += rules.group_filter(self.estimator, self.norm, part.metric, keeps_parts=entry.keeps_parts)
-            elif not isinstance(part, D3sOptions):
-                published = type(part)().statistics
-                found += rules.selection_statistics(part.kind, part.statistics, published)
+            elif (chosen := getattr(part, "statistics", None)) is not None:
+                found += rules.selection_statistics(part.kind, chosen, type(part)().statistics)
         return tuple(found)
 
     def check_group_size(self, group_size: int) -> None:

@@ -23,9 +23,6 @@ from agentgym.types import RewardRole, Trajectory, TrajectoryGroup, TurnCredit
 RECORDED = "recorded"
 """Name of the credit that a run was trained with, among those of estimators."""
 
-MEMORIES = frozenset(field.name for field in fields(CreditState)) - {"step"}
-"""Components whose memory :class:`CreditState` carries from step to step, by name."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBatch:
@@ -106,7 +103,7 @@ def has_memory(config: CreditConfig) -> bool:
         >>> [has_memory(CreditConfig(estimator=name)) for name in ("spo", "gigpo")]
         [True, False]
     """
-    return any(component.name in MEMORIES for component, _ in config.components())
+    return any(component.reads("memory") for component, _ in config.components())
 
 
 def recredit(

@@ -12,27 +12,29 @@ class CreditState:
     """The memory of trackers, baselines and curricula. Updates make a new value.
 
     Example:
-        >>> state = CreditState(step=3, spo={"task-1": (3.1, 4.9)})
+        >>> state = CreditState(step=3, memory={"spo": {"task-1": (3.1, 4.9)}})
         >>> CreditState.from_dict(state.to_dict()) == state
         True
     """
 
     step: int = 0
     """Batches credited so far: the clock of curricula."""
-    spo: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """SPO's tracker: (alpha, beta) of each task."""
-    rae: Mapping[str, float] = field(default_factory=dict)
-    """RAE's baseline of each role."""
-    otc: Mapping[str, int] = field(default_factory=dict)
-    """OTC's fewest calls among the correct rollouts of each task."""
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """What each component with a memory returned last, by its name: SPO's (alpha, beta) of each task, RAE's baseline of
+    each role, OTC's fewest calls for each task."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
+        """Return plain dicts, lists and numbers."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> CreditState:
-        """The state that :meth:`to_dict` wrote, also after a passage through JSON."""
-        spo = {key: (float(alpha), float(beta)) for key, (alpha, beta) in tree.get("spo", {}).items()}
-        rae, otc = dict(tree.get("rae", {})), dict(tree.get("otc", {}))
-        return cls(step=int(tree.get("step", 0)), spo=spo, rae=rae, otc=otc)
+        """Return the state that :meth:`to_dict` wrote, also after a passage through JSON."""
+        return cls(step=int(tree.get("step", 0)), memory=_with_tuples(tree.get("memory", {})))
+
+
+def _with_tuples(value: Any) -> Any:
+    """JSON has lists where the memory had tuples."""
+    if isinstance(value, Mapping):
+        return {key: _with_tuples(inner) for key, inner in value.items()}
+    return tuple(_with_tuples(inner) for inner in value) if isinstance(value, list | tuple) else value

@@ -14,9 +14,9 @@ import numpy as np
 
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.config import CreditConfig
-from agentgym.credit.gigpo import EPS
-from agentgym.credit.hgpo import EPS as HGPO_EPS
-from agentgym.credit.hgpo import ZERO
+from agentgym.credit.estimators.gigpo import EPS
+from agentgym.credit.estimators.hgpo import EPS as HGPO_EPS
+from agentgym.credit.estimators.hgpo import ZERO
 from agentgym.credit.statistics import (
     FLAT,
     GroupStatistics,

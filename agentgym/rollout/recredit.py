@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.credit import rules
-from agentgym.credit.catalogue import ESTIMATORS
 from agentgym.credit.columns import FROM_GROUPS, join_columns
-from agentgym.credit.config import READS, CreditConfig
-from agentgym.credit.options import kind
+from agentgym.credit.component import ESTIMATORS
+from agentgym.credit.config import FLAT_KEYS, CreditConfig
 from agentgym.credit.recredit import RecordedBatch, flat_credit, has_memory, missing_columns
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
+from agentgym.plugins import kind
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 
 KEYS = tuple(field.name for field in fields(CreditConfig))
@@ -232,7 +232,7 @@ def _config_for(
 
 def _is_read(key: str, estimator: str) -> bool:
     """Whether the estimator reads a flat key of the configuration, by the rule of :class:`CreditConfig`."""
-    return key not in READS or estimator in ("grpo", "gigpo", *READS[key])
+    return key not in FLAT_KEYS or ESTIMATORS[estimator].reads(key)
 
 
 def _parse(override: str) -> Override:

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.credit.catalogue import ESTIMATORS
+from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.config import GraOptions, InformationGainOptions, OtcOptions, SaltOptions, VoidTurnsOptions
-from agentgym.credit.gigpo import gigpo
-from agentgym.credit.hgpo import hgpo
+from agentgym.credit.estimators.gigpo import gigpo
+from agentgym.credit.estimators.hgpo import hgpo
 from agentgym.credit.table import TurnTable
 
 NUM_TRAJECTORIES = 1024

@@ -9,20 +9,28 @@ import pytest
 from credit_tables import assert_close, bandits, f1, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.gae import archer, bi_level_gae, token_gae, turn_gae
-from agentgym.credit.gigpo import GigpoOptions, gigpo
-from agentgym.credit.group_relative import dr_grpo, flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo, supo
-from agentgym.credit.hgpo import HgpoOptions, hgpo
-from agentgym.credit.igpo import igpo
-from agentgym.credit.m_grpo import MGrpoOptions, m_grpo
-from agentgym.credit.multi_reward import gdpo, mt_grpo
-from agentgym.credit.rae import RaeOptions, rae
-from agentgym.credit.reinforce_pp import reinforce_pp
+from agentgym.credit.estimators.gae import archer, bi_level_gae, token_gae, turn_gae
+from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
+from agentgym.credit.estimators.group_relative import (
+    dr_grpo,
+    flow_grpo,
+    mc_grpo,
+    opo,
+    reinforce_pp_baseline,
+    rloo,
+    supo,
+)
+from agentgym.credit.estimators.hgpo import HgpoOptions, hgpo
+from agentgym.credit.estimators.igpo import igpo
+from agentgym.credit.estimators.m_grpo import MGrpoOptions, m_grpo
+from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
+from agentgym.credit.estimators.rae import RaeOptions, rae
+from agentgym.credit.estimators.reinforce_pp import reinforce_pp
+from agentgym.credit.estimators.spo import SpoOptions, spo, spo_prior
+from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
-from agentgym.credit.spo import SpoOptions, spo, spo_prior
 from agentgym.credit.state import CreditState
 from agentgym.credit.table import TurnTable
-from agentgym.credit.ui_s1 import UiS1Options, ui_s1
 from agentgym.errors import ConfigError
 
 
@@ -275,7 +283,7 @@ def test_archer_takes_the_lower_of_two_critics() -> None:
 
 
 def test_gigpo_without_revisits_compares_trajectories() -> None:
-    credited = gigpo(f1(), norm="mean_norm", step_weight=1.0, revisits=False)
+    credited = gigpo(f1(), norm="mean_norm", step_weight=1.0, options=GigpoOptions(revisits=False))
     episode = gigpo(f1(), norm="mean_norm", step_weight=0.0).advantage
     # s1: first visits of τ1 (9.5) and τ2 (0); τ2's second visit is held against the same mean
     assert_close((credited.advantage - episode)[[1, 4, 5]], [4.75, -4.75, -4.75])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym.credit.compose import CreditConfig, assign_credit
-from agentgym.credit.gigpo import gigpo
-from agentgym.credit.grpo import grpo
+from agentgym.credit.estimators.gigpo import gigpo
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.statistics import returns_to_go
 from agentgym.credit.table import Floats, TurnTable
 from agentgym.errors import ConfigError
@@ -180,7 +180,7 @@ def group(*members: Trajectory) -> TrajectoryGroup:
 @pytest.mark.parametrize("estimator", ["grpo", "gigpo"])
 def test_what_the_infrastructure_spoilt_moves_nothing(estimator: str) -> None:
     good = [trajectory([0, 1]), trajectory([0, 0]), trajectory([1])]
-    config = CreditConfig(estimator=estimator)  # type: ignore[arg-type]
+    config = CreditConfig(estimator=estimator)
     alone = assign_credit([group(*good)], config)[0]
     spoilt = assign_credit([group(good[0], trajectory([0, 0, 0], Status.ENV_ERROR), *good[1:])], config)[0]
     assert spoilt[1] == ()

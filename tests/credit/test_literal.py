@@ -9,19 +9,19 @@ from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.credit.gae import bi_level_gae, token_gae, turn_gae
-from agentgym.credit.gigpo import gigpo
-from agentgym.credit.group_relative import flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
-from agentgym.credit.grpo import grpo
-from agentgym.credit.hgpo import HgpoOptions, hgpo
-from agentgym.credit.igpo import igpo
-from agentgym.credit.m_grpo import m_grpo
+from agentgym.credit.estimators.gae import bi_level_gae, token_gae, turn_gae
+from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
+from agentgym.credit.estimators.group_relative import flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
+from agentgym.credit.estimators.grpo import grpo
+from agentgym.credit.estimators.hgpo import HgpoOptions, hgpo
+from agentgym.credit.estimators.igpo import igpo
+from agentgym.credit.estimators.m_grpo import m_grpo
+from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
+from agentgym.credit.estimators.reinforce_pp import reinforce_pp
+from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.modulators.entropy import aepo_advantage, empg
 from agentgym.credit.modulators.salt import SaltOptions, salt
-from agentgym.credit.multi_reward import gdpo, mt_grpo
-from agentgym.credit.reinforce_pp import reinforce_pp
 from agentgym.credit.shapers.gating import GraOptions, g_ra
-from agentgym.credit.ui_s1 import UiS1Options, ui_s1
 
 
 def returns(batch: Batch) -> list[float]:
@@ -176,7 +176,7 @@ def test_gigpo_without_revisits(batch: Batch) -> None:
                 firsts.setdefault(j, to_go[j, u])
         expected.append(to_go[i, t] - float(np.mean(list(firsts.values()))) if len(firsts) > 1 else 0.0)
     table = batch_table(batch)
-    whole = gigpo(table, norm="mean_norm", revisits=False).advantage
+    whole = gigpo(table, norm="mean_norm", options=GigpoOptions(revisits=False)).advantage
     assert_close(whole - gigpo(table, norm="mean_norm", step_weight=0.0).advantage, expected, 1e-9)
 
 

@@ -10,15 +10,15 @@ from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.credit.gae import archer
+from agentgym.credit.estimators.gae import archer
+from agentgym.credit.estimators.rae import rae
+from agentgym.credit.estimators.spo import spo
 from agentgym.credit.modulators.branches import r3l_pivot
 from agentgym.credit.parts import on_last_turn
-from agentgym.credit.rae import rae
 from agentgym.credit.selections.downsampling import RocOptions, roc
 from agentgym.credit.selections.filters import DynamicSamplingOptions, dynamic_sampling, overlong_mask, void_turns
 from agentgym.credit.shapers.penalties import OverlongOptions, overlong_penalty
 from agentgym.credit.shapers.tool_use import OtcOptions, otc
-from agentgym.credit.spo import spo
 
 
 def per_turn(batch: Batch, values: list[bool]) -> list[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,14 @@ from credit_tables import Batch, assert_close, batch_table, batches, episodes, f
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agentgym.credit.catalogue import ESTIMATORS
-from agentgym.credit.component import Shared
+from agentgym.credit.component import ESTIMATORS, Shared
 from agentgym.credit.compose import CreditConfig, assign_credit
-from agentgym.credit.gae import BiLevelGaeOptions, TokenGaeOptions, TurnGaeOptions
+from agentgym.credit.estimators.gae import BiLevelGaeOptions, TokenGaeOptions, TurnGaeOptions
+from agentgym.credit.estimators.multi_reward import gdpo
 from agentgym.credit.modulators.branches import shared_prefix
 from agentgym.credit.modulators.entropy import aepo_advantage, empg
 from agentgym.credit.modulators.salt import salt
-from agentgym.credit.multi_reward import gdpo
 from agentgym.credit.parts import on_last_turn
-from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.types import (
@@ -63,7 +61,8 @@ def estimate(name: str, table: TurnTable, **shared: Any) -> TurnAdvantages:
         table = replace(table, reward=on_last_turn(table, won))
     entry = ESTIMATORS[name]
     options = None if entry.options is None else entry.options()
-    credited, _ = entry.run(table, replace(Shared(), **shared), options, CreditState())
+    values = {"table": table, "step": 0, **asdict(replace(Shared(), **shared))}
+    credited, _ = entry.run(values, options, {})
     assert isinstance(credited, TurnAdvantages)
     return credited
 
@@ -162,8 +161,8 @@ def test_gdpo_ignores_a_scale_before_its_batch_norm(batch: Batch, scale: float) 
 def test_whitening_leaves_the_critics_targets_alone(options: Any, batch: Batch) -> None:
     run, table = ESTIMATORS[options.kind].run, batch_table(batch)
     if len(table) > 1:
-        white, _ = run(table, Shared(), options, CreditState())
-        raw, _ = run(table, Shared(), replace(options, whitened=False), CreditState())
+        white, _ = run({"table": table}, options, {})
+        raw, _ = run({"table": table}, replace(options, whitened=False), {})
         assert_close(white.return_to_go, raw.return_to_go, 1e-9)
 
 

@@ -12,7 +12,7 @@ import pytest
 from recorded_runs import group, recorded_batches
 
 from agentgym.credit.compose import CreditConfig, GroupCredit, credit_groups
-from agentgym.credit.gigpo import GigpoOptions
+from agentgym.credit.estimators.gigpo import GigpoOptions
 from agentgym.credit.recredit import (
     RECORDED,
     CreditSummary,

@@ -10,9 +10,9 @@ from credit_tables import bandits, table_of
 
 from agentgym.credit import rules
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.gigpo import GigpoOptions
-from agentgym.credit.group_relative import SupoOptions
-from agentgym.credit.hgpo import HgpoOptions
+from agentgym.credit.estimators.gigpo import GigpoOptions
+from agentgym.credit.estimators.group_relative import SupoOptions
+from agentgym.credit.estimators.hgpo import HgpoOptions
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions
 from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
 from agentgym.credit.modulators.salt import SaltOptions
@@ -59,8 +59,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"estimator": "token_gae", "modulators": (SaltOptions(),)}, r"token-level advantages \(section 0.3\)"),
     ({"shapers": (GraOptions(), GraOptions())}, "g_ra is named twice"),
     ({"invalid_penalty": 0.1, "shapers": (InvalidCallOptions(),)}, "are the same thing"),
-    ({"estimator": "rloo", "gamma": 0.5}, "gamma is a key of grpo, gigpo, hgpo; estimator 'rloo'"),
-    ({"estimator": "hgpo", "step_weight": 2.0}, "step_weight is a key of grpo, gigpo"),
+    ({"estimator": "rloo", "gamma": 0.5}, "gamma is a key of gigpo, grpo, hgpo; estimator 'rloo' does not read it"),
+    ({"estimator": "hgpo", "step_weight": 2.0}, "step_weight is a key of gigpo, ui_s1"),
+    ({"estimator": "grpo", "step_weight": 2.0}, "set it back to 1.0"),
     ({"gamma": 1.5}, "gamma must be between 0 and 1"),
     ({"invalid_penalty": -1.0}, "invalid_penalty must be at least 0"),
 ]
@@ -76,7 +77,6 @@ WARNED: list[tuple[dict[str, Any], str]] = [
 
 SOUND: list[dict[str, Any]] = [
     {},
-    {"estimator": "grpo", "step_weight": 2.0},  # saved configurations have it
     {"estimator": "grpo", "selections": (DynamicSamplingOptions(),)},
     {"estimator": "gdpo", "selections": (DynamicSamplingOptions(metric="components"),)},
     {"estimator": "gigpo", "selections": (DynamicSamplingOptions(metric="return"), VoidTurnsOptions())},

@@ -146,7 +146,7 @@ def test_d3s_leaves_trajectories_out_after_the_estimator() -> None:
 @pytest.mark.parametrize("kind", [PodsOptions(keep=2), DynamicSamplingOptions()])
 def test_what_is_left_out_has_no_weight(kind: object) -> None:
     table = bandits(1, 1, 0, 1, 1, 1, groups=[0] * 3 + [1] * 3)
-    result = credit_turns(table, CreditConfig(estimator="grpo", selections=(kind,)))  # type: ignore[arg-type]
+    result = credit_turns(table, CreditConfig(estimator="grpo", selections=(kind,)))
     assert (result.loss_weight == 0).any()
     assert_close(result.advantage[result.loss_weight == 0], np.zeros(int((result.loss_weight == 0).sum())))
     assert_close(result.diagnostics["left_out_share"], (result.loss_weight == 0).mean())

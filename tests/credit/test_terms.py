@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.gigpo import GigpoOptions
-from agentgym.credit.hgpo import HgpoOptions
+from agentgym.credit.estimators.gigpo import GigpoOptions
+from agentgym.credit.estimators.hgpo import HgpoOptions
 from agentgym.credit.selections.downsampling import RocOptions
 from agentgym.credit.terms import advantage_terms
 
@@ -73,7 +73,7 @@ def test_hgpos_worked_example() -> None:
 
 def test_units_of_what_is_compared() -> None:
     for estimator, unit in (("grpo", "episode"), ("rloo", "episode")):
-        config = CreditConfig(estimator=estimator)  # type: ignore[arg-type]
+        config = CreditConfig(estimator=estimator)
         (term,) = advantage_terms(credit_turns(f1(), config), config)
         assert (term.unit, term.count.tolist()) == (unit, [3] * 8)
 

@@ -13,7 +13,7 @@ from tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine, random_action
 from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.credit.rae import RaeOptions
+from agentgym.credit.estimators.rae import RaeOptions
 from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
@@ -249,8 +249,8 @@ def test_rae_keeps_a_baseline_of_each_player() -> None:
                     assert trajectory.reward is not None
                     assert {turn.advantage for turn in turns} == {trajectory.reward - baseline}
                     baseline = 0.5 * baseline + 0.5 * trajectory.reward
-        assert result.state.rae[str(player)] == pytest.approx(baseline)
-    assert result.state.rae["0"] == pytest.approx(-result.state.rae["1"])
+        assert result.state.memory["rae"][str(player)] == pytest.approx(baseline)
+    assert result.state.memory["rae"]["0"] == pytest.approx(-result.state.memory["rae"]["1"])
 
 
 def evaluated(tmp_path: Path, make_env: Callable[[], Env], opponent: MakeActor | None) -> float:

@@ -11,7 +11,7 @@ import pytest
 from recorded_runs import recorded_batches, write_run
 
 from agentgym.credit.compose import CreditConfig
-from agentgym.credit.hgpo import HgpoOptions
+from agentgym.credit.estimators.hgpo import HgpoOptions
 from agentgym.credit.modulators.salt import SaltOptions
 from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions
@@ -41,7 +41,7 @@ def test_estimators_take_over_the_runs_settings() -> None:
     hgpo = plan.configs["hgpo"]
     assert (hgpo.gamma, hgpo.norm, hgpo.step_weight, hgpo.shapers) == (0.9, "mean_norm", 1.0, OWN.shapers)
     assert plan.configs["grpo"].norm == "mean_norm"
-    assert plan.notes == ("hgpo does not read the run's credit.step_weight",)
+    assert plan.notes == tuple(f"{name} does not read the run's credit.step_weight" for name in ("hgpo", "grpo"))
 
 
 def test_options_are_the_estimators_own() -> None:

@@ -18,11 +18,10 @@ import pytest
 import torch
 from made_groups import group, trajectory, turn, two_groups
 
-from agentgym.credit.catalogue import ESTIMATORS
 from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.component import ESTIMATORS, FAMILIES
 from agentgym.credit.compose import CreditConfig, CreditResult, credit_groups
-from agentgym.credit.gae import ArcherOptions, TokenGaeOptions, TurnGaeOptions
-from agentgym.credit.stages import FAMILIES
+from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions, TurnGaeOptions
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines

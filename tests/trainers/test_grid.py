@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym.credit.catalogue import ESTIMATORS
+from agentgym.credit.component import ESTIMATORS
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines

@@ -26,7 +26,7 @@ from trl import GRPOConfig
 
 from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import CreditConfig, assign_credit
-from agentgym.credit.gae import TokenGaeOptions
+from agentgym.credit.estimators.gae import TokenGaeOptions
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import ClosedError, ConfigError, CorruptDataError, MissingExtraError, RunStoppedError, UsageError

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from agentgym.credit.compose import CreditConfig
-from agentgym.credit.gigpo import GigpoOptions
+from agentgym.credit.estimators.gigpo import GigpoOptions
 from agentgym.engine import SamplingParams
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig

@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
+from agentgym.credit.component import modulator
 from agentgym.credit.modulators.modulated import Modulated
-from agentgym.credit.options import Options
 from agentgym.credit.statistics import FLAT, group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.errors import ConfigError
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,16 @@ class R3lOptions(Options):
         self.check(is_ok=self.alpha > 0, message=f"alpha must be above 0, got {self.alpha}")
 
 
+@modulator(
+    "shared_prefix",
+    paper="Agentic Reinforced Policy Optimization",
+    status="verified",
+    columns=(
+        "parent",
+        "branch_turn",
+    ),
+    granularity="turn",
+)
 def shared_prefix(table: TurnTable, advantage: Floats, options: SharedPrefixOptions | None = None) -> Modulated:
     """Attribution of turns that several branches of a tree rollout share.
 
@@ -86,6 +97,15 @@ def owners(table: TurnTable) -> Ints:
     raise ConfigError("column 'parent' makes a trajectory its own ancestor")
 
 
+@modulator(
+    "r3l_pivot",
+    paper="Reflect-then-Retry Reinforcement Learning",
+    status="experimental",
+    columns=(
+        "parent",
+        "branch_turn",
+    ),
+)
 def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions | None = None) -> Modulated:
     """Experimental (reconstructed): positive advantages times ``alpha``; what base and retry share is not trained.
 

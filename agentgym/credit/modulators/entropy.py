@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from agentgym.credit.component import modulator
 from agentgym.credit.modulators.modulated import Modulated
-from agentgym.credit.options import Options
 from agentgym.credit.statistics import FLAT, ends_of_trajectories, mean_over_tokens, token_rows
 from agentgym.credit.table import Floats, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,13 @@ class AepoOptions(Options):
     scale: float = 0.2
 
 
+@modulator(
+    "empg",
+    paper="Harnessing Uncertainty: Entropy-Modulated Policy Gradients for Long-Horizon LLM Agents",
+    status="verified",
+    columns=("entropy",),
+    granularity="turn",
+)
 def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None) -> Modulated:
     """``A g(H_t) + zeta f(H_{t+1})``, minus its mean over all turns of the batch.
 
@@ -64,6 +72,16 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None
     return Modulated(advantage=modulated - modulated.mean())
 
 
+@modulator(
+    "aepo_advantage",
+    paper="Agentic Entropy-Balanced Policy Optimization",
+    status="experimental",
+    columns=(
+        "num_tokens",
+        "token_entropy",
+    ),
+    granularity="token",
+)
 def aepo_advantage(
     table: TurnTable,
     advantage: Floats,

@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from agentgym.credit.component import modulator
 from agentgym.credit.modulators.modulated import Modulated
-from agentgym.credit.options import Options
 from agentgym.credit.statistics import dense, ends_of_trajectories, group_statistics
 from agentgym.credit.table import Floats, Ints, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,13 @@ class SaltOptions(Options):
         self.check(is_ok=self.history >= 1, message=f"history must be at least 1, got {self.history}")
 
 
+@modulator(
+    "salt",
+    paper="SALT: Step-level Advantage Assignment for Long-horizon Agents via Trajectory Graph",
+    status="experimental",
+    columns=("action",),
+    granularity="turn",
+)
 def salt(table: TurnTable, advantage: Floats, options: SaltOptions | None = None) -> Modulated:
     """Experimental (reconstructed): ``A'_t = mean of A`` over the group's steps with the same (state, action, next).
 

@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import selection
 from agentgym.credit.selections.filters import members
 from agentgym.credit.statistics import per_trajectory, token_rows, trajectories
 from agentgym.credit.table import Bools, Floats, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,15 @@ class D3sOptions(Options):
         self.check(is_ok=self.anneal_steps >= 1, message="anneal_steps must be at least 1")
 
 
+@selection(
+    "roc",
+    paper="rStar2-Agent: Agentic Reasoning Technical Report",
+    status="verified",
+    columns=(
+        "num_calls",
+        "num_errors",
+    ),
+)
 def roc(table: TurnTable, options: RocOptions | None = None) -> Bools:
     """Turns ``[N]`` of the trajectories that GRPO-RoC resamples: clean successes, and failures as they come.
 
@@ -155,6 +165,11 @@ def most_varied(value: Floats, keep: int) -> Bools:
     return mask
 
 
+@selection(
+    "pods",
+    paper="Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL",
+    status="experimental",
+)
 def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
     """Experimental (reconstructed): turns ``[N]`` of each group's subset of largest reward variance.
 
@@ -179,6 +194,16 @@ def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
     return keep[view.of_row]
 
 
+@selection(
+    "d3s",
+    paper="Learning More with Less (D3S)",
+    status="experimental",
+    columns=(
+        "num_tokens",
+        "token_entropy",
+    ),
+    is_after=True,
+)
 def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions | None = None) -> tuple[Bools, Bools]:
     """Experimental (reconstructed): turns ``[N]`` of the most varied trajectories, tokens ``[M]`` that tell most.
 

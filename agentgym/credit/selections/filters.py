@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import selection
 from agentgym.credit.parts import outcomes
 from agentgym.credit.statistics import dense, group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Bools, Floats, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,12 @@ class OverlongMaskOptions(Options):
     statistics: Literal["full", "kept"] = "full"
 
 
+@selection(
+    "dynamic_sampling",
+    paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
+    status="verified",
+    columns=lambda options: () if options.metric == "return" else ("part_values",),
+)
 def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = None) -> Bools:
     """Turns ``[N]`` of groups whose metric is not constant; a group of one is kept.
 
@@ -73,6 +80,13 @@ def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = 
     return keep[view.of_row]
 
 
+@selection(
+    "void_turns",
+    paper="SimpleTIR: End-to-End Reinforcement Learning for Multi-Turn Tool-Integrated Reasoning",
+    status="verified",
+    options=VoidTurnsOptions,
+    columns=("is_void",),
+)
 def void_turns(table: TurnTable) -> Bools:
     """Turns ``[N]`` of trajectories without a void turn; the whole trajectory of a void turn is masked.
 
@@ -93,6 +107,13 @@ def void_turns(table: TurnTable) -> Bools:
     return np.asarray((num_void == 0)[trajectories(table).of_row], dtype=np.bool_)
 
 
+@selection(
+    "overlong_mask",
+    paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
+    status="verified",
+    options=OverlongMaskOptions,
+    columns=("is_truncated",),
+)
 def overlong_mask(table: TurnTable) -> Bools:
     """Turns ``[N]`` of trajectories that were not cut by a limit.
 

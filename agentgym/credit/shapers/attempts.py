@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
 from agentgym.credit.parts import on_last_turn, outcome_reward, replace_reward
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import trajectories
 from agentgym.credit.table import TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,15 @@ class UfoOptions(Options):
         self.check(is_ok=self.malformed_reward <= 0, message="malformed_reward must be at most 0")
 
 
+@shaper(
+    "ufo",
+    paper="A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning",
+    status="experimental",
+    columns=(
+        "part_values",
+        "answer",
+    ),
+)
 def ufo(table: TurnTable, options: UfoOptions | None = None) -> Shaped:
     """Experimental (reconstructed): ``decay^(t-1) - lambda (1 - E / T) + eta * malformed`` on the last turn alone.
 

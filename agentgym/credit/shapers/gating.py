@@ -8,11 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
 from agentgym.credit.parts import outcomes, with_part_values
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import Floats, TurnTable
+from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 
@@ -43,6 +44,12 @@ class GraOptions(Options):
         self.check(is_ok=min(self.priorities.values(), default=0) >= 0, message="priorities must be at least 0")
 
 
+@shaper(
+    "g_ra",
+    paper="Stabilizing Long-term Multi-turn Reinforcement Learning with Gated Rewards",
+    status="experimental",
+    columns=("part_values",),
+)
 def g_ra(table: TurnTable, options: GraOptions | None = None) -> Shaped:
     """Experimental (reconstructed): ``r_t = sum_p gate_p r_t^(p)`` with ``gate_p = prod_{q<p} 1[Q_q > v_q]``.
 

@@ -11,11 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
 from agentgym.credit.parts import add_reward
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import trajectories
 from agentgym.credit.table import Floats, Ints, TurnTable
+from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 
@@ -33,6 +34,12 @@ class InformationGainOptions(Options):
         self.check(is_ok=self.min_answer_tokens >= 1, message="min_answer_tokens must be at least 1")
 
 
+@shaper(
+    "information_gain",
+    paper="Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents",
+    status="verified",
+    columns=("answer_logprobs",),
+)
 def information_gain(
     table: TurnTable, options: InformationGainOptions | None = None, *, merged: bool = False
 ) -> Shaped:

@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
 from agentgym.credit.parts import add_reward, on_last_turn
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import per_trajectory
 from agentgym.credit.table import TurnTable
+from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 
@@ -43,6 +44,11 @@ class OverlongOptions(Options):
         self.check(is_ok=self.factor >= 0, message="factor must be at least 0")
 
 
+@shaper(
+    "invalid_call",
+    paper="Group-in-Group Policy Optimization for LLM Agent Training (code)",
+    status="verified",
+)
 def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) -> Shaped:
     """``r_t - penalty`` on invalid turns.
 
@@ -65,6 +71,12 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) ->
     )
 
 
+@shaper(
+    "overlong_penalty",
+    paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
+    status="verified",
+    columns=("num_tokens",),
+)
 def overlong_penalty(table: TurnTable, options: OverlongOptions | None = None) -> Shaped:
     """``min(-(len - (L - B)) / B * f, 0)`` on the last turn, ``len`` being the trajectory's sampled tokens.
 

@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
 from agentgym.credit.parts import replace_reward
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import ends_of_trajectories, per_trajectory
 from agentgym.credit.table import TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,12 @@ def progress_loss(table: TurnTable) -> float:
     return float((gap**2).mean()) if len(gap) else 0.0
 
 
+@shaper(
+    "spa",
+    paper="SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution",
+    status="verified",
+    columns=("progress",),
+)
 def spa(table: TurnTable, options: SpaOptions | None = None) -> Shaped:
     """``r_t = c_t + g_t``: learned progress plus grounding, in place of all rewards.
 

@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
+from agentgym.credit.estimators.rae import turns_from_end
 from agentgym.credit.parts import replace_reward
-from agentgym.credit.rae import turns_from_end
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.table import TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,16 @@ class SpiralSplitOptions(Options):
     kind: Literal["spiral_split"] = "spiral_split"
 
 
+@shaper(
+    "spiral_split",
+    paper="SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn RL",
+    status="experimental",
+    options=SpiralSplitOptions,
+    columns=(
+        "role",
+        "player_outcome",
+    ),
+)
 def spiral_split(table: TurnTable) -> Shaped:
     """Experimental (reconstructed): each player's result on that player's last turn, in place of all rewards.
 

@@ -8,11 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import shaper
 from agentgym.credit.parts import add_reward, on_last_turn, outcomes, with_part_values
 from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import Floats, TurnTable
+from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 
@@ -66,8 +67,14 @@ def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Flo
     return np.where(n == 0, alone, compared)
 
 
+@shaper(
+    "otc",
+    paper="OTC: Optimal Tool Calls via Reinforcement Learning",
+    status="experimental",
+    columns=lambda options: ("num_calls", "part_values", *(("group_keys",) if options.variant == "grpo" else ())),
+)
 def otc(
-    table: TurnTable, fewest: Mapping[str, int], options: OtcOptions | None = None
+    table: TurnTable, memory: Mapping[str, int], options: OtcOptions | None = None
 ) -> tuple[Shaped, Mapping[str, int]]:
     """Experimental (reconstructed): outcome rewards times ``scale * r_tool``, so that a wrong answer still earns 0.
 
@@ -89,7 +96,7 @@ def otc(
     view = trajectories(table)
     calls = per_trajectory(table, table.num_calls)
     is_correct = outcomes(table) > options.success_above
-    updated = dict(fewest)
+    updated = dict(memory)
     best = np.zeros(len(calls))
     if options.variant == "grpo":
         table.require("group_keys", by="otc with variant 'grpo'")
@@ -104,6 +111,12 @@ def otc(
     return Shaped(table=shaped, diagnostics={"otc_factor_mean": mean, "calls_mean": _mean(calls)}), updated
 
 
+@shaper(
+    "tool_bonus",
+    paper="Learn the Ropes, Then Trust the Wins: Self-imitation with Progressive Exploration (SPEAR)",
+    status="verified",
+    columns=("num_calls",),
+)
 def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions | None = None) -> Shaped:
     """``bonus * (1 + cos(pi s / S)) / 2`` at training step s, nothing after S; on the last turn, or per call.
 

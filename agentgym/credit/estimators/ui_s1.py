@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import (
     FLAT,
     GroupStatistics,
@@ -22,6 +22,7 @@ from agentgym.credit.statistics import (
     trajectory_returns,
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable, codes_of
+from agentgym.plugins import Options
 
 EPS = 1e-6
 
@@ -47,6 +48,14 @@ class UiS1Options(Options):
         self.check(is_ok=self.episode_weight >= 0, message=message)
 
 
+@estimator(
+    "ui_s1",
+    paper="UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning",
+    status="verified",
+    compares_groups=True,
+    granularity="turn",
+    columns=("is_patched",),
+)
 def ui_s1(table: TurnTable, options: UiS1Options | None = None, *, step_weight: float = 1.0) -> TurnAdvantages:
     """``A = episode_weight * (score - mean over the group's turns) + step_weight * (G_t - mean over turns t)``.
 

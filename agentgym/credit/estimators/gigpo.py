@@ -7,12 +7,13 @@ discounting and on the offending turn alone, and episode statistics over turn ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.anchors import similarity_anchors
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import (
     FLAT,
     GroupStatistics,
@@ -23,6 +24,7 @@ from agentgym.credit.statistics import (
     trajectory_returns,
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 EPS = 1e-6
 
@@ -36,13 +38,23 @@ class GigpoOptions(Options):
     """Equal state keys, or texts of a likeness of at least ``similarity_threshold`` (column ``observation``)."""
     similarity_threshold: float = 0.95
     revisits: bool = True
-    """Whether a state seen again in one trajectory is a member of its anchor group again."""
+    """False takes each trajectory's first visit alone into an anchor group's statistics, so that a loop is not compared
+    with itself; a state that one trajectory alone saw is then no group."""
 
     def __post_init__(self) -> None:
         message = f"similarity_threshold must be between 0 and 1, got {self.similarity_threshold}"
         self.check(is_ok=0 < self.similarity_threshold < 1, message=message)
 
 
+@estimator(
+    "gigpo",
+    paper="Group-in-Group Policy Optimization for LLM Agent Training",
+    status="verified",
+    compares_groups=True,
+    granularity="turn",
+    columns=lambda options: ("observation",) if options.anchors == "similarity" else (),
+    test="tests/credit/test_golden.py::test_gigpo_mean_std_norm",
+)
 def gigpo(
     table: TurnTable,
     *,
@@ -51,7 +63,7 @@ def gigpo(
     step_weight: float = 1.0,
     statistics_unit: str = "turn",
     invalid_penalty: float = 0.0,
-    revisits: bool = True,
+    options: GigpoOptions | None = None,
 ) -> TurnAdvantages:
     """``A = A^E + step_weight * A^S``: episode-level plus step-level advantage of each turn.
 
@@ -62,8 +74,7 @@ def gigpo(
         statistics_unit: ``turn`` takes a group's mean and deviation over turn rows (the released code; long
             trajectories count more), ``trajectory`` over trajectories (the paper's equation 3).
         invalid_penalty: subtracted from an invalid turn's episode score and return (the released scripts use 0.1).
-        revisits: False takes each trajectory's first visit alone into an anchor group's statistics, so that a loop is
-            not compared with itself; a state that one trajectory alone saw is then no group.
+        options: how anchor groups are made, and whether revisits count.
 
     Example:
         >>> table = TurnTable.from_lists(
@@ -74,16 +85,21 @@ def gigpo(
         >>> np.round(gigpo(table, norm="mean_norm").advantage, 3).tolist()
         [6.6, 10.083, 3.75, -12.425, -9.417, -9.417, 7.075, 3.75]
     """
+    options = GigpoOptions() if options is None else options
+    if options.anchors == "similarity":
+        table.require("observation", by="gigpo with anchors by similarity")
+        assert table.observation is not None
+        table = replace(table, anchor=similarity_anchors(table.observation, table.group, options.similarity_threshold))
     penalty = invalid_penalty * ~table.is_valid
     step_return = returns_to_go(table, gamma) - penalty
-    anchors = _anchor_statistics(table, step_return, revisits)
-    step_advantage = np.where(anchors.count == 1, 0.0, _normalised(step_return, anchors, norm))
+    peers = _anchor_statistics(table, step_return, options.revisits)
+    step_advantage = np.where(peers.count == 1, 0.0, _normalised(step_return, peers, norm))
     episode = episode_advantage(table, norm=norm, statistics_unit=statistics_unit, invalid_penalty=invalid_penalty)
     return TurnAdvantages(
         advantage=episode + step_weight * step_advantage,
         return_to_go=step_return,
         anchor_group=table.anchor,
-        anchor_size=anchors.count,
+        anchor_size=peers.count,
     )
 
 

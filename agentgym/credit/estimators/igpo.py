@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.parts import on_last_turn
 from agentgym.credit.statistics import (
     ends_of_trajectories,
@@ -21,6 +21,7 @@ from agentgym.credit.statistics import (
     trajectories,
 )
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 EPS = 1e-6
 
@@ -86,3 +87,17 @@ def _normalised(value: Floats, group: Ints) -> Floats:
     statistics = group_statistics(value, group, ddof=0)
     std = np.where(statistics.count <= 1, 1.0, np.sqrt(statistics.std**2 + 1e-8))
     return np.asarray((value - statistics.mean) / (std + EPS), dtype=np.float64)
+
+
+@estimator(
+    "igpo",
+    paper="Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents",
+    status="verified",
+    compares_groups=True,
+    keeps_parts=True,
+    granularity="turn",
+)
+def igpo_at(table: TurnTable, options: IgpoOptions, step: int) -> TurnAdvantages:
+    """Return :func:`igpo` of a training step, whose place in the curriculum follows from ``curriculum_steps``."""
+    progress = min(1.0, step / options.curriculum_steps) if options.curriculum_steps else None
+    return igpo(table, normalisation=options.normalisation, gamma=options.gamma, progress=progress)

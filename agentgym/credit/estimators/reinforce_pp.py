@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import ends_of_trajectories, mean_over_tokens, returns_to_go, suffix_sums, whiten
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,14 @@ class ReinforcePpOptions(Options):
         self.check(is_ok=0 <= self.gamma <= 1, message=f"gamma must be between 0 and 1, got {self.gamma}")
 
 
+@estimator(
+    "reinforce_pp",
+    paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
+    status="verified",
+    options=ReinforcePpOptions,
+    columns=("num_tokens",),
+    granularity="token",
+)
 def reinforce_pp(table: TurnTable, *, gamma: float = 1.0) -> TurnAdvantages:
     """``A_k = whiten(G_k)`` with ``G_k = r_k + gamma * G_{k+1}`` over the trajectory's sampled tokens.
 

@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import group_statistics, per_trajectory, returns_to_go, trajectories, whiten, zscore
 from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError
+from agentgym.plugins import Options
 
 Tracker = Mapping[str, tuple[float, float]]
 """(alpha, beta) of a Beta distribution over each task's success rate."""
@@ -52,8 +53,14 @@ def spo_prior(num_samples: int, num_successes: int, rho_min: float = 0.875) -> t
     return alpha, worth - alpha
 
 
-def spo(table: TurnTable, tracker: Tracker, options: SpoOptions | None = None) -> tuple[TurnAdvantages, Tracker]:
-    """``A_i = z(r_i - v)`` over the batch, with v the tracker's success rate of the task *before* this batch.
+@estimator(
+    "spo",
+    paper="Single-stream Policy Optimization",
+    status="verified",
+    columns=lambda options: ("group_keys", *(("num_tokens",) if options.whitening == "token" else ())),
+)
+def spo(table: TurnTable, memory: Tracker, options: SpoOptions | None = None) -> tuple[TurnAdvantages, Tracker]:
+    """``A_i = z(r_i - v)`` over the batch, with v the success rate of the task in ``memory`` *before* this batch.
 
     Then ``alpha <- rho alpha + sum r`` and ``beta <- rho beta + sum (1 - r)``, ``rho = clip(2^(-D / 0.06), 0.875,
     0.96)``. D is the column ``drift`` (its mean over the task's rollouts), 0 without it. Several rollouts of one task
@@ -81,7 +88,7 @@ def spo(table: TurnTable, tracker: Tracker, options: SpoOptions | None = None) -
             "leave shaping out or scale the rewards"
         )
     keys = [table.group_keys[group] for group in view.group.tolist()]
-    rates = {key: alpha / (alpha + beta) for key in keys for alpha, beta in [tracker.get(key, (0.5, 0.5))]}
+    rates = {key: alpha / (alpha + beta) for key in keys for alpha, beta in [memory.get(key, (0.5, 0.5))]}
     centred = reward - np.array([rates[key] for key in keys])
     if options.whitening == "token":
         table.require("num_tokens", by="spo with whitening='token'")
@@ -89,7 +96,7 @@ def spo(table: TurnTable, tracker: Tracker, options: SpoOptions | None = None) -
     else:
         advantage = zscore(centred, np.zeros_like(view.group), eps=1e-8)[view.of_row]
     credited = TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0))
-    return credited, _visited(table, tracker, options, dict(zip(view.group.tolist(), keys, strict=True)))
+    return credited, _visited(table, memory, options, dict(zip(view.group.tolist(), keys, strict=True)))
 
 
 def _visited(table: TurnTable, tracker: Tracker, options: SpoOptions, keys: Mapping[int, str]) -> Tracker:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import (
     FLAT,
     group_statistics,
@@ -21,6 +22,13 @@ from agentgym.credit.table import TurnAdvantages, TurnTable
 EPS = 1e-6
 
 
+@estimator(
+    "grpo",
+    paper="DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
+    status="verified",
+    compares_groups=True,
+    test="tests/credit/test_golden.py::test_grpo",
+)
 def grpo(
     table: TurnTable, *, norm: str = "mean_std_norm", gamma: float = 1.0, invalid_penalty: float = 0.0
 ) -> TurnAdvantages:

@@ -12,10 +12,11 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.gigpo import episode_advantage
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
+from agentgym.credit.estimators.gigpo import episode_advantage
 from agentgym.credit.statistics import dense, group_statistics, returns_to_go
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 EPS = 1e-6
 ZERO = 1e-12
@@ -40,6 +41,13 @@ class HgpoOptions(Options):
         self.check(is_ok=self.history >= 0, message=f"history must be at least 0, got {self.history}")
 
 
+@estimator(
+    "hgpo",
+    paper="Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks",
+    status="verified",
+    compares_groups=True,
+    granularity="turn",
+)
 def hgpo(
     table: TurnTable,
     *,

@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
-from agentgym.credit.reinforce_pp import ends_of_token_runs, token_rewards
+from agentgym.credit.component import estimator
+from agentgym.credit.estimators.reinforce_pp import ends_of_token_runs, token_rewards
 from agentgym.credit.statistics import ends_of_trajectories, mean_over_tokens, suffix_sums, whiten
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,17 @@ class ArcherOptions(Options):
     gamma: float = 0.95
 
 
+@estimator(
+    "token_gae",
+    paper="High-Dimensional Continuous Control Using Generalized Advantage Estimation",
+    status="verified",
+    options=TokenGaeOptions,
+    granularity="token",
+    columns=(
+        "num_tokens",
+        "token_value",
+    ),
+)
 def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
     """GAE over sampled tokens; observation tokens are passed over, as if they were not there.
 
@@ -81,6 +93,14 @@ def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whiten
     return _token_result(table, advantage, whitened)
 
 
+@estimator(
+    "turn_gae",
+    paper="Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
+    status="experimental",
+    options=TurnGaeOptions,
+    granularity="turn",
+    columns=("value",),
+)
 def turn_gae(table: TurnTable, *, gamma: float = 0.99, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
     """Experimental (reconstructed): GAE with one value per turn, whitened over turns.
 
@@ -101,6 +121,17 @@ def turn_gae(table: TurnTable, *, gamma: float = 0.99, lam: float = 0.95, whiten
     return TurnAdvantages(advantage=whiten(advantage) if whitened else advantage, return_to_go=advantage + table.value)
 
 
+@estimator(
+    "bi_level_gae",
+    paper="RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning",
+    status="verified",
+    options=BiLevelGaeOptions,
+    granularity="token",
+    columns=(
+        "num_tokens",
+        "token_value",
+    ),
+)
 def bi_level_gae(
     table: TurnTable, *, gamma: float = 1.0, lam: float = 1.0, gamma_high: float = 0.95, whitened: bool = True
 ) -> TurnAdvantages:
@@ -131,6 +162,17 @@ def bi_level_gae(
     return _token_result(table, _gae(rewards, table.token_value, is_turn_end, gamma, lam), whitened)
 
 
+@estimator(
+    "archer",
+    paper="ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
+    status="experimental",
+    options=ArcherOptions,
+    granularity="turn",
+    columns=(
+        "q_value",
+        "value",
+    ),
+)
 def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
     """Experimental (reconstructed): ``A_t = Q(s_t, a_t) - V(s_t)``, and the target of the critic's next step.
 

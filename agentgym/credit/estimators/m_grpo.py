@@ -7,9 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import returns_to_go, zscore
 from agentgym.credit.table import Ints, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 MAIN = 0
 
@@ -32,6 +33,17 @@ class MGrpoOptions(Options):
         self.check(is_ok=self.max_invocations >= 0, message="max_invocations must be at least 0")
 
 
+@estimator(
+    "m_grpo",
+    paper="Multi-Agent Deep Research: Training Multi-Agent Systems with M-GRPO",
+    status="experimental",
+    compares_groups=True,
+    granularity="turn",
+    columns=(
+        "role",
+        "invocation",
+    ),
+)
 def m_grpo(table: TurnTable, options: MGrpoOptions | None = None) -> TurnAdvantages:
     """Experimental (reconstructed): GRPO by role, ``A = (R - mean) / (std + 1e-6)`` with ``ddof=1``.
 

@@ -12,9 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.statistics import returns_to_go
 from agentgym.credit.table import Ints, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,15 @@ class RaeOptions(Options):
         self.check(is_ok=0 <= self.decay < 1 and 0 <= self.gamma <= 1, message=message)
 
 
+@estimator(
+    "rae",
+    paper="SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn RL",
+    status="verified",
+    granularity="turn",
+    columns=lambda options: ("role", *(("group_keys",) if options.baseline_of == "task_role" else ())),
+)
 def rae(
-    table: TurnTable, baselines: Mapping[str, float], options: RaeOptions | None = None
+    table: TurnTable, memory: Mapping[str, float], options: RaeOptions | None = None
 ) -> tuple[TurnAdvantages, Mapping[str, float]]:
     """``A = R - b`` with b the role's baseline *before*, then ``b <- decay b + (1 - decay) R``, game by game.
 
@@ -60,7 +68,7 @@ def rae(
     returns = np.bincount(unit_of_row, weights=table.reward, minlength=len(units))
     group_of_unit = np.zeros(len(units), dtype=np.int64)
     group_of_unit[unit_of_row] = table.group
-    updated = dict(baselines)
+    updated = dict(memory)
     advantage = np.zeros(len(units))
     for index, unit in enumerate(units.tolist()):
         key = str(unit % num_roles)

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.grpo import grpo
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.statistics import (
     FLAT,
     dense,
@@ -24,6 +24,7 @@ from agentgym.credit.statistics import (
     zscore,
 )
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,12 @@ class SupoOptions(Options):
     """Leave trajectories that ended without an answer out of the loss, and keep them in the statistics."""
 
 
+@estimator(
+    "dr_grpo",
+    paper="Understanding R1-Zero-Like Training: A Critical Perspective",
+    status="verified",
+    compares_groups=True,
+)
 def dr_grpo(table: TurnTable) -> TurnAdvantages:
     """``A_i = S_i - mean``: GRPO without the division. Pair it with ``seq-mean-token-sum-norm``.
 
@@ -59,6 +66,12 @@ def dr_grpo(table: TurnTable) -> TurnAdvantages:
     return grpo(table, norm="mean_norm")
 
 
+@estimator(
+    "rloo",
+    paper="Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+    status="verified",
+    compares_groups=True,
+)
 def rloo(table: TurnTable) -> TurnAdvantages:
     """``A_i = S_i - mean of the others = n / (n - 1) * (S_i - mean)``; 0 in a group of one.
 
@@ -78,6 +91,22 @@ def rloo(table: TurnTable) -> TurnAdvantages:
     return _spread(table, (factor * (score - statistics.mean))[of_row])
 
 
+estimator(
+    "loop",
+    paper="Reinforcement Learning for Long-Horizon Interactive LLM Agents",
+    status="experimental",
+    compares_groups=True,
+    test="tests/credit/test_estimators.py::test_rloo",
+)(rloo)
+
+
+@estimator(
+    "opo",
+    paper="On-Policy RL with Optimal Reward Baseline",
+    status="verified",
+    compares_groups=True,
+    columns=("num_tokens",),
+)
 def opo(table: TurnTable) -> TurnAdvantages:
     """``A_i = S_i - sum(len * S) / sum(len)``: the baseline weighs trajectories by their sampled tokens.
 
@@ -100,6 +129,13 @@ def opo(table: TurnTable) -> TurnAdvantages:
     return _spread(table, (score - baseline[codes])[of_row])
 
 
+@estimator(
+    "reinforce_pp_baseline",
+    paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
+    status="verified",
+    compares_groups=True,
+    columns=("num_tokens",),
+)
 def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
     """``A = whiten(S_i - mean)`` with mean and variance over all sampled tokens of the batch.
 
@@ -121,6 +157,12 @@ def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
     return _spread(table, whiten(centred, table.num_tokens))
 
 
+@estimator(
+    "mc_grpo",
+    paper="Median-Centered Group Relative Policy Optimization for Small-Rollout RL",
+    status="verified",
+    compares_groups=True,
+)
 def mc_grpo(table: TurnTable) -> TurnAdvantages:
     """``A_i = (S_i - median) / MAD``, scaled so that zeros cost the group nothing, and one rollout left out.
 
@@ -152,6 +194,13 @@ def mc_grpo(table: TurnTable) -> TurnAdvantages:
     return _spread(table, advantage[of_row], loss_weight=weight[of_row])
 
 
+@estimator(
+    "flow_grpo",
+    paper="In-the-Flow Agentic System Optimization for Effective Planning and Tool Use",
+    status="verified",
+    options=FlowGrpoOptions,
+    compares_groups=True,
+)
 def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn") -> TurnAdvantages:
     """``A = (S_i - mean) / (std + eps)``: every turn stands for its trajectory's final outcome, and is a sample.
 
@@ -173,6 +222,14 @@ def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn") -> TurnAdvanta
     return _spread(table, zscore(score[of_row], table.group))
 
 
+@estimator(
+    "supo",
+    paper="Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management",
+    status="verified",
+    options=SupoOptions,
+    compares_groups=True,
+    columns=lambda options: ("is_truncated",) if options.mask_overlong else (),
+)
 def supo(table: TurnTable, *, mask_overlong: bool = True) -> TurnAdvantages:
     """GRPO over trajectories, the same advantage for all segments (context windows) of a trajectory.
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from agentgym.credit.options import Options
+from agentgym.credit.component import estimator
 from agentgym.credit.parts import outcomes, role_reward
 from agentgym.credit.statistics import (
     ends_of_trajectories,
@@ -20,6 +20,7 @@ from agentgym.credit.statistics import (
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError
+from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 EPS = 1e-4
@@ -45,6 +46,15 @@ class MtGrpoOptions(Options):
     """The paper's lambda (``turn_advantage_coef``)."""
 
 
+@estimator(
+    "gdpo",
+    paper="Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
+    status="verified",
+    options=GdpoOptions,
+    compares_groups=True,
+    keeps_parts=True,
+    columns=lambda options: ("part_values", *(("num_tokens",) if options.batch_norm == "token" else ())),
+)
 def gdpo(
     table: TurnTable, *, weights: Mapping[str, float] | None = None, batch_norm: str = "trajectory"
 ) -> TurnAdvantages:
@@ -88,6 +98,16 @@ def gdpo(
     return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0))
 
 
+@estimator(
+    "mt_grpo",
+    paper="Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
+    status="verified",
+    options=MtGrpoOptions,
+    compares_groups=True,
+    keeps_parts=True,
+    granularity="turn",
+    columns=("part_values",),
+)
 def mt_grpo(table: TurnTable, *, turn_weight: float = 1.0) -> TurnAdvantages:
     """``A_t = A^O + turn_weight A^T_t`` on turns before the last, ``A^O`` on the last (the answer).
 

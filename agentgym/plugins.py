@@ -1,0 +1,300 @@
+"""Components by name: one registry, one decorator and one lookup for agentgym's own components and for users'.
+
+A component is a function with a name: an estimator, a shaper, a loss, an engine. Each family has a :class:`Registry`
+and a decorator (:mod:`agentgym.credit.component`, :mod:`agentgym.trainers.losses.component`). A name in a configuration
+is that of a registered component, ``module:name`` or ``path/to/file.py:name``. Packages add theirs by the entry-point
+group ``agentgym.components``, each entry naming a module whose import registers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
+
+from agentgym.canonical import digest
+from agentgym.errors import ConfigError, UsageError, unknown_name
+
+ENTRY_POINT_GROUP = "agentgym.components"
+
+Status = Literal["verified", "reproduced", "experimental", "user"]
+"""``verified``: equal to the authors' released code on random inputs (``benchmarks/parity``). ``reproduced``: equal to
+the paper's formulas, no code is released. ``experimental``: reconstructed from an abstract or notes. ``user``: not
+agentgym's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of one component; subclasses add ``kind``, whose default is the component's name, and their keys."""
+
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+
+    def check(self, *, is_ok: bool, message: str) -> None:
+        """Refuse a value.
+
+        Raises:
+            ConfigError: with the component's kind in front of the message.
+        """
+        if not is_ok:
+            raise ConfigError(f"{kind(self) or type(self).__name__}: {message}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A named function, where it comes from, and what it reads."""
+
+    name: str
+    family: str
+    function: Callable[..., Any]
+    options: type[Options] | None = None
+    """Settings of its own; None if it has none."""
+    paper: str = ""
+    """Title of the paper, or where the method was first described."""
+    parity: str = ""
+    """Released code it is equal to, as ``owner/name@commit:file``."""
+    status: Status = "user"
+    test: str = ""
+    """Test that holds it against a worked example, ``file::test``."""
+
+    @property
+    def note(self) -> str:
+        """A line to show at the start of a run, empty unless the component is a reconstruction."""
+        if self.status != "experimental":
+            return ""
+        return f'{self.name} is experimental: reconstructed from what is public about "{self.paper}", not from its code'
+
+    def arguments(self, values: Mapping[str, Any], options: Any) -> dict[str, Any]:
+        """Return the keyword arguments of the function: each parameter from ``values``, or from the option it names.
+
+        Args:
+            values: what the caller offers by name (``table``, ``step``, ...).
+            options: the component's settings, None if it has none.
+        """
+        own = {field.name for field in fields(options)} if options is not None else set()
+        return {
+            name: options if name == "options" else getattr(options, name) if name in own else values[name]
+            for name in inspect.signature(self.function).parameters
+        }
+
+
+C = TypeVar("C", bound=Component)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry(Mapping[str, C], Generic[C]):
+    """The components of one family by name, in alphabetical order.
+
+    Looking a name up imports what it names: agentgym's own components on first use, then ``module:name`` or
+    ``file.py:name``, then the entry points of installed packages.
+
+    Args:
+        family: name of the family in messages, as in ``estimator``.
+        builtin: package whose modules register agentgym's own components when they are imported.
+        offered: names that a function of this family may take as parameters, beside its options.
+    """
+
+    def __init__(self, family: str, builtin: str, offered: Collection[str]) -> None:
+        self.family = family
+        self.offered = frozenset(offered)
+        self._builtin = builtin
+        self._components: dict[str, C] = {}
+        self._is_loaded = False
+
+    def add(self, component: C) -> None:
+        """Register a component.
+
+        Raises:
+            ConfigError: the name belongs to a component of another module, or the function takes a parameter that
+                nothing fills.
+        """
+        before = self._components.get(component.name)
+        if before is not None and before.function.__module__ != component.function.__module__:
+            raise ConfigError(
+                f"{self.family} {component.name!r} is registered by {before.function.__module__} already; "
+                f"choose another name for that of {component.function.__module__}"
+            )
+        own = {field.name for field in fields(component.options)} if component.options else set()
+        unfilled = set(inspect.signature(component.function).parameters) - own - self.offered - {"options"}
+        if unfilled:
+            raise ConfigError(
+                f"{self.family} {component.name!r} takes {', '.join(sorted(unfilled))}, which nothing fills; "
+                f"a {self.family} may take options, its options' keys and {', '.join(sorted(self.offered))}"
+            )
+        self._components[component.name] = component
+
+    def __getitem__(self, reference: str) -> C:
+        """Return the component of a name, ``module:name`` or ``file.py:name``.
+
+        Raises:
+            UnknownNameError: no such component; the message names near ones.
+            UsageError: no such module or file.
+        """
+        source, _, name = reference.rpartition(":")
+        if source:
+            import_source(source)
+        found = self._components.get(name) or self._own().get(name)
+        if found is None:
+            raise unknown_name(
+                self.family, name, self, f"name one of your own as module:name or file.py:{name or 'name'}"
+            )
+        return found
+
+    def __contains__(self, reference: object) -> bool:
+        """Whether a name is known; a reference to a user's file counts by its last part, and imports nothing."""
+        return isinstance(reference, str) and reference.rpartition(":")[2] in self._own()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._own()))
+
+    def __len__(self) -> int:
+        return len(self._own())
+
+    def _own(self) -> dict[str, C]:
+        if not self._is_loaded:
+            self._is_loaded = True  # before the imports, which may look names up
+            package = importlib.import_module(self._builtin)
+            for module in pkgutil.iter_modules(package.__path__, f"{self._builtin}."):
+                importlib.import_module(module.name)
+            _load_entry_points()
+        return self._components
+
+
+class ByKind:
+    """Mark of a field that holds a component's options: ``Annotated[Any, ByKind(SHAPERS)]`` is read by its ``kind``.
+
+    Pydantic, where a trainer uses it to read a configuration, asks the registry for the class of the kind. Plain
+    dataclasses never notice.
+    """
+
+    def __init__(self, registry: Mapping[str, Component]) -> None:
+        self._registry = registry
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
+
+    def _read(self, value: Any) -> Any:
+        from pydantic import TypeAdapter
+
+        if not isinstance(value, Mapping | Options):
+            raise ValueError(f"expected a component's settings, as in {{'kind': ...}}, got {value!r}")
+        reference = kind(value)
+        if not isinstance(reference, str):
+            raise ValueError("expected the component's name under the key 'kind'")
+        options = self._registry[reference].options
+        if options is None:
+            raise ValueError(f"{reference} has no settings of its own")
+        if isinstance(value, Options):
+            return value
+        own = next(field.default for field in fields(options) if field.name == "kind")
+        made: Any = TypeAdapter(options).validate_python({**value, "kind": own})
+        # a reference keeps its file, so that a saved configuration finds it again
+        return made if reference == own else replace(made, kind=reference)
+
+
+def kind(value: Any) -> Any:
+    """Return what a component calls itself, whether it is read from a file or made already."""
+    return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+
+
+def options_of(function: Callable[..., Any]) -> type[Options] | None:
+    """Return the class that a function's parameter ``options`` is annotated with, None if it has no such parameter.
+
+    Example:
+        >>> def shaped(table, options: Options | None = None): ...
+        >>> options_of(shaped).__name__
+        'Options'
+    """
+    if "options" not in inspect.signature(function).parameters:
+        return None
+    try:
+        hint = get_type_hints(function).get("options")
+    except NameError:  # names that are imported for type checkers alone
+        return None
+    choices = [hint, *getattr(hint, "__args__", ())]
+    return next((c for c in choices if isinstance(c, type) and issubclass(c, Options)), None)
+
+
+def checked_options(family: str, name: str, function: Callable[..., Any], named: Any) -> type[Options] | None:
+    """Return the options class of a component that is being registered, named or read off its function.
+
+    Raises:
+        ConfigError: it is no frozen dataclass below :class:`Options`, or its ``kind`` is not the component's name.
+    """
+    options = options_of(function) if named is None else named
+    if options is None:
+        return None
+    if not (isinstance(options, type) and issubclass(options, Options) and dataclasses.is_dataclass(options)):
+        raise ConfigError(f"{family} {name!r}: options must be a dataclass below agentgym.plugins.Options")
+    own = next((field.default for field in fields(options) if field.name == "kind"), None)
+    if own != name:
+        raise ConfigError(f"{family} {name!r}: {options.__name__} must have the key kind: str = {name!r}, got {own!r}")
+    return options
+
+
+# ------------------------------------------------------------------------------------------- modules and files of users
+
+_loaded_files: dict[Path, tuple[int, int]] = {}
+_loaded_points: set[str] = set()
+
+
+def import_source(source: str) -> None:
+    """Import a module by its dotted name, or run a file by its path, which ends in ``.py``.
+
+    Raises:
+        UsageError: there is no such module or file.
+    """
+    if source.endswith(".py"):
+        run_file(Path(source))
+    else:
+        import_module(source)
+
+
+def import_module(source: str) -> None:
+    """Import a module by its dotted name.
+
+    Raises:
+        UsageError: there is no such module.
+    """
+    try:
+        importlib.import_module(source)
+    except ModuleNotFoundError as error:
+        if error.name != source.partition(".")[0]:
+            raise
+        raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:NAME") from error
+
+
+def run_file(path: Path) -> bool:
+    """Run a user's file as a module, again only if it has changed; return whether it ran.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    if not path.is_file():
+        raise UsageError(f"no file {str(path)!r}")
+    path = path.resolve()
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size)
+    if _loaded_files.get(path) == stamp:
+        return False
+    module_name = f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    _loaded_files[path] = stamp
+    return True
+
+
+def _load_entry_points() -> None:
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        if point.value not in _loaded_points:
+            _loaded_points.add(point.value)
+            importlib.import_module(point.value)

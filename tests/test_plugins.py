@@ -1,0 +1,217 @@
+"""Components of users: by decorator, by file, by module, by entry point; saved in a configuration and read again."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from agentgym.credit.component import ESTIMATORS, FAMILIES, SELECTIONS, SHAPERS, estimator, shaper
+from agentgym.credit.compose import credit_turns
+from agentgym.credit.config import CreditConfig
+from agentgym.credit.state import CreditState
+from agentgym.credit.table import TurnAdvantages, TurnTable
+from agentgym.errors import ConfigError, UnknownNameError, UsageError
+from agentgym.plugins import ENTRY_POINT_GROUP, Options, Registry, options_of
+
+FILE = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentgym.credit.component import estimator, modulator, selection, shaper
+from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.table import TurnAdvantages, TurnTable
+from agentgym.plugins import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestSoFarOptions(Options):
+    kind: str = "best_so_far"
+    margin: float = 0.0
+
+
+@estimator("best_so_far", columns=("group_keys",))
+def best_so_far(table: TurnTable, options: BestSoFarOptions, memory, gamma):
+    """Compare each return with the best one seen in earlier batches, minus a margin."""
+    best = memory.get("best", 0.0)
+    advantage = table.reward - best + options.margin
+    credited = TurnAdvantages(advantage=advantage, return_to_go=gamma * table.reward)
+    return credited, {"best": max(best, float(table.reward.max()))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubledOptions(Options):
+    kind: str = "doubled"
+    factor: float = 2.0
+
+
+@shaper("doubled", options=DoubledOptions)
+def doubled(table, factor):
+    from dataclasses import replace
+    return Shaped(table=replace(table, reward=factor * table.reward))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalvedOptions(Options):
+    kind: str = "halved"
+
+
+@modulator("halved", options=HalvedOptions)
+def halved(table, advantage):
+    return Modulated(advantage=advantage / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstTurnsOptions(Options):
+    kind: str = "first_turns"
+
+
+@selection("first_turns", options=FirstTurnsOptions)
+def first_turns(table):
+    return table.turn == 0
+'''
+CONFIGS: TypeAdapter[CreditConfig] = TypeAdapter(CreditConfig)
+
+
+@pytest.fixture(autouse=True)
+def _registries_as_before() -> Iterator[None]:
+    for registry in FAMILIES.values():
+        list(registry)  # agentgym's own are there before
+    before = {family: dict(registry._components) for family, registry in FAMILIES.items()}
+    yield
+    for family, registry in FAMILIES.items():
+        registry._components = before[family]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(FILE, encoding="utf-8")
+    return str(path)
+
+
+def table() -> TurnTable:
+    rewards = [[0.0, 2.0], [1.0]]
+    return TurnTable.from_lists(rewards=rewards, group_of_trajectory=[0, 0]).with_columns(group_keys=["task"])
+
+
+def settings(file: str) -> dict[str, Any]:
+    return {
+        "estimator": f"{file}:best_so_far",
+        "gamma": 0.5,
+        "options": {"kind": f"{file}:best_so_far", "margin": 0.25},
+        "shapers": [{"kind": f"{file}:doubled", "factor": 3.0}],
+        "modulators": [{"kind": f"{file}:halved"}],
+        "selections": [{"kind": f"{file}:first_turns"}],
+    }
+
+
+def test_components_of_a_users_file_credit_a_batch(file: str) -> None:
+    config = CONFIGS.validate_python(settings(file))
+    assert config.columns() == ("group_keys",)
+    assert config.warnings == ()
+    first = credit_turns(table(), config)
+    assert first.advantage.tolist() == [0.125, 3.125, 1.625]
+    assert first.return_to_go.tolist() == [0.0, 3.0, 1.5]
+    assert first.loss_weight.tolist() == [1.0, 0.0, 1.0]
+    again = credit_turns(table(), config, CreditState.from_dict(json.loads(json.dumps(first.state.to_dict()))))
+    assert again.advantage.tolist() == [-2.875, 0.125, -1.375], "the best return, 6, is remembered"
+
+
+def test_a_saved_configuration_finds_the_file_again(file: str) -> None:
+    config = CONFIGS.validate_python(settings(file))
+    saved = json.loads(json.dumps(dataclasses.asdict(config)))
+    assert saved["shapers"][0] == {"kind": f"{file}:doubled", "factor": 3.0}
+    assert CONFIGS.validate_python(saved) == config
+
+
+def test_a_module_on_the_path_is_named_by_its_dotted_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = FILE.replace("best_so_far", "best_in_module").split(
+        "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Doubled"
+    )
+    (tmp_path / "my_credit_module.py").write_text(source[0], encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = CreditConfig(estimator="my_credit_module:best_in_module")
+    assert np.isfinite(credit_turns(table(), config).advantage).all()
+    assert ESTIMATORS["best_in_module"].status == "user"
+
+
+def test_installed_packages_register_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_credit_package.py").write_text("import agentgym\nSEEN = True\n", encoding="utf-8")
+    info = tmp_path / "my_credit_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-credit-package\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nmine = my_credit_package\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    fresh = Registry[Any]("estimator", "agentgym.credit.estimators", ())
+    fresh._components["known"] = ESTIMATORS["grpo"]
+    assert list(fresh) == ["known"]
+    assert "my_credit_package" in sys.modules
+
+
+def test_unknown_names_say_what_is_near_and_how_to_name_ones_own() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown estimator 'gigop'; did you mean 'gigpo'\?.*module:name"):
+        CreditConfig(estimator="gigop")
+    with pytest.raises(UsageError, match=r"no file 'nowhere\.py'"):
+        CreditConfig(estimator="nowhere.py:mine")
+    with pytest.raises(UsageError, match="no module 'nowhere_at_all'"):
+        CreditConfig(estimator="nowhere_at_all:mine")
+    with pytest.raises(ConfigError, match="expected a component's settings"):
+        _read_shaper("g_ra")
+
+
+def _read_shaper(value: Any) -> None:
+    from agentgym.plugins import ByKind
+
+    try:
+        ByKind(SHAPERS)._read(value)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def test_a_function_that_nothing_can_fill_is_refused_when_it_is_registered() -> None:
+    with pytest.raises(ConfigError, match=r"estimator 'curious' takes curiosity, which nothing fills; .*gamma.*table"):
+
+        @estimator("curious")
+        def curious(table: TurnTable, curiosity: float) -> TurnAdvantages:
+            raise AssertionError("never called")
+
+
+def test_a_name_cannot_be_taken_from_another_module() -> None:
+    with pytest.raises(ConfigError, match=r"'gigpo' is registered by agentgym\.credit\.estimators\.gigpo already"):
+
+        @estimator("gigpo")
+        def mine(table: TurnTable) -> TurnAdvantages:
+            raise AssertionError("never called")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NamelessOptions(Options):
+    kind: str = "another"
+
+
+def test_options_must_bear_the_components_name() -> None:
+    with pytest.raises(ConfigError, match="NamelessOptions must have the key kind: str = 'named'"):
+
+        @shaper("named", options=NamelessOptions)
+        def named(table: TurnTable) -> None:
+            raise AssertionError("never called")
+
+
+def test_options_are_read_off_the_annotation() -> None:
+    def takes(table: TurnTable, options: NamelessOptions | None = None) -> None: ...
+
+    assert options_of(takes) is NamelessOptions
+    assert options_of(lambda table: None) is None
+    assert "first_turns" not in SELECTIONS or SELECTIONS["first_turns"].status == "user"

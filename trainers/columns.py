@@ -21,6 +21,7 @@ from agentgym.trainers.archer import TwinCritic
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.critic import Critic, ValueCritic
 from agentgym.trainers.drift import DriftMeter, per_turn
+from agentgym.trainers.progress import ProgressEstimator
 from agentgym.trainers.scoring import Question, sampled_positions, score, segments_of
 from agentgym.types import TrajectoryGroup
 
@@ -57,11 +58,11 @@ class ColumnMaker:
         if "answer_logprobs" in self._names:
             check_scoring(model, config.columns.scoring)
         self._drift = DriftMeter(config.columns.max_drift_tasks)
-        self._critic: Critic | None = None
+        self._critics: dict[str, Critic] = {}
 
     def begin(self) -> None:
-        """RL begins: a critic, where one is needed, starts from the policy as it is now."""
-        self._critic = _make_critic(self._config, self._model, self._names)
+        """Start the critic and the progress estimator, where they are needed, from the policy as it is now."""
+        self._critics = _make_critics(self._config, self._model, self._names)
 
     def make(self, groups: Sequence[TrajectoryGroup]) -> MadeColumns:
         """The columns of a step's rollouts; the weights must still be those that sampled them."""
@@ -76,28 +77,30 @@ class ColumnMaker:
             columns["drift"] = per_turn(groups, drift)
             metrics["drift"] = sum(drift.values()) / max(1, len(drift))
             metrics["revisited_share"] = len(drift) / max(1, len(groups))
-        if self._critic is not None:
-            columns |= self._critic.columns(groups)
+        for critic in self._critics.values():
+            columns |= critic.columns(groups)
         return MadeColumns({name: value for name, value in columns.items() if name in self._names}, metrics)
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
         """What is to be done once credit is known; gives numbers about it."""
-        learnt = {} if self._critic is None else self._critic.learn(groups, credited)
+        learnt: dict[str, float] = {}
+        for critic in self._critics.values():
+            learnt |= critic.learn(groups, credited)
         return learnt | _describe_gain(credited)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
         drift = {"drift": self._drift.state_dict()} if "drift" in self._names else {}
-        return drift | ({} if self._critic is None else {"critic": self._critic.state_dict()})
+        return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave."""
         if "drift" in state:
             self._drift.load_state_dict(state["drift"])
-        if "critic" in state:
+        if any(name in state for name in ("critic", "progress")):
             self.begin()
-            assert self._critic is not None
-            self._critic.load_state_dict(state["critic"])
+            for name, critic in self._critics.items():
+                critic.load_state_dict(state[name])
 
     def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
         segments = segments_of(groups)
@@ -134,13 +137,18 @@ class ColumnMaker:
         return drift
 
 
-def _make_critic(config: TrainConfig, policy: Any, names: frozenset[str]) -> Critic | None:
+def _make_critics(config: TrainConfig, policy: Any, names: frozenset[str]) -> dict[str, Critic]:
+    critics: dict[str, Critic] = {}
     seed = derive_seed(config.seed, "critic")
     if "q_value" in names:
-        return TwinCritic(policy, config.critic, gamma=config.credit.estimator_options.gamma, seed=seed)
-    if names & {"value", "token_value"}:
-        return ValueCritic(policy, config.critic, is_per_token="token_value" in names, seed=seed)
-    return None
+        gamma = config.credit.estimator_options.gamma
+        critics["critic"] = TwinCritic(policy, config.critic, gamma=gamma, seed=seed)
+    elif names & {"value", "token_value"}:
+        critics["critic"] = ValueCritic(policy, config.critic, is_per_token="token_value" in names, seed=seed)
+    if "progress" in names:
+        seed = derive_seed(config.seed, "progress")
+        critics["progress"] = ProgressEstimator(policy, config.critic, seed=seed)
+    return critics
 
 
 def _describe_gain(credited: CreditResult) -> dict[str, float]:

@@ -151,7 +151,10 @@ class ColumnsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticConfig:
-    """The critic of token_gae, turn_gae, bi_level_gae and archer; made only where one of them is the estimator."""
+    """The critic of token_gae, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
+
+    Made only where one of them is named.
+    """
 
     trunk: Literal["copy", "shared"] = "copy"
     """``copy``: a network of its own that begins as the policy does after the warm start (of LoRA, the adapters are
@@ -312,14 +315,13 @@ class TrainConfig:
         return (*self.credit.warnings, *of_loss, *experimental_notes(self.loss))
 
 
-OF_CRITIC = ("value", "token_value", "q_value")
+OF_CRITIC = ("value", "token_value", "q_value", "progress")
 """Columns that a critic makes."""
 MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
 """Columns that :mod:`agentgym.trainers.columns` makes."""
 NOT_MADE = {
     "parent": "rollouts do not branch",
     "branch_turn": "rollouts do not branch",
-    "progress": "no progress estimator is trained",
 }
 """Columns that nothing here can fill, with the reason."""
 

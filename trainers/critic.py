@@ -206,3 +206,11 @@ def before_turns(segment: Segment) -> Iterator[int]:
     for turn in segment.turns:
         yield end + len(turn.prompt_ids) - 1
         end += len(turn.prompt_ids) + len(turn.completion.token_ids)
+
+
+def after_turns(segment: Segment) -> Iterator[int]:
+    """The last sampled token of each turn; of a turn without any, its last prompt token."""
+    end = 0
+    for turn in segment.turns:
+        end += len(turn.prompt_ids) + len(turn.completion.token_ids)
+        yield end - 1

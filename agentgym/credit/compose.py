@@ -49,6 +49,7 @@ class CreditResult:
     state: CreditState
     """To be handed to the next batch."""
     diagnostics: Mapping[str, float]
+    """Numbers about the batch; ``changed/NAME`` is the share of turns (or tokens) that a component changed."""
     statistics: Mapping[str, str]
     """Of each selection: over whom group statistics were taken, ``full`` or ``kept`` (composition rule 9)."""
     warnings: tuple[str, ...]
@@ -69,15 +70,15 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     """
     state = CreditState() if state is None else state
     diagnostics: dict[str, float] = {}
-    kept, mask, statistics = _select_before(table, config, state)
+    kept, mask, statistics = _select_before(table, config, state, diagnostics)
     shaped, gate_open, state = _shape(table, config, state, diagnostics)
     batch = shaped if kept.all() else shaped.take(kept)
     entry = ESTIMATORS[config.estimator]
     values = {"table": batch, "step": state.step, **asdict(config.shared)}
     credited, memory = entry.run(values, config.estimator_options, state.memory)
     state = replace(state, memory=memory)
-    credited = _modulate(batch, config, credited)
-    credited, token_keep = _select_after(batch, config, credited, state)
+    credited = _modulate(batch, config, credited, diagnostics)
+    credited, token_keep = _select_after(batch, config, credited, state, diagnostics)
     advantage = _put(credited.advantage, kept)
     weight = _put(np.ones(len(batch)) if credited.loss_weight is None else credited.loss_weight, kept) * mask
     diagnostics |= _shares(table, advantage, weight)
@@ -203,7 +204,7 @@ def _by_turn(table: TurnTable, of_token: Floats | Bools | None) -> list[tuple[An
 
 
 def _select_before(
-    table: TurnTable, config: CreditConfig, state: CreditState
+    table: TurnTable, config: CreditConfig, state: CreditState, diagnostics: dict[str, float]
 ) -> tuple[Bools, Bools, Mapping[str, str]]:
     """Rows over which statistics are taken, rows that train, and which of both each selection narrowed."""
     kept, mask = np.ones(len(table), dtype=np.bool_), np.ones(len(table), dtype=np.bool_)
@@ -214,6 +215,7 @@ def _select_before(
         if component.is_after:
             continue
         rows, _ = _selected(component, options, table, table.reward, state.step)
+        diagnostics[f"changed/{component.name}"] = _share(~rows)
         # a group is dropped whole, which moves nobody's statistics; without it there is less to compute
         if statistics[options.kind] == "kept" or options.kind == "dynamic_sampling":
             kept &= rows
@@ -230,6 +232,7 @@ def _shape(
         values = {"table": table, "step": state.step, "merged": merged}
         shaped, memory = SHAPERS[options.kind].run(values, options, state.memory)
         state = replace(state, memory=memory)
+        diagnostics[f"changed/{SHAPERS[options.kind].name}"] = _share(_shaped_rows(table, shaped.table))
         table = shaped.table
         diagnostics |= shaped.diagnostics
         if shaped.gate_open is not None:
@@ -237,11 +240,31 @@ def _shape(
     return table, gate_open, state
 
 
-def _modulate(table: TurnTable, config: CreditConfig, credited: TurnAdvantages) -> TurnAdvantages:
+def _shaped_rows(before: TurnTable, after: TurnTable) -> Bools:
+    """Turns whose reward a shaper changed, or to which it gave an information gain other than 0."""
+    changed = before.reward != after.reward
+    if after.info_gain is not None and before.info_gain is not after.info_gain:
+        changed = changed | (np.nan_to_num(after.info_gain) != 0)
+    return np.asarray(changed, dtype=np.bool_)
+
+
+def _share(rows: Bools) -> float:
+    return float(rows.mean()) if len(rows) else 0.0
+
+
+def _modulate(
+    table: TurnTable, config: CreditConfig, credited: TurnAdvantages, diagnostics: dict[str, float]
+) -> TurnAdvantages:
     for options in config.modulators:
         values = {"table": table, "advantage": credited.advantage, "token_advantage": credited.token_advantage}
         result, _ = MODULATORS[options.kind].run(values, options, {})
         weight = credited.loss_weight
+        changed = result.advantage != credited.advantage
+        if result.loss_weight is not None:
+            changed = changed | (result.loss_weight != 1)
+        if result.token_advantage is not None and result.token_advantage is not credited.token_advantage:
+            changed = np.ones_like(changed)  # per token now
+        diagnostics[f"changed/{MODULATORS[options.kind].name}"] = _share(changed)
         if result.loss_weight is not None:
             weight = result.loss_weight if weight is None else weight * result.loss_weight
         credited = replace(
@@ -251,7 +274,7 @@ def _modulate(table: TurnTable, config: CreditConfig, credited: TurnAdvantages) 
 
 
 def _select_after(
-    table: TurnTable, config: CreditConfig, credited: TurnAdvantages, state: CreditState
+    table: TurnTable, config: CreditConfig, credited: TurnAdvantages, state: CreditState, diagnostics: dict[str, float]
 ) -> tuple[TurnAdvantages, Bools | None]:
     token_keep: Bools | None = None
     for options in config.selections:
@@ -259,6 +282,8 @@ def _select_after(
         if not component.is_after:
             continue
         rows, token_keep = _selected(component, options, table, credited.advantage, state.step)
+        left_out = ~rows if token_keep is None else ~token_keep
+        diagnostics[f"changed/{component.name}"] = _share(left_out)
         weight = np.ones(len(table)) if credited.loss_weight is None else credited.loss_weight
         credited = replace(credited, loss_weight=np.where(rows, weight, 0.0))
     return credited, token_keep

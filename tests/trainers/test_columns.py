@@ -12,9 +12,9 @@ import torch
 from made_groups import a_task, group, trajectory, turn, two_groups
 
 from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.credit.modulators.branches import SharedPrefixOptions
 from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
 from agentgym.credit.selections.downsampling import D3sOptions
-from agentgym.credit.shapers.progress import SpaOptions
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
@@ -187,5 +187,5 @@ def test_what_is_needed_follows_from_the_components() -> None:
 
 
 def test_what_nobody_can_fill_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match=r"progress \(no progress estimator is trained"):
-        train_config(CreditConfig(shapers=(SpaOptions(),)), group=GroupConfig(group_size=4))
+    with pytest.raises(ConfigError, match=r"parent \(rollouts do not branch\)"):
+        train_config(CreditConfig(modulators=(SharedPrefixOptions(),)), group=GroupConfig(group_size=4))

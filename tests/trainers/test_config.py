@@ -39,7 +39,7 @@ def test_overrides_reach_every_level() -> None:
         ("grup.group_size=4", "unknown key"),
         ("group.group_size=four", "group.group_size: .*integer.*'four'"),
         ("group.group_size=1", "min_valid must be between 1 and group_size"),
-        ("credit.estimator=ppo", "credit.estimator: .*'gigpo', 'grpo'"),
+        ("credit.estimator=ppo", "unknown estimator 'ppo'; did you mean 'spo'"),
         ("sampling.top_p=0.9", "top_p=1 and top_k=0"),
         ("sampling.temperature=0", "greedy episodes"),
         ("loss.clip_low=2", "clip_low must be in"),

@@ -61,6 +61,8 @@ class Component:
     parity: str = ""
     """Released code it is equal to, as ``owner/name@commit:file``."""
     status: Status = "user"
+    limits: str = ""
+    """What it cannot do in agentgym that its paper does."""
     test: str = ""
     """Test that holds it against a worked example, ``file::test``."""
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from agentgym.credit import rules
 from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.component import CreditComponent
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
@@ -324,6 +325,18 @@ NOT_MADE = {
     "branch_turn": "rollouts do not branch",
 }
 """Columns that nothing here can fill, with the reason."""
+
+
+def arrays_only(component: CreditComponent) -> str:
+    """Return why a component of credit cannot train in the loop, empty if it can.
+
+    Example:
+        >>> from agentgym.credit.component import ESTIMATORS, MODULATORS
+        >>> arrays_only(MODULATORS["shared_prefix"]), arrays_only(ESTIMATORS["gigpo"])
+        ('rollouts do not branch', '')
+    """
+    names = component.columns(None if component.options is None else component.options())
+    return ", ".join(dict.fromkeys(NOT_MADE[name] for name in names if name in NOT_MADE))
 
 
 def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -> None:

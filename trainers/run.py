@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.fsdp import FSDPModule
 
+from agentgym.credit.component import ESTIMATORS
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env import Env
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
@@ -206,12 +207,13 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
     """
     if not isinstance(env, AsksAgents):
         return
-    if config.credit.estimator == "m_grpo" and "answer_logprobs" not in config.credit.columns():
+    if ESTIMATORS[config.credit.estimator].tells_agents and "answer_logprobs" not in config.credit.columns():
         return
+    able = ", ".join(name for name, known in ESTIMATORS.items() if known.tells_agents)
     raise ConfigError(
         f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r}, or the "
-        "shaper information_gain, would take for turns of the main agent: set credit.estimator=m_grpo without it "
-        "(composition rule 15)"
+        f"shaper information_gain, would take for turns of the main agent: set credit.estimator to one of {able} "
+        "without it (composition rule 15)"
     )
 
 

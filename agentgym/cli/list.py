@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.output import JsonFlag, output
+from agentgym.plugins import Component
 
 
 def list_(
@@ -27,19 +28,27 @@ def _list_credit(as_json: bool) -> None:
     from rich.table import Table
 
     from agentgym.credit.component import credit_table
+    from agentgym.trainers.config import arrays_only
     from agentgym.trainers.losses.table import loss_table
 
-    titles = ("name", "class", "paper", "status", "released_code", "test")
+    titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
     with output(as_json) as out:
-        components = [(c.name, c.family, c.paper, c.status, c.parity, c.test) for c in credit_table()]
-        rows = (*components, *((*row[:4], "", row[4]) for row in loss_table()))
+        rows = [_component_row(c, arrays_only(c)) for c in credit_table()]
+        rows += [(row[0], row[1], row[3], "in the loop", "", row[2], row[4]) for row in loss_table()]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in titles:
+        for title in titles[:-1]:  # the test is for --json
             table.add_column(title.replace("_", " "), style="bold cyan" if title == "name" else None)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*row[:-1])
         out.console.print(table)
+
+
+def _component_row(component: Component, hindrance: str) -> tuple[str, ...]:
+    trains = f"arrays only: {hindrance}" if hindrance else "in the loop"
+    trains += f", {component.limits}" if component.limits else ""
+    c = component
+    return c.name, c.family, c.status, trains, c.parity, c.paper, c.test
 
 
 def _list_suites(as_json: bool) -> None:

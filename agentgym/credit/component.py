@@ -50,6 +50,8 @@ class CreditComponent(Component):
     """Estimators: the members of a group are compared, so a group needs two."""
     keeps_parts: bool = False
     """Estimators: reward parts stay apart, so a shaper must not merge its own into the reward."""
+    tells_agents: bool = False
+    """Estimators: turns of sub-agents are told from those of the main agent."""
     is_after: bool = False
     """Selections: it reads advantages, so it comes after the estimator."""
 
@@ -109,7 +111,8 @@ def estimator(name: str, **facts: Any) -> Callable[[F], F]:
     Args:
         name: its name in ``credit.estimator`` and in ``agentgym list --credit``.
         facts: fields of :class:`CreditComponent`: ``paper``, ``parity``, ``status``, ``options`` (read off the
-            function's annotation if not given), ``columns``, ``granularity``, ``compares_groups``, ``keeps_parts``.
+            function's annotation if not given), ``columns``, ``granularity``, ``compares_groups``, ``keeps_parts``,
+            ``tells_agents``.
 
     Example:
         >>> component = ESTIMATORS["gigpo"]

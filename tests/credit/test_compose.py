@@ -235,7 +235,11 @@ def test_settings_out_of_range_are_refused_by_their_component() -> None:
 # ---------------------------------------------------------------------------------------------------------- columns
 
 
-@pytest.mark.parametrize("component", [c for c in ALL if c.columns(c.options and c.options())], ids=lambda c: c.name)
+# flow_grpo takes every turn for the main agent's where nothing says otherwise
+READERS = [c for c in ALL if c.columns(c.options and c.options()) and c.name != "flow_grpo"]
+
+
+@pytest.mark.parametrize("component", READERS, ids=lambda c: c.name)
 def test_a_missing_column_is_named_with_who_needs_it(component: CreditComponent) -> None:
     config = config_with(component)
     needed = component.columns(component.options and component.options())

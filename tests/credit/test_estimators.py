@@ -233,6 +233,16 @@ def test_flow_grpo() -> None:
     assert_close(flow_grpo(table, statistics_unit="trajectory").advantage, [0.707106, 0.707106, -0.707106])
 
 
+def test_flow_grpo_trains_the_planner_alone() -> None:
+    table = table_of([[0, 9, 1], [0, 9]], invocation=[[-1, 0, -1], [-1, 0]])
+    alone = flow_grpo(table_of([[0, 1], [0]]))
+    credited = flow_grpo(table)
+    assert_close(credited.advantage[[0, 2, 3]], alone.advantage)
+    assert credited.loss_weight is not None and credited.loss_weight.tolist() == [1, 0, 1, 1, 0]
+    every = flow_grpo(table, agents="all")
+    assert every.loss_weight is None and every.advantage[1] != 0
+
+
 def test_m_grpo() -> None:
     table = table_of([[1, 0.2, 0.8], [0, 0.4]], role=[0, 1, 1, 0, 1], invocation=[-1, 0, 1, -1, 0])
     scores = np.array([0.6, 0.9, 0.2])

@@ -54,6 +54,22 @@ def test_both_agents_are_trained_each_in_its_own_rows(tmp_path: Path) -> None:
     "credit", ["estimator=gigpo", "estimator=grpo", "estimator=supo", 'shapers=[{"kind": "information_gain"}]']
 )
 def test_other_credit_is_refused(credit: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Manager-v0 asks sub-agents \(clerk\).*m_grpo .*composition rule 15"):
+    with pytest.raises(
+        ConfigError, match=r"Manager-v0 asks sub-agents \(clerk\).*flow_grpo, m_grpo .*rule 15"
+    ):
         train(config(f"credit.{credit}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_flow_grpo_trains_the_planner_alone(tmp_path: Path) -> None:
+    settings = config("credit.estimator=flow_grpo", "num_steps=1")
+    train(settings, tmp_path / "run")
+    (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
+    records = list(read_records(record_path(tmp_path / "run", 0)))
+    members = [(t, credit) for r in records for t, credit in zip(r.group.trajectories, r.credit, strict=True)]
+    agents = [segment.agent for t, _ in members for segment in t.segments for _ in segment.turns]
+    weights = [turn.loss_weight for _, credit in members for turn in credit]
+    assert "clerk" in agents
+    assert weights == [0.0 if agent else 1.0 for agent in agents]
+    planners = [turn for t, _ in members for segment in t.segments if not segment.agent for turn in segment.turns]
+    assert row["trained_tokens"] == sum(len(turn.completion.token_ids) for turn in planners)

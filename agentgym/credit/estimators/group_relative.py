@@ -34,6 +34,8 @@ class FlowGrpoOptions(Options):
     kind: Literal["flow_grpo"] = "flow_grpo"
     statistics_unit: Literal["turn", "trajectory"] = "turn"
     """``turn`` counts long trajectories more, as the released code does."""
+    agents: Literal["main", "all"] = "main"
+    """Whose turns train where sub-agents are asked: the planner's alone, as released, or every agent's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,13 +202,18 @@ def mc_grpo(table: TurnTable) -> TurnAdvantages:
     status="verified",
     options=FlowGrpoOptions,
     compares_groups=True,
+    tells_agents=True,
+    columns=lambda options: ("invocation",) if options.agents == "main" else (),
 )
-def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn") -> TurnAdvantages:
+def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn", agents: str = "main") -> TurnAdvantages:
     """``A = (S_i - mean) / (std + eps)``: every turn stands for its trajectory's final outcome, and is a sample.
 
     Args:
         statistics_unit: ``turn`` takes mean and deviation over all turn rows of the task (long trajectories count
             more, as in the released code); ``trajectory`` is GRPO.
+        agents: ``main`` scores and trains the turns of the main agent alone (AgentFlow's planner): turns of
+            sub-agents, which the column ``invocation`` tells, get ``loss_weight`` 0 and stay out of the statistics.
+            ``all`` takes every turn for a turn of the trajectory.
 
     Source: "In-the-Flow Agentic System Optimization for Effective Planning and Tool Use"
     (``agentflow/verl/daemon.py``).
@@ -216,10 +223,21 @@ def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn") -> TurnAdvanta
         >>> np.round(flow_grpo(table).advantage, 4).tolist()
         [0.5773, 0.5773, -1.1547]
     """
+    if agents == "main" and table.invocation is not None and (table.invocation >= 0).any():
+        return _of_main_agent(table, statistics_unit)
     if statistics_unit == "trajectory":
         return grpo(table)
     score, _, of_row = _scores(table)
     return _spread(table, zscore(score[of_row], table.group))
+
+
+def _of_main_agent(table: TurnTable, statistics_unit: str) -> TurnAdvantages:
+    assert table.invocation is not None
+    is_main = table.invocation < 0
+    own = flow_grpo(table.take(is_main), statistics_unit=statistics_unit, agents="all")
+    advantage = np.zeros(len(table))
+    advantage[is_main] = own.advantage
+    return _spread(table, advantage, loss_weight=is_main.astype(np.float64))
 
 
 @estimator(

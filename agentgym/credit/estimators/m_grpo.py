@@ -39,6 +39,8 @@ class MGrpoOptions(Options):
     status="experimental",
     compares_groups=True,
     granularity="turn",
+    tells_agents=True,
+    limits="one model plays all agents",
     columns=(
         "role",
         "invocation",

@@ -41,6 +41,7 @@ class RaeOptions(Options):
     paper="SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn RL",
     status="verified",
     granularity="turn",
+    limits="one game per run",
     columns=lambda options: ("role", *(("group_keys",) if options.baseline_of == "task_role" else ())),
 )
 def rae(

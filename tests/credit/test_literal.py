@@ -84,7 +84,7 @@ def test_flow_grpo(batch: Batch) -> None:
     total = returns(batch)
     rows = [(group, total[i]) for i, (group, turns) in enumerate(batch) for _ in turns]
     expected = [z(x, [y for h, y in rows if h == group]) for group, x in rows]
-    assert_close(flow_grpo(batch_table(batch)).advantage, expected, 1e-9)
+    assert_close(flow_grpo(batch_table(batch), agents="all").advantage, expected, 1e-9)
 
 
 @few

@@ -26,6 +26,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.answers import check_references
 from agentgym.trainers.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
+from agentgym.trainers.clock import Clock
 from agentgym.trainers.columns import ColumnMaker
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.demos import collect_demos
@@ -208,7 +209,7 @@ class TrainingLoop:
         )
 
     async def _rl_step(self, step: int) -> dict[str, float]:
-        clock = _Clock()
+        clock = Clock()
         mode = self.config.pipeline.mode
         if mode != "async":  # nothing was played while the step before was trained
             self.in_flight.begin_window()
@@ -252,7 +253,7 @@ class TrainingLoop:
         )
         return Period(config, self.credit_state, update)
 
-    async def _train_as_they_come(self, period: Period, step: int, clock: _Clock) -> tuple[TrajectoryGroup, ...]:
+    async def _train_as_they_come(self, period: Period, step: int, clock: Clock) -> tuple[TrajectoryGroup, ...]:
         """A step's groups by ordinal; their gradients are taken beside the rollouts, which go on in this thread."""
         groups: list[TrajectoryGroup] = []
         async for done in self.stream.arrivals(step):
@@ -263,7 +264,7 @@ class TrainingLoop:
         return tuple(sorted(groups, key=lambda group: group.ordinal))
 
     def _train_on(
-        self, groups: Sequence[TrajectoryGroup], step: int, clock: _Clock, period: Period | None = None
+        self, groups: Sequence[TrajectoryGroup], step: int, clock: Clock, period: Period | None = None
     ) -> dict[str, float]:
         """From a step's groups (or the gradient a period took of them) to new weights; gives the step's metrics."""
         config = self.config
@@ -304,6 +305,7 @@ class TrainingLoop:
                 max_grad_norm=config.optimizer.max_grad_norm,
                 reference=self.reference,
                 history=self.entropy_history,
+                seed=derive_seed(config.seed, "updates", step),
             )
         )
         self.entropy_history = update.history
@@ -387,16 +389,3 @@ class TrainingLoop:
         await self.r.update_engine(found.step if phase == "rl" else 0)
         self.log.say(f"resumed after {phase} step {found.step}")
         return phase, found.step
-
-
-class _Clock:
-    """Seconds between laps, summed by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[f"time/{name}_s"] = self.seconds.get(f"time/{name}_s", 0.0) + now - self._last
-        self._last = now

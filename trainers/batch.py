@@ -43,6 +43,8 @@ class TrainBatch:
     """``[N]`` position of that turn in its trajectory."""
     samples: tuple[int, ...] = ()
     """Of each row, the index of its sample among those that :func:`build_batches` was given."""
+    trajectories: tuple[int, ...] = ()
+    """Of each row, its trajectory's number."""
 
     @property
     def num_tokens(self) -> int:
@@ -232,4 +234,5 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str)
         turn=turn_N.to(device),
         turn_index=turn_index.to(device),
         samples=tuple(row.index for row in rows),
+        trajectories=tuple(row.sample.trajectory for row in rows),
     )

@@ -13,12 +13,21 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.errors import ConfigError, RunStoppedError
+from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
 from agentgym.trainers.layout import can_share_prefixes, recomputed
-from agentgym.trainers.loss import BatchLogprobs, LossOutput, correction_weight, policy_loss, token_logprobs
+from agentgym.trainers.loss import (
+    BatchLogprobs,
+    LossOutput,
+    correction_weight,
+    gated_loss,
+    policy_loss,
+    token_logprobs,
+)
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
+from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.ranks import Ranks
 from agentgym.trainers.samples import GroupVerdict, build_samples
@@ -58,7 +67,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     Of a model that is cut up over ranks, all train on the same groups, each on its share of the micro-batches.
 
     Args:
-        seed: of the shuffles between epochs; the same on all ranks.
+        seed: of the shuffles between epochs and of random token masks; the same on all ranks.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -69,12 +78,13 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     samples = build_samples(kept)
     step = _Step(model, config, temperature, reference, history)
     totals = UpdateTotals()
-    for batches, share, old in _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks):
-        facts = step.facts(batches, old)
+    minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
+    for number, (batches, share, old) in enumerate(minibatches):
+        facts, choices = step.prepare(batches, old, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
-        for (batch, scale), logprob_old in zip(share, old, strict=True):
-            entropy, output = step.backward(batch, logprob_old, facts, scale)
+        for (batch, scale), logprob_old, choice in zip(share, old, choices, strict=True):
+            entropy, output = step.backward(batch, logprob_old, facts, scale, choice)
             outcomes.append((batch, entropy, output, scale))
         totals.kl_old = kl_to_sampling(outcomes)
         if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
@@ -185,7 +195,7 @@ class PartialUpdate:
         batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
         averaged = num_averaged(samples, config.mean, config.unit)
         logprobs = self._step.old_logprobs(batches, is_only=True)
-        facts = self._step.facts(batches, logprobs)
+        facts, _ = self._step.prepare(batches, logprobs)
         for batch, logprob_old in zip(batches, logprobs, strict=True):
             scale = 1 if averaged is None else averaged
             outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
@@ -238,10 +248,16 @@ class _Step:
             return [None] * len(batches)
         return [self._frozen(self.model, batch)[0] for batch in batches]
 
-    def facts(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> UpdateFacts:
-        """What has to be known about the whole update, in a pass of its own where it is needed."""
+    def prepare(
+        self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None], seed: int = 0
+    ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
+        """Return what has to be known about the whole update, and each micro-batch's token masks.
+
+        Takes a pass of its own where the configuration needs it.
+        """
+        nothing = [None] * len(old_logprobs)
         if not self.config.needs_whole_update:
-            return update_facts(batches, (), self.config)
+            return update_facts(batches, (), self.config), nothing
         frozen = []
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
             assert logprob_old is not None
@@ -250,25 +266,45 @@ class _Step:
             frozen.append(
                 FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, weight=weight),
             )
-        return update_facts(batches, frozen, self.config)
+        facts = update_facts(batches, frozen, self.config)
+        if not self.config.token_masks:
+            return facts, nothing
+        gated = [
+            gated_loss(
+                BatchLogprobs(logprob=tokens.logprob, logprob_old=tokens.logprob_old, entropy=tokens.entropy),
+                batch,
+                self.config,
+                facts,
+            )[1]
+            for batch, tokens in zip(batches, frozen, strict=True)
+        ]
+        return facts, choose_tokens(batches, frozen, gated, self.config, seed)
 
     def backward(
-        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, scale: int = 1
+        self,
+        batch: TrainBatch,
+        logprob_old: Tensor | None,
+        facts: UpdateFacts,
+        scale: int = 1,
+        choice: TokenChoice | None = None,
     ) -> tuple[Tensor, LossOutput]:
         """Add the gradient of a micro-batch's loss times ``scale``; gives its entropies and that loss."""
         with recomputed(self.model) if self.config.recompute_activations else nullcontext():
-            entropy, output = self._loss(batch, logprob_old, facts)
+            entropy, output = self._loss(batch, logprob_old, facts, choice)
             scaled = replace(output, loss=output.loss * scale)
             scaled.loss.backward()  # type: ignore[no-untyped-call]
         return entropy, scaled
 
-    def _loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
+    def _loss(
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, choice: TokenChoice | None
+    ) -> tuple[Tensor, LossOutput]:
         logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
         scores = BatchLogprobs(
             logprob=logprob,
             logprob_old=logprob.detach() if logprob_old is None else logprob_old,
             entropy=entropy,
             logprob_ref=None if self.reference is None else self._frozen(self.reference, batch)[0],
+            choice=choice,
         )
         output = policy_loss(scores, batch, self.config, facts, self.history)
         output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()

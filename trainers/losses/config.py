@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from agentgym.credit import rules
 from agentgym.errors import ConfigError
+from agentgym.trainers.losses.mask_options import TokenMaskOptions
 from agentgym.trainers.losses.options import (
     AepoClipOptions,
     BapoOptions,
@@ -87,6 +88,9 @@ class LossConfig:
     """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
     corrections: tuple[CorrectionOptions, ...] = (TokenTisOptions(),)
     """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
+    token_masks: tuple[TokenMaskOptions, ...] = ()
+    """Tokens that are trained, left out or penalised, by entropy or covariance: see
+    :mod:`agentgym.trainers.losses.token_masks`."""
     regularisers: tuple[RegulariserOptions, ...] = ()
     num_updates: int = 1
     """Optimizer steps per epoch: the batch of rollouts is cut into so many minibatches. Denominators are those of the
@@ -123,7 +127,7 @@ class LossConfig:
             raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
         if self.options is not None and self.options.kind != self.kind:
             raise ConfigError(f"loss {self.kind!r} comes with options of {self.options.kind!r}")
-        for stage in (self.corrections, self.regularisers):
+        for stage in (self.corrections, self.token_masks, self.regularisers):
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice")
@@ -155,6 +159,11 @@ class LossConfig:
         weighing = [kind for kind in kinds if kind in WEIGHTS]
         if len(weighing) > 1:
             raise ConfigError(f"{' and '.join(weighing)} weigh by the same ratio twice (composition rule 3)")
+        is_on_policy = self.mode == "decoupled" and not self.has_several_updates
+        if is_on_policy and any(part.kind == "kl_cov" for part in self.token_masks):
+            raise ConfigError(
+                "kl_cov penalises the change since a step's first update: set num_updates or num_epochs above 1"
+            )
         if "batch_normalise" in kinds and not weighing:
             raise ConfigError(f"batch_normalise needs weights to normalise: one of {', '.join(WEIGHTS)}")
 
@@ -232,4 +241,4 @@ class LossConfig:
     @property
     def needs_whole_update(self) -> bool:
         """Whether something must see all tokens of an update before the first gradient."""
-        return any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))
+        return bool(self.token_masks) or any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))

@@ -24,6 +24,7 @@ from agentgym.rollout.record import GroupRecord, record_path, write_records
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.activity import Activity
 from agentgym.trainers.answers import check_references
 from agentgym.trainers.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
 from agentgym.trainers.clock import Clock
@@ -90,6 +91,7 @@ class TrainingLoop:
         self.reference: Any = None
         self.credit_state = CreditState()
         self.entropy_history = EntropyHistory()
+        self.activity = Activity(config.loss)
         self.stream_state: StreamState | None = None
         self.in_flight = config.pipeline.in_flight(config.group)
         if "answer_logprobs" in config.credit.columns():
@@ -177,7 +179,10 @@ class TrainingLoop:
             for step in range(first_step, self.config.num_steps):
                 if step and self.config.eval.every and step % self.config.eval.every == 0:
                     await self._evaluate(f"step-{step:06d}", step)
-                self.log.log("rl", step + 1, await self._rl_step(step))
+                metrics = await self._rl_step(step)
+                for line in self.activity.watch(step + 1, metrics):
+                    self.log.say(line)
+                self.log.log("rl", step + 1, metrics | self.activity.metrics())
                 if (step + 1) % self.config.checkpoint_every == 0 or step + 1 == self.config.num_steps:
                     self._save("rl", step + 1)
         finally:
@@ -364,6 +369,7 @@ class TrainingLoop:
             num_trajectories=self.num_trajectories,
             wall_s=self._wall_s(),
             columns=self.columns.state_dict(),
+            activity=self.activity.state_dict(),
         )
         save_checkpoint(self.run_dir, checkpoint)
 
@@ -386,6 +392,7 @@ class TrainingLoop:
         self.entropy_history = EntropyHistory.from_dict(found.entropy_history)
         self.stream_state = None if found.stream is None else StreamState(**found.stream)
         self.columns.load_state_dict(found.columns)
+        self.activity.load_state_dict(found.activity)
         await self.r.update_engine(found.step if phase == "rl" else 0)
         self.log.say(f"resumed after {phase} step {found.step}")
         return phase, found.step

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.activity import changed_by_corrections
 from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
 from agentgym.trainers.layout import can_share_prefixes, recomputed
 from agentgym.trainers.loss import (
@@ -307,6 +308,7 @@ class _Step:
             choice=choice,
         )
         output = policy_loss(scores, batch, self.config, facts, self.history)
+        output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
         output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
         return entropy.detach(), output
 

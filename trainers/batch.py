@@ -41,6 +41,10 @@ class TrainBatch:
     """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
     turn_index: Tensor
     """``[N]`` position of that turn in its trajectory."""
+    samples: tuple[int, ...] = ()
+    """Of each row, the index of its sample among those that :func:`build_batches` was given."""
+    trajectories: tuple[int, ...] = ()
+    """Of each row, its trajectory's number."""
 
     @property
     def num_tokens(self) -> int:
@@ -121,7 +125,10 @@ def build_batches(
         for at in positions
     ]
     flat = iter(token_weights(units, aggregation, norm_length))
-    rows = [_Row(s, positions, [next(flat) for _ in positions]) for s, positions in zip(samples, trained, strict=True)]
+    rows = [
+        _Row(sample, positions, [next(flat) for _ in positions], index)
+        for index, (sample, positions) in enumerate(zip(samples, trained, strict=True))
+    ]
     return [_batch(some, kind, device) for some, kind in _micro_batches(rows, layout, tokens_per_microbatch)]
 
 
@@ -130,6 +137,8 @@ class _Row:
     sample: TrainingSample
     positions: list[int]
     weights: list[float]
+    index: int
+    """Among the update's samples."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -224,4 +233,6 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str)
         weight=weight_N.to(device),
         turn=turn_N.to(device),
         turn_index=turn_index.to(device),
+        samples=tuple(row.index for row in rows),
+        trajectories=tuple(row.sample.trajectory for row in rows),
     )

@@ -41,6 +41,8 @@ class Checkpoint:
     wall_s: float
     columns: dict[str, Any] = field(default_factory=dict)
     """What the makers of the credit table's columns keep: a critic, the last response to each task."""
+    activity: dict[str, Any] = field(default_factory=dict)
+    """For how many steps parts of the run have changed nothing."""
 
 
 def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:

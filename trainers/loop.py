@@ -24,8 +24,10 @@ from agentgym.rollout.record import GroupRecord, record_path, write_records
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.activity import Activity
 from agentgym.trainers.answers import check_references
 from agentgym.trainers.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
+from agentgym.trainers.clock import Clock
 from agentgym.trainers.columns import ColumnMaker
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.demos import collect_demos
@@ -89,6 +91,7 @@ class TrainingLoop:
         self.reference: Any = None
         self.credit_state = CreditState()
         self.entropy_history = EntropyHistory()
+        self.activity = Activity(config.loss)
         self.stream_state: StreamState | None = None
         self.in_flight = config.pipeline.in_flight(config.group)
         if "answer_logprobs" in config.credit.columns():
@@ -176,7 +179,10 @@ class TrainingLoop:
             for step in range(first_step, self.config.num_steps):
                 if step and self.config.eval.every and step % self.config.eval.every == 0:
                     await self._evaluate(f"step-{step:06d}", step)
-                self.log.log("rl", step + 1, await self._rl_step(step))
+                metrics = await self._rl_step(step)
+                for line in self.activity.watch(step + 1, metrics):
+                    self.log.say(line)
+                self.log.log("rl", step + 1, metrics | self.activity.metrics())
                 if (step + 1) % self.config.checkpoint_every == 0 or step + 1 == self.config.num_steps:
                     self._save("rl", step + 1)
         finally:
@@ -208,7 +214,7 @@ class TrainingLoop:
         )
 
     async def _rl_step(self, step: int) -> dict[str, float]:
-        clock = _Clock()
+        clock = Clock()
         mode = self.config.pipeline.mode
         if mode != "async":  # nothing was played while the step before was trained
             self.in_flight.begin_window()
@@ -252,7 +258,7 @@ class TrainingLoop:
         )
         return Period(config, self.credit_state, update)
 
-    async def _train_as_they_come(self, period: Period, step: int, clock: _Clock) -> tuple[TrajectoryGroup, ...]:
+    async def _train_as_they_come(self, period: Period, step: int, clock: Clock) -> tuple[TrajectoryGroup, ...]:
         """A step's groups by ordinal; their gradients are taken beside the rollouts, which go on in this thread."""
         groups: list[TrajectoryGroup] = []
         async for done in self.stream.arrivals(step):
@@ -263,7 +269,7 @@ class TrainingLoop:
         return tuple(sorted(groups, key=lambda group: group.ordinal))
 
     def _train_on(
-        self, groups: Sequence[TrajectoryGroup], step: int, clock: _Clock, period: Period | None = None
+        self, groups: Sequence[TrajectoryGroup], step: int, clock: Clock, period: Period | None = None
     ) -> dict[str, float]:
         """From a step's groups (or the gradient a period took of them) to new weights; gives the step's metrics."""
         config = self.config
@@ -304,6 +310,7 @@ class TrainingLoop:
                 max_grad_norm=config.optimizer.max_grad_norm,
                 reference=self.reference,
                 history=self.entropy_history,
+                seed=derive_seed(config.seed, "updates", step),
             )
         )
         self.entropy_history = update.history
@@ -362,6 +369,7 @@ class TrainingLoop:
             num_trajectories=self.num_trajectories,
             wall_s=self._wall_s(),
             columns=self.columns.state_dict(),
+            activity=self.activity.state_dict(),
         )
         save_checkpoint(self.run_dir, checkpoint)
 
@@ -384,19 +392,7 @@ class TrainingLoop:
         self.entropy_history = EntropyHistory.from_dict(found.entropy_history)
         self.stream_state = None if found.stream is None else StreamState(**found.stream)
         self.columns.load_state_dict(found.columns)
+        self.activity.load_state_dict(found.activity)
         await self.r.update_engine(found.step if phase == "rl" else 0)
         self.log.say(f"resumed after {phase} step {found.step}")
         return phase, found.step
-
-
-class _Clock:
-    """Seconds between laps, summed by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[f"time/{name}_s"] = self.seconds.get(f"time/{name}_s", 0.0) + now - self._last
-        self._last = now

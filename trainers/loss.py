@@ -17,6 +17,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
+from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.vocabulary import head_logprobs
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
@@ -44,6 +45,8 @@ class BatchLogprobs:
     """In nats; carries a gradient where a regulariser needs it."""
     logprob_ref: Tensor | None = None
     """Of the policy before RL, where a KL term needs it."""
+    choice: TokenChoice | None = None
+    """What token masks do, where there are some."""
 
 
 def token_logprobs(
@@ -74,12 +77,18 @@ def policy_loss(
     facts = UpdateFacts() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
     weight = correction_weight(scores.logprob_old, batch, config, facts)
-    loss = (per_token * weight * batch.weight).sum()
+    share = batch.weight
+    if scores.choice is not None:
+        per_token = scores.choice.apply(per_token, scores.logprob, scores.logprob_old)
+        share = scores.choice.weight
+    loss = (per_token * weight * share).sum()
     sums = {
         "entropy": scores.entropy.detach().sum().item(),
         "clip_fraction": was_gated.sum().item(),
         "correction_weight": weight.sum().item(),
     }
+    if scores.choice is not None:
+        sums |= {f"changed/{kind}": count for kind, count in scores.choice.changed.items()}
     for name, term, share in _regularisers(scores, batch, config, facts, history):
         loss = loss + (term * share).sum()
         sums[name] = term.detach().sum().item()

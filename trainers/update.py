@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,24 +12,28 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.errors import RunStoppedError
+from agentgym.errors import ConfigError, RunStoppedError
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.activity import changed_by_corrections
 from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
 from agentgym.trainers.layout import can_share_prefixes, recomputed
 from agentgym.trainers.loss import (
-    MAXIMA,
-    SUMMED,
     BatchLogprobs,
     LossOutput,
     correction_weight,
+    gated_loss,
     policy_loss,
     token_logprobs,
 )
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
-from agentgym.trainers.losses.regularisers import EntropyHistory
+from agentgym.trainers.losses.regularisers import EntropyHistory, kl
+from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
+from agentgym.trainers.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.ranks import Ranks
 from agentgym.trainers.samples import GroupVerdict, build_samples
 from agentgym.trainers.sharding import ranks_of, run_whole, whole
+from agentgym.trainers.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.types import TrainingSample
 
 
@@ -43,7 +47,7 @@ class UpdateResult:
     """EPO's memory, to be handed to the next step."""
 
 
-def update_policy(
+def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
     model: Any,
     optimizer: torch.optim.Optimizer,
     verdicts: Sequence[GroupVerdict],
@@ -53,12 +57,18 @@ def update_policy(
     max_grad_norm: float,
     reference: Any = None,
     history: EntropyHistory | None = None,
+    seed: int = 0,
 ) -> UpdateResult:
-    """Train on the groups that were kept, in ``num_updates`` optimizer steps.
+    """Train on the groups that were kept: ``num_epochs`` passes, each cut into ``num_updates`` optimizer steps.
 
     With one update, the policy before it is the one whose gradient is taken, so its log-probabilities come from the
-    same forward pass; with several they are computed before the first.
+    same forward pass; with several they are computed before the first. Ratios of all updates compare with them in mode
+    ``decoupled``, and with the policy that sampled in mode ``bypass``.
+    With ``max_kl``, an update whose minibatch shows too large a KL is not made, nor are those after it.
     Of a model that is cut up over ranks, all train on the same groups, each on its share of the micro-batches.
+
+    Args:
+        seed: of the shuffles between epochs and of random token masks; the same on all ranks.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -66,27 +76,63 @@ def update_policy(
     history = EntropyHistory() if history is None else history
     ranks = ranks_of(model)
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
-    updates = [
-        batches_for(model, build_samples(kept[first :: config.num_updates]), config)
-        for first in range(min(config.num_updates, len(kept)))
-    ]
+    samples = build_samples(kept)
     step = _Step(model, config, temperature, reference, history)
-    shares = [_share(batches, ranks) for batches in updates]
-    old = [step.old_logprobs([batch for batch, _ in share], is_only=len(updates) == 1) for share in shares]
-    totals = _Totals()
-    for batches, share, old_logprobs in zip(updates, shares, old, strict=True):
-        facts = step.facts(batches, old_logprobs)
+    totals = UpdateTotals()
+    minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
+    for number, (batches, share, old) in enumerate(minibatches):
+        facts, choices = step.prepare(batches, old, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
-        for (batch, scale), logprob_old in zip(share, old_logprobs, strict=True):
-            entropy, output = step.backward(batch, logprob_old, facts, scale)
-            if scale:
-                totals.add(batch, entropy, output, scale)
+        outcomes: list[Outcome] = []
+        for (batch, scale), logprob_old, choice in zip(share, old, choices, strict=True):
+            entropy, output = step.backward(batch, logprob_old, facts, scale, choice)
+            outcomes.append((batch, entropy, output, scale))
+        totals.kl_old = kl_to_sampling(outcomes)
+        if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
+            totals.stopped_by_kl = True
+            break
+        for outcome in outcomes:
+            if outcome[-1]:
+                totals.add(*outcome)
         totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
-    totals = _Totals.of_all(ranks.gathered(totals))
+    totals = UpdateTotals.of_all(ranks.gathered(totals))
     return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
 
 
-def _share(batches: list[TrainBatch], ranks: Ranks) -> list[tuple[TrainBatch, int]]:
+Share = list[tuple[TrainBatch, int]]
+
+
+def _minibatches(
+    step: _Step, samples: Sequence[TrainingSample], plan: Sequence[Sequence[Rows]], ranks: Ranks
+) -> Iterator[tuple[list[TrainBatch], Share, list[Tensor | None]]]:
+    """Yield every minibatch: all its micro-batches, this rank's share, and what the share's ratios compare with."""
+    if not plan:
+        return
+    made = [batches_for(step.model, [samples[row] for row in rows], step.config) for rows in plan[0]]
+    shares = [_share(batches, ranks) for batches in made]
+    is_only = len(plan) * len(made) == 1
+    old = [step.old_logprobs([batch for batch, _ in share], is_only=is_only) for share in shares]
+    known = OldLogprobs()
+    if len(plan) > 1:
+        for rows, share, of_share in zip(plan[0], shares, old, strict=True):
+            for (batch, _), logprob in zip(share, of_share, strict=True):
+                assert logprob is not None
+                known.add(rows, batch, logprob)
+        known.share(ranks)
+    yield from zip(made, shares, old, strict=True)
+    for epoch in plan[1:]:
+        for rows in epoch:
+            batches = batches_for(step.model, [samples[row] for row in rows], step.config)
+            share = _share(batches, ranks)
+            yield batches, share, [known.of(rows, batch) for batch, _ in share]
+
+
+def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
+    num_tokens = sum(count for _, count in kl_of_ranks)
+    return max_kl is not None and num_tokens > 0 and sum(kl for kl, _ in kl_of_ranks) / num_tokens > max_kl
+
+
+def _share(batches: list[TrainBatch], ranks: Ranks) -> Share:
     """A rank's micro-batches, each with what its loss is multiplied by.
 
     FSDP takes the mean of the ranks' gradients, and the sum is wanted. All ranks must go through the model equally
@@ -134,10 +180,12 @@ class PartialUpdate:
         reference: Any = None,
         history: EntropyHistory | None = None,
     ) -> None:
+        if config.has_several_updates:
+            raise ConfigError("PartialUpdate makes one update per step: set loss.num_updates and loss.num_epochs to 1")
         self._history = EntropyHistory() if history is None else history
         self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
         self._step = _Step(model, config, temperature, reference, self._history)
-        self._totals = _Totals()
+        self._totals = UpdateTotals()
         self._divisor = 0
         self._num_batches = 0
         optimizer.zero_grad()
@@ -148,10 +196,13 @@ class PartialUpdate:
         batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
         averaged = num_averaged(samples, config.mean, config.unit)
         logprobs = self._step.old_logprobs(batches, is_only=True)
-        facts = self._step.facts(batches, logprobs)
+        facts, _ = self._step.prepare(batches, logprobs)
         for batch, logprob_old in zip(batches, logprobs, strict=True):
             scale = 1 if averaged is None else averaged
-            self._totals.add(batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
+            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
+            self._totals.add(*outcome)
+            far, count = kl_to_sampling([outcome])
+            self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
         self._divisor += averaged or 0
         self._num_batches += len(batches)
 
@@ -198,10 +249,16 @@ class _Step:
             return [None] * len(batches)
         return [self._frozen(self.model, batch)[0] for batch in batches]
 
-    def facts(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> UpdateFacts:
-        """What has to be known about the whole update, in a pass of its own where it is needed."""
+    def prepare(
+        self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None], seed: int = 0
+    ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
+        """Return what has to be known about the whole update, and each micro-batch's token masks.
+
+        Takes a pass of its own where the configuration needs it.
+        """
+        nothing = [None] * len(old_logprobs)
         if not self.config.needs_whole_update:
-            return update_facts(batches, (), self.config)
+            return update_facts(batches, (), self.config), nothing
         frozen = []
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
             assert logprob_old is not None
@@ -210,27 +267,50 @@ class _Step:
             frozen.append(
                 FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, weight=weight),
             )
-        return update_facts(batches, frozen, self.config)
+        facts = update_facts(batches, frozen, self.config)
+        if not self.config.token_masks:
+            return facts, nothing
+        gated = [
+            gated_loss(
+                BatchLogprobs(logprob=tokens.logprob, logprob_old=tokens.logprob_old, entropy=tokens.entropy),
+                batch,
+                self.config,
+                facts,
+            )[1]
+            for batch, tokens in zip(batches, frozen, strict=True)
+        ]
+        return facts, choose_tokens(batches, frozen, gated, self.config, seed)
 
     def backward(
-        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, scale: int = 1
+        self,
+        batch: TrainBatch,
+        logprob_old: Tensor | None,
+        facts: UpdateFacts,
+        scale: int = 1,
+        choice: TokenChoice | None = None,
     ) -> tuple[Tensor, LossOutput]:
         """Add the gradient of a micro-batch's loss times ``scale``; gives its entropies and that loss."""
         with recomputed(self.model) if self.config.recompute_activations else nullcontext():
-            entropy, output = self._loss(batch, logprob_old, facts)
+            entropy, output = self._loss(batch, logprob_old, facts, choice)
             scaled = replace(output, loss=output.loss * scale)
             scaled.loss.backward()  # type: ignore[no-untyped-call]
         return entropy, scaled
 
-    def _loss(self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts) -> tuple[Tensor, LossOutput]:
+    def _loss(
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, choice: TokenChoice | None
+    ) -> tuple[Tensor, LossOutput]:
         logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
         scores = BatchLogprobs(
             logprob=logprob,
             logprob_old=logprob.detach() if logprob_old is None else logprob_old,
             entropy=entropy,
             logprob_ref=None if self.reference is None else self._frozen(self.reference, batch)[0],
+            choice=choice,
         )
-        return entropy.detach(), policy_loss(scores, batch, self.config, facts, self.history)
+        output = policy_loss(scores, batch, self.config, facts, self.history)
+        output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
+        output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
+        return entropy.detach(), output
 
     def _frozen(self, model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
@@ -252,63 +332,3 @@ def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
     optimizer.step()
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-class _Totals:
-    """Sums over an update's micro-batches; a step that trained no token has them all at 0."""
-
-    def __init__(self) -> None:
-        self.loss = 0.0
-        self.num_tokens = 0
-        self.sums = dict.fromkeys(SUMMED, 0.0)
-        self.maxima = dict.fromkeys(MAXIMA, 0.0)
-        self.grad_norms: list[float] = []
-        self.lr_scales: list[float] = []
-        self.turn_entropy: dict[int, tuple[float, int]] = {}
-
-    @classmethod
-    def of_all(cls, parts: Sequence[_Totals]) -> _Totals:
-        """The sums over the ranks' shares."""
-        whole = parts[0]
-        for part in parts[1:]:
-            whole.loss += part.loss
-            whole.num_tokens += part.num_tokens
-            whole.sums = {name: whole.sums.get(name, 0.0) + part.sums.get(name, 0.0) for name in whole.sums | part.sums}
-            whole.maxima = {name: max(value, part.maxima[name]) for name, value in whole.maxima.items()}
-            for turn, (total, count) in part.turn_entropy.items():
-                before, seen = whole.turn_entropy.get(turn, (0.0, 0))
-                whole.turn_entropy[turn] = (before + total, seen + count)
-        return whole
-
-    def add(self, batch: TrainBatch, entropy: Tensor, output: LossOutput, scale: int) -> None:
-        """Add a micro-batch whose loss was multiplied by ``scale``."""
-        self.loss += output.loss.item() / scale
-        self.num_tokens += batch.num_tokens
-        for name, value in output.sums.items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
-        for name, value in output.maxima.items():
-            self.maxima[name] = max(self.maxima.get(name, 0.0), value)
-        counts = torch.bincount(batch.turn_index).tolist()
-        sums = torch.bincount(batch.turn_index, weights=entropy.double()).tolist()
-        for turn, (total, count) in enumerate(zip(sums, counts, strict=True)):
-            if count:
-                before, seen = self.turn_entropy.get(turn, (0.0, 0))
-                self.turn_entropy[turn] = (before + total, seen + count)
-
-    def add_step(self, grad_norm: float, lr_scale: float) -> None:
-        self.grad_norms.append(grad_norm)
-        self.lr_scales.append(lr_scale)
-
-    def entropy_of_turn(self) -> dict[int, float]:
-        return {turn: total / count for turn, (total, count) in self.turn_entropy.items()}
-
-    def means(self) -> dict[str, float]:
-        num_updates = max(1, len(self.grad_norms))
-        return {
-            "loss": self.loss / num_updates,
-            "grad_norm": sum(self.grad_norms) / num_updates,
-            "trained_tokens": float(self.num_tokens),
-            **{name: value / max(1, self.num_tokens) for name, value in self.sums.items()},
-            **self.maxima,
-            **({"lr_scale": sum(self.lr_scales) / num_updates} if min(self.lr_scales, default=1.0) < 1 else {}),
-        }

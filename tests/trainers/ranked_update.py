@@ -20,6 +20,14 @@ from agentgym.trainers.sharding import shard, whole
 from agentgym.trainers.update import update_policy
 from agentgym.types import TurnCredit
 
+UPDATES: tuple[dict[str, Any], ...] = (
+    {"num_updates": 1},
+    {"num_updates": 2},
+    {"num_updates": 2, "num_epochs": 2},
+    {"num_updates": 3, "num_epochs": 2, "minibatch": "tokens", "max_kl": 9.5},
+)
+"""The log-probabilities on record are invented, so the KL is about 9 at the start and moves with every update."""
+
 
 def made_verdicts(seed: int) -> list[GroupVerdict]:
     """Three groups of three episodes of one to four turns, with advantages; members begin alike."""
@@ -67,10 +75,12 @@ def main(out: Path, layout: LayoutKind) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-5)  # as in training
     metrics: list[dict[str, float]] = []
     for step in range(3):
-        for num_updates in (1, 2):
-            loss = LossConfig(num_updates=num_updates, tokens_per_microbatch=64, layout=layout)
+        for updates in UPDATES:
+            loss = LossConfig(**updates, tokens_per_microbatch=64, layout=layout)
             verdicts = made_verdicts(seed=step)
-            metrics.append(update_policy(model, optimizer, verdicts, loss, temperature=0.9, max_grad_norm=0.5).metrics)
+            metrics.append(
+                update_policy(model, optimizer, verdicts, loss, temperature=0.9, max_grad_norm=0.5, seed=step).metrics
+            )
     state, held = whole(model.state_dict()), whole(optimizer.state_dict())
     if ranks.is_main:
         torch.save({"model": state, "optimizer": held, "metrics": metrics}, out)

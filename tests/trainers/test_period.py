@@ -107,6 +107,7 @@ def test_estimators_that_compare_within_groups_are_taken(estimator: str, small_m
         (["credit.estimator=spo"], "spo"),
         (["credit.estimator=token_gae"], r"columns made by the model \(token_value\)"),
         (["loss.num_updates=2"], "num_updates above 1"),
+        (["loss.num_epochs=2"], "num_epochs above 1"),
         (['loss.corrections=[{"kind": "m2po"}]'], "m2po"),
         (["loss.kind=bapo"], "bapo"),
     ],

@@ -75,6 +75,7 @@ def test_two_ranks_update_as_one(tmp_path: Path, layout: str) -> None:
         torch.testing.assert_close(two["model"][name], tensor, atol=1e-6, rtol=0)
     for expected, got in zip(one["metrics"], two["metrics"], strict=True):
         assert got == pytest.approx(expected, abs=1e-4)
+    assert {row["stopped_by_kl"] for row in one["metrics"]} == {0.0, 1.0}, "both ranks stop, or neither"
     for index, held in one["optimizer"]["state"].items():
         for name, value in held.items():
             torch.testing.assert_close(two["optimizer"]["state"][index][name], value, atol=1e-5, rtol=1e-4)

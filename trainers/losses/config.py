@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from agentgym.credit import rules
 from agentgym.errors import ConfigError
+from agentgym.trainers.losses.mask_options import TokenMaskOptions
 from agentgym.trainers.losses.options import (
     AepoClipOptions,
     BapoOptions,
@@ -87,9 +88,23 @@ class LossConfig:
     """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
     corrections: tuple[CorrectionOptions, ...] = (TokenTisOptions(),)
     """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
+    token_masks: tuple[TokenMaskOptions, ...] = ()
+    """Tokens that are trained, left out or penalised, by entropy or covariance: see
+    :mod:`agentgym.trainers.losses.token_masks`."""
     regularisers: tuple[RegulariserOptions, ...] = ()
     num_updates: int = 1
-    """Optimizer steps per batch of rollouts; the batch is split by groups."""
+    """Optimizer steps per epoch: the batch of rollouts is cut into so many minibatches. Denominators are those of the
+    minibatch."""
+    num_epochs: int = 1
+    """Passes over the batch of rollouts. Epochs after the first shuffle it. Ratios of all updates compare with one
+    policy: the trainer's before the step's first update in mode ``decoupled`` (computed once), the one that sampled in
+    mode ``bypass``. Advantages are computed once, too."""
+    minibatch: Literal["episodes", "tokens"] = "episodes"
+    """``episodes``: minibatches of whole groups. ``tokens``: minibatches of single episodes with about equal numbers of
+    trained tokens; groups are split. See :func:`agentgym.trainers.minibatches.plan_minibatches`."""
+    max_kl: float | None = None
+    """Stop a step's remaining updates when the policy is this far from the one that sampled: mean k3 KL over the
+    tokens of the next minibatch. The first update is always made. None: no limit."""
     tokens_per_microbatch: int = 8192
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
@@ -107,16 +122,29 @@ class LossConfig:
             raise ConfigError("clip_low must be in [0, 1] and clip_high at least 0")
         if self.num_updates < 1 or self.tokens_per_microbatch < 1:
             raise ConfigError("num_updates and tokens_per_microbatch must be at least 1")
+        self._check_updates()
         if self.dual and self.dual <= 1:
             raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
         if self.options is not None and self.options.kind != self.kind:
             raise ConfigError(f"loss {self.kind!r} comes with options of {self.options.kind!r}")
-        for stage in (self.corrections, self.regularisers):
+        for stage in (self.corrections, self.token_masks, self.regularisers):
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice")
         rules.refuse_errors(self.findings())
         self._check_parts()
+
+    def _check_updates(self) -> None:
+        if self.num_epochs < 1:
+            raise ConfigError(f"num_epochs must be at least 1, got {self.num_epochs}")
+        if self.minibatch == "tokens" and self.num_updates == 1:
+            raise ConfigError("minibatch=tokens cuts an epoch into num_updates minibatches: set num_updates above 1")
+        if self.max_kl is None:
+            return
+        if self.max_kl <= 0:
+            raise ConfigError(f"max_kl must be above 0, got {self.max_kl}; leave it out for no limit")
+        if not self.has_several_updates:
+            raise ConfigError("max_kl stops updates after a step's first: set num_updates or num_epochs above 1")
 
     def _check_parts(self) -> None:
         defaults, kinds = DEFAULTS[self.kind], self.correction_kinds
@@ -131,6 +159,11 @@ class LossConfig:
         weighing = [kind for kind in kinds if kind in WEIGHTS]
         if len(weighing) > 1:
             raise ConfigError(f"{' and '.join(weighing)} weigh by the same ratio twice (composition rule 3)")
+        is_on_policy = self.mode == "decoupled" and not self.has_several_updates
+        if is_on_policy and any(part.kind == "kl_cov" for part in self.token_masks):
+            raise ConfigError(
+                "kl_cov penalises the change since a step's first update: set num_updates or num_epochs above 1"
+            )
         if "batch_normalise" in kinds and not weighing:
             raise ConfigError(f"batch_normalise needs weights to normalise: one of {', '.join(WEIGHTS)}")
 
@@ -201,6 +234,11 @@ class LossConfig:
         return next((part for part in self.regularisers if part.kind == kind), None)
 
     @property
+    def has_several_updates(self) -> bool:
+        """Whether a step makes more than one optimizer update, so that ratios move away from 1."""
+        return self.num_updates * self.num_epochs > 1
+
+    @property
     def needs_whole_update(self) -> bool:
         """Whether something must see all tokens of an update before the first gradient."""
-        return any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))
+        return bool(self.token_masks) or any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))

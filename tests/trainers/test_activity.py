@@ -1,0 +1,142 @@
+"""Parts of a run that do nothing are counted and said once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_epochs import on_policy, verdicts
+from test_losses import tokens
+from test_train import config
+
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.activity import Activity, changed_by_corrections
+from agentgym.trainers.config import SftConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.mask_options import ClipCovOptions
+from agentgym.trainers.update import update_policy
+
+LOSS = LossConfig(
+    num_updates=2,
+    corrections=(of.TokenTisOptions(), of.VcpoOptions()),
+    regularisers=(of.KlOptions(), of.LldsOptions()),
+    token_masks=(ClipCovOptions(),),
+)
+BUSY = {
+    "trained_tokens": 10.0,
+    "grad_norm": 1.0,
+    "clip_fraction": 0.1,
+    "changed/token_tis": 0.5,
+    "changed/clip_cov": 0.1,
+    "lr_scale": 0.5,
+    "kl": 0.1,
+    "llds": 0.2,
+    "credit/changed/salt": 0.4,
+}
+PARTS = {
+    "clip_fraction": "the clip of loss.kind=ppo_clip",
+    "changed/token_tis": "the correction token_tis",
+    "changed/clip_cov": "the token mask clip_cov",
+    "kl": "the regulariser kl",
+    "llds": "the regulariser llds",
+    "credit/changed/salt": "the credit component salt",
+}
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_a_part_is_reported_once_after_twenty_steps_without_effect(name: str) -> None:
+    activity = Activity(LOSS)
+    said = [activity.watch(step, BUSY | {name: 0.0}) for step in range(1, 41)]
+    assert [bool(lines) for lines in said] == [step == 20 for step in range(1, 41)]
+    assert said[19][0].startswith(f"note: {PARTS[name]} changed nothing in 20 training steps")
+    assert activity.metrics() == {"zero_gradient": 0.0, "inactive_parts": 1.0}
+    activity.watch(41, BUSY)
+    assert activity.metrics()["inactive_parts"] == 0
+
+
+def test_a_learning_rate_that_is_never_scaled_is_reported() -> None:
+    activity = Activity(LOSS, patience=2)
+    step = {name: value for name, value in BUSY.items() if name != "lr_scale"}
+    assert activity.watch(1, step) == []
+    (line,) = activity.watch(2, step)
+    assert line.startswith("note: the correction vcpo changed nothing")
+
+
+def test_one_step_with_an_effect_starts_the_count_anew() -> None:
+    activity = Activity(LOSS, patience=3)
+    said = [activity.watch(step, BUSY | {"kl": float(step == 3)}) for step in range(1, 7)]
+    assert [bool(lines) for lines in said] == [False] * 5 + [True]
+
+
+def test_steps_that_train_nothing_are_not_counted() -> None:
+    activity = Activity(LOSS, patience=1)
+    assert activity.watch(1, {"trained_tokens": 0.0, "grad_norm": 0.0, "clip_fraction": 0.0}) == []
+    assert activity.metrics() == {"zero_gradient": 0.0, "inactive_parts": 0.0}
+
+
+def test_losses_without_a_clip_are_not_told_that_it_is_idle() -> None:
+    loss = LossConfig(kind="sapo", corrections=())
+    assert Activity(loss, patience=1).watch(1, BUSY | {"clip_fraction": 0.0}) == []
+
+
+def test_a_zero_gradient_is_said_once_and_counted_each_time() -> None:
+    activity = Activity(LOSS)
+    said = [activity.watch(step, BUSY | {"grad_norm": 0.0}) for step in (1, 2)]
+    assert [len(lines) for lines in said] == [1, 0] and "gradient of step 1 is 0 although 10 tokens" in said[0][0]
+    assert activity.metrics()["zero_gradient"] == 1.0
+    activity.watch(3, BUSY)
+    assert activity.metrics()["zero_gradient"] == 0.0
+
+
+def test_counts_survive_a_checkpoint() -> None:
+    whole, first = Activity(LOSS, patience=4), Activity(LOSS, patience=4)
+    steps = [BUSY | {"kl": 0.0, "grad_norm": float(step != 2)} for step in range(1, 7)]
+    expected = [whole.watch(number, step) for number, step in enumerate(steps, 1)]
+    got = [first.watch(number, step) for number, step in enumerate(steps[:3], 1)]
+    then = Activity(LOSS, patience=4)
+    then.load_state_dict(first.state_dict())
+    got += [then.watch(number, step) for number, step in enumerate(steps[3:], 4)]
+    assert got == expected and sum(map(len, got)) == 2
+    assert then.metrics() == whole.metrics()
+
+
+def test_corrections_count_the_tokens_they_change() -> None:
+    batch = tokens([1.0] * 4, rollout=[-1.0, -1.0, -1.0, -1.0])
+    old = torch.tensor([-1.0, -1.00001, -0.5, -3.0], dtype=torch.float64)
+    loss = LossConfig(corrections=(of.IcepopOptions(), of.M2poOptions(), of.BatchNormaliseOptions()))
+    found = changed_by_corrections(old, batch, loss, UpdateFacts(m2po_limit=3.0, mean_weight=1.0))
+    assert found == {"changed/icepop": 2.0, "changed/m2po": 1.0, "changed/batch_normalise": 0.0}
+    assert changed_by_corrections(old, batch, loss, UpdateFacts(mean_weight=2.0))["changed/batch_normalise"] == 4.0
+
+
+def test_an_update_reports_what_its_corrections_change(small_model: Any) -> None:
+    groups = on_policy(small_model)
+    optimizer = torch.optim.SGD(small_model.parameters(), lr=0.1)
+    metrics = update_policy(small_model, optimizer, groups, LossConfig(), temperature=1.0, max_grad_norm=1.0).metrics
+    assert metrics["changed/token_tis"] == 0
+    off_policy = update_policy(small_model, optimizer, verdicts(), LossConfig(), temperature=1.0, max_grad_norm=1.0)
+    assert off_policy.metrics["changed/token_tis"] > 0.5
+
+
+def test_a_step_without_advantages_has_a_zero_gradient(small_model: Any) -> None:
+    silent = verdicts(scale=0.0)
+    silent = [replace(verdict, dropped=None) for verdict in silent]
+    optimizer = torch.optim.SGD(small_model.parameters(), lr=0.1)
+    metrics = update_policy(small_model, optimizer, silent, LossConfig(), temperature=1.0, max_grad_norm=1.0).metrics
+    assert metrics["trained_tokens"] > 0 and metrics["grad_norm"] == 0
+    assert len(Activity(LossConfig()).watch(1, metrics)) == 1
+
+
+def test_a_run_says_that_its_gradient_is_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model from scratch never succeeds, so all returns are equal; nothing leaves its groups out here."""
+    train(config(num_steps=2, sft=SftConfig(), zero_variance_filter="off", checkpoint_every=1), tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["zero_gradient"] for row in rows] == [1.0, 1.0]
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("the gradient of step 1 is 0 although") == 1 and "the gradient of step 2" not in said

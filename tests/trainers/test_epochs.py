@@ -1,0 +1,263 @@
+"""Epochs over a step's rollouts: minibatches, shuffles, the policy that ratios compare with, the stop by KL."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_groups import group, trajectory, turn
+from test_train import config, weights
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.batch import build_batches
+from agentgym.trainers.checkpoint import checkpoint_path
+from agentgym.trainers.loop import train
+from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.minibatches import plan_minibatches
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.update import PartialUpdate, UpdateResult, update_policy
+from agentgym.types import Status, TurnCredit
+
+
+def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
+    """Groups of three episodes of different lengths; one episode has two context windows, one failed."""
+    made = []
+    for ordinal in range(num_groups):
+        members = []
+        for member in range(3):
+            prompt, sampled = [1 + ordinal, 2], [3 + (ordinal + member + k) % 20 for k in range(2 + member + ordinal)]
+            windows = [[turn(prompt, sampled)]] + ([[turn([9], [8, 7], index=1)]] if member == 1 else [])
+            status = Status.ENV_ERROR if (ordinal, member) == (1, 0) else Status.COMPLETED
+            members.append(trajectory(*windows, status=status))
+        credit = tuple(
+            tuple(TurnCredit(shaped_reward=0.0, return_to_go=0.0, advantage=scale * (member - 1.2)) for _ in one.turns)
+            for member, one in enumerate(members)
+        )
+        made.append(judge_group(group(*members, ordinal=ordinal), credit, 1, "advantage"))
+    return made
+
+
+def updated(model: Any, loss: LossConfig, *, lr: float = 0.1, seed: int = 0) -> UpdateResult:
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    return update_policy(model, optimizer, verdicts(), loss, temperature=1.0, max_grad_norm=1.0, seed=seed)
+
+
+def frozen_logprobs(model: Any, batch: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return token_logprobs(model, batch, 1.0)[0]
+
+
+def state(model: Any) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def are_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ------------------------------------------------------------------------------------------------------- minibatches
+
+
+def plan(loss: LossConfig, seed: int = 0) -> tuple[list[list[list[int]]], Sequence[Any]]:
+    kept = verdicts()
+    samples = build_samples(kept)
+    return plan_minibatches(kept, samples, loss, seed), samples
+
+
+def test_one_epoch_deals_groups_out_in_order() -> None:
+    (epoch,), samples = plan(LossConfig(num_updates=2))
+    kept = verdicts()
+    for first, rows in enumerate(epoch):
+        expected = build_samples(kept[first::2])
+        assert [samples[row].token_ids for row in rows] == [sample.token_ids for sample in expected]
+    assert plan(LossConfig(num_updates=2), seed=7)[0] == [epoch]
+
+
+def test_groups_stay_whole_and_every_epoch_holds_every_row_once() -> None:
+    epochs, samples = plan(LossConfig(num_updates=2, num_epochs=6))
+    assert len(epochs) == 6
+    for epoch in epochs:
+        assert sorted(row for rows in epoch for row in rows) == list(range(len(samples)))
+        ordinals = [{samples[row].ordinal for row in rows} for rows in epoch]
+        assert not set.intersection(*ordinals)
+    assert len({str(epoch) for epoch in epochs}) > 1
+
+
+def test_minibatches_of_tokens_differ_by_one_episode_at_most() -> None:
+    epochs, samples = plan(LossConfig(num_updates=3, num_epochs=4, minibatch="tokens"))
+    longest = max(
+        sum(sum(s.loss_mask) for s in samples if s.trajectory == number) for number in {s.trajectory for s in samples}
+    )
+    for epoch in epochs:
+        assert sorted(row for rows in epoch for row in rows) == list(range(len(samples)))
+        trajectories = [{samples[row].trajectory for row in rows} for rows in epoch]
+        assert sum(map(len, trajectories)) == len(set.union(*trajectories)), "windows of an episode stay together"
+        sizes = [sum(sum(samples[row].loss_mask) for row in rows) for rows in epoch]
+        assert max(sizes) - min(sizes) <= longest
+
+
+def test_there_are_no_more_minibatches_than_groups_or_episodes() -> None:
+    assert [len(epoch) for epoch in plan(LossConfig(num_updates=99))[0]] == [5]
+    assert [len(epoch) for epoch in plan(LossConfig(num_updates=99, minibatch="tokens"))[0]] == [14]
+    loss = LossConfig(num_updates=2, num_epochs=2)
+    assert plan_minibatches([], [], loss, 0) == []
+
+
+# ----------------------------------------------------------------------------------------------------------- updates
+
+
+def test_one_update_is_the_gradient_of_the_loss_bit_for_bit(small_model: Any) -> None:
+    loss, literal = LossConfig(), copy.deepcopy(small_model)
+    optimizer = torch.optim.SGD(literal.parameters(), lr=0.1)
+    for batch in build_batches(build_samples(verdicts()), layout="prefix"):
+        logprob, entropy = token_logprobs(literal, batch, 1.0)
+        scores = BatchLogprobs(logprob=logprob, logprob_old=logprob.detach(), entropy=entropy)
+        policy_loss(scores, batch, loss).loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(literal.parameters(), 1.0)
+    optimizer.step()
+    metrics = updated(small_model, loss).metrics
+    assert are_equal(state(small_model), state(literal))
+    assert metrics["updates_done"] == 1 and metrics["clip_fraction"] == metrics["stopped_by_kl"] == 0
+
+
+def test_ratios_compare_with_the_policy_before_the_first_update(small_model: Any) -> None:
+    loss, literal = LossConfig(num_epochs=3, aggregation="seq-mean-token-mean"), copy.deepcopy(small_model)
+    optimizer = torch.optim.SGD(literal.parameters(), lr=1.0)
+    (batch,) = build_batches(build_samples(verdicts()), aggregation="seq-mean-token-mean", layout="rows")
+    before = frozen_logprobs(literal, batch)
+    for _ in range(3):
+        optimizer.zero_grad()
+        logprob, entropy = token_logprobs(literal, batch, 1.0)
+        policy_loss(BatchLogprobs(logprob=logprob, logprob_old=before, entropy=entropy), batch, loss).loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(literal.parameters(), 1.0)
+        optimizer.step()
+    metrics = updated(small_model, replace(loss, layout="rows"), lr=1.0).metrics
+    for name, value in literal.state_dict().items():
+        torch.testing.assert_close(small_model.state_dict()[name], value, atol=1e-6, rtol=1e-5)
+    assert metrics["updates_done"] == 3
+    assert 0 < metrics["clip_fraction"] < 1, "ratios have left the clip range by the second or third update"
+
+
+@pytest.mark.parametrize("layout", ["rows", "prefix", "packed"])
+@pytest.mark.parametrize("minibatch", ["episodes", "tokens"])
+def test_updates_do_not_depend_on_micro_batches(small_model: Any, layout: Any, minibatch: Any) -> None:
+    base = LossConfig(num_updates=2, num_epochs=2, minibatch=minibatch, layout="rows")
+    other = copy.deepcopy(small_model)
+    updated(small_model, base)
+    updated(other, replace(base, layout=layout, tokens_per_microbatch=12))
+    for name, value in small_model.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value, atol=1e-6, rtol=1e-4)
+
+
+def test_the_shuffle_follows_from_the_seed(small_model: Any) -> None:
+    loss = LossConfig(num_updates=2, num_epochs=3)
+    ends = []
+    for seed in (1, 1, 2):
+        model = copy.deepcopy(small_model)
+        updated(model, loss, seed=seed)
+        ends.append(state(model))
+    assert are_equal(ends[0], ends[1])
+    assert not are_equal(ends[0], ends[2])
+
+
+def test_bypass_compares_with_the_policy_that_sampled(small_model: Any) -> None:
+    metrics = updated(small_model, LossConfig(mode="bypass", corrections=(), num_updates=2, num_epochs=2)).metrics
+    assert metrics["updates_done"] == 4
+    assert metrics["clip_fraction"] > 0, "made log-probabilities are far from the model's"
+    assert metrics["trained_tokens"] == 2 * sum(sum(s.loss_mask) for s in build_samples(verdicts()))
+
+
+# ------------------------------------------------------------------------------------------------------- stop by KL
+
+
+def on_policy(model: Any) -> list[GroupVerdict]:
+    """The groups, with the log-probabilities that the model gives their tokens."""
+    made = verdicts(scale=3.0)
+    for verdict in made:
+        for one in verdict.group.trajectories:
+            for segment in one.segments:
+                (single,) = segment.turns
+                ids = torch.tensor([segment.token_ids])
+                with torch.no_grad():
+                    logits = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+                at = range(len(single.prompt_ids), ids.shape[1])
+                logprobs = tuple(logits[k - 1, ids[0, k]].item() for k in at)
+                completion = replace(single.completion, logprobs=logprobs)
+                object.__setattr__(segment, "turns", (replace(single, completion=completion),))
+    return made
+
+
+@pytest.mark.parametrize(("max_kl", "done"), [(None, 6), (1e9, 6), (1e-12, 1)])
+def test_a_large_kl_stops_the_remaining_updates(small_model: Any, max_kl: float | None, done: int) -> None:
+    loss = LossConfig(num_updates=2, num_epochs=3, max_kl=max_kl)
+    groups = on_policy(small_model)
+    optimizer = torch.optim.SGD(small_model.parameters(), lr=0.5)
+    metrics = update_policy(small_model, optimizer, groups, loss, temperature=1.0, max_grad_norm=1.0).metrics
+    assert metrics["updates_done"] == done
+    assert metrics["stopped_by_kl"] == float(done < 6)
+    assert metrics["kl_old"] > 1e-12, "of the minibatch that stopped it"
+    rows = build_samples(groups)
+    trained = (
+        sum(sum(s.loss_mask) for s in build_samples(groups[0::2]))
+        if done == 1
+        else 3 * sum(sum(s.loss_mask) for s in rows)
+    )
+    assert metrics["trained_tokens"] == trained, "a minibatch without an optimizer step is not counted"
+
+
+def test_a_stop_leaves_the_weights_of_the_updates_made(small_model: Any) -> None:
+    stopped, short = small_model, copy.deepcopy(small_model)
+    groups = on_policy(small_model)
+    for model, some, loss in (
+        (stopped, groups, LossConfig(num_updates=2, max_kl=1e-12)),
+        (short, groups[0::2], LossConfig()),
+    ):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        update_policy(model, optimizer, some, loss, temperature=1.0, max_grad_norm=1.0)
+    for name, value in short.state_dict().items():
+        torch.testing.assert_close(stopped.state_dict()[name], value, atol=1e-6, rtol=1e-5)
+
+
+# ----------------------------------------------------------------------------------------------------------- configs
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"num_epochs": 0}, "num_epochs must be at least 1"),
+        ({"max_kl": 0.1}, "set num_updates or num_epochs above 1"),
+        ({"max_kl": -1.0, "num_epochs": 2}, "max_kl must be above 0"),
+        ({"minibatch": "tokens"}, "set num_updates above 1"),
+    ],
+)
+def test_settings_without_effect_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LossConfig(**keys)
+
+
+def test_a_partial_update_makes_one_update(small_model: Any) -> None:
+    optimizer = torch.optim.SGD(small_model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="one update per step"):
+        PartialUpdate(small_model, optimizer, LossConfig(num_epochs=2), temperature=1.0, max_grad_norm=1.0)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_with_epochs_ends_in_the_same_weights(tmp_path: Path) -> None:
+    loss = LossConfig(num_updates=2, num_epochs=2, minibatch="tokens", max_kl=0.5)
+    settings = config(loss=loss, num_steps=4)
+    train(settings, tmp_path / "whole")
+    rows = [row for row in read_json_lines(tmp_path / "whole" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert max(row["updates_done"] for row in rows) == 4
+    resumed = tmp_path / "resumed"
+    shutil.copytree(tmp_path / "whole", resumed)
+    checkpoint_path(resumed, "rl", 4).unlink()
+    train(settings, resumed, resume=True)
+    assert weights(resumed) == weights(tmp_path / "whole")

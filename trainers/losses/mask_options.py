@@ -1,0 +1,53 @@
+"""Settings of the token masks, told apart by ``kind``. Like the other options, they need no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from agentgym.credit.options import ByKind, Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share(Options):
+    share: float
+    """Of the update's trained tokens."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 < self.share <= 1, message=f"share must be above 0 and at most 1, got {self.share}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkingTokensOptions(_Share):
+    """Train on the tokens of highest entropy alone."""
+
+    kind: Literal["forking_tokens"] = "forking_tokens"
+    share: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipCovOptions(_Share):
+    """Leave out some tokens whose advantage and log-probability go together strongly."""
+
+    kind: Literal["clip_cov"] = "clip_cov"
+    share: float = 0.0002
+    low: float = 1.0
+    """Covariance above which a token may be left out ..."""
+    high: float = 5.0
+    """... and below which."""
+
+    def __post_init__(self) -> None:
+        _Share.__post_init__(self)
+        self.check(is_ok=self.low < self.high, message=f"needs low < high, got {self.low} and {self.high}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlCovOptions(_Share):
+    """Penalise the change of the tokens whose advantage and log-probability go together most."""
+
+    kind: Literal["kl_cov"] = "kl_cov"
+    share: float = 0.0002
+    coef: float = 1.0
+
+
+TokenMaskOptions = Annotated[ForkingTokensOptions | ClipCovOptions | KlCovOptions, ByKind()]

@@ -1,0 +1,191 @@
+"""Token masks: tokens of an update that are trained, left out or penalised, by their entropy or covariance.
+
+Tokens are chosen among all trained tokens of an update, before its gradient, from log-probabilities of the policy that
+is about to be trained. Releases choose within a micro-batch. Ours does not depend on how the update is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.batch import TrainBatch, token_weights
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
+from agentgym.trainers.losses.ratios import clamped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenChoice:
+    """What token masks do to a micro-batch's ``N`` tokens."""
+
+    weight: Tensor
+    """``[N]`` share of each token in the policy loss."""
+    is_kept: Tensor
+    """``[N]`` False where ``clip_cov`` leaves a token out."""
+    penalty: Tensor
+    """``[N]`` coefficient of ``kl_cov``, 0 for most tokens."""
+    changed: dict[str, float]
+    """Number of tokens that each mask acts on."""
+
+    def apply(self, per_token: Tensor, logprob: Tensor, logprob_old: Tensor) -> Tensor:
+        """Return a policy loss per token ``[N]`` with the masks' part in it."""
+        return per_token * self.is_kept + self.penalty * clamped(logprob - logprob_old).abs()
+
+
+def forking_tokens(entropy: Tensor, options: ForkingTokensOptions) -> Tensor:
+    """Return where the entropy is among the ``share`` highest of the update.
+
+    The policy loss is averaged over these tokens alone, as in the release; regularisers keep all tokens.
+
+    Source: "Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM
+    Reasoning" (``get_global_entropy_top_mask``).
+
+    Example:
+        >>> entropy = torch.tensor([0.1, 2.0, 0.3, 0.2, 1.5, 0.0])
+        >>> forking_tokens(entropy, ForkingTokensOptions()).tolist()
+        [False, True, False, False, True, False]
+    """
+    num_kept = max(1, int(len(entropy) * options.share + 0.9999))  # rounded up, as the release does it
+    return _mask_of(entropy.topk(num_kept).indices, len(entropy))
+
+
+def covariance(logprob: Tensor, advantage: Tensor) -> Tensor:
+    """Return each token's share in the covariance of advantage and log-probability.
+
+    Its mean is the covariance. By "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models",
+    entropy falls where it is high.
+
+    Example:
+        >>> covariance(torch.tensor([-1.0, -3.0]), torch.tensor([1.0, -1.0])).tolist()
+        [1.0, 1.0]
+    """
+    return (advantage - advantage.mean()) * (logprob - logprob.mean())
+
+
+def clip_cov(cov: Tensor, was_gated: Tensor, options: ClipCovOptions, seed: int) -> Tensor:
+    """Return which tokens Clip-Cov leaves out: a random few of those whose covariance is inside the band.
+
+    Tokens whose loss the clip has made flat are not among them. The loss's denominators stay as they are.
+
+    Source: "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models"; verl
+    ``compute_policy_loss_clip_cov``.
+
+    Example:
+        >>> cov = torch.tensor([0.5, 2.0, 9.0, 3.0])
+        >>> clip_cov(cov, torch.tensor([False, False, False, True]), ClipCovOptions(), seed=0).tolist()
+        [False, True, False, False]
+    """
+    candidates = ((cov > options.low) & (cov < options.high) & ~was_gated).nonzero()[:, 0]
+    num_left_out = max(1, int(len(cov) * options.share))
+    order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(seed))
+    return _mask_of(candidates[order[:num_left_out].to(candidates.device)], len(cov))
+
+
+def kl_cov(cov: Tensor, options: KlCovOptions) -> Tensor:
+    """Return which tokens KL-Cov penalises by ``coef |log pi_theta / pi_old|``: those of highest covariance.
+
+    The release has no clip beside it: set ``clip_low=1`` and a large ``clip_high`` for its loss.
+
+    Source: "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models"; verl
+    ``compute_policy_loss_kl_cov``.
+
+    Example:
+        >>> kl_cov(torch.tensor([0.5, 2.0, 9.0, 3.0]), KlCovOptions()).tolist()
+        [False, False, True, False]
+    """
+    num_penalised = max(1, int(len(cov) * options.share))
+    return _mask_of(cov.topk(num_penalised).indices, len(cov))
+
+
+def choose_tokens(
+    batches: Sequence[TrainBatch],
+    frozen: Sequence[FrozenTokens],
+    was_gated: Sequence[Tensor],
+    config: LossConfig,
+    seed: int,
+) -> list[TokenChoice]:
+    """Return what the configured masks do to each micro-batch of an update.
+
+    Args:
+        frozen: log-probabilities and entropies of each micro-batch.
+        was_gated: where the loss's gate made a token's loss flat, per micro-batch.
+        seed: of Clip-Cov's random choice.
+    """
+    update = _Joined(batches)
+    weight = update.join([batch.weight for batch in batches])
+    is_kept, penalty = torch.ones_like(weight, dtype=torch.bool), torch.zeros_like(weight)
+    advantage = update.join([batch.advantage for batch in batches])
+    cov = covariance(update.join([tokens.logprob for tokens in frozen]), advantage)
+    acted: dict[str, Tensor] = {}
+    for options in config.token_masks if len(cov) else ():
+        match options:
+            case ForkingTokensOptions():
+                is_fork = forking_tokens(update.join([tokens.entropy for tokens in frozen]), options)
+                weight = _weights_within(is_fork, update.units(config.unit), config, weight)
+                acted[options.kind] = ~is_fork
+            case ClipCovOptions():
+                acted[options.kind] = clip_cov(cov, update.join(was_gated), options, seed)
+                is_kept = ~acted[options.kind]
+            case KlCovOptions():
+                acted[options.kind] = kl_cov(cov, options)
+                penalty = options.coef * acted[options.kind].to(penalty)
+    counts = {kind: [float(part.sum()) for part in update.split(mask)] for kind, mask in acted.items()}
+    parts = zip(update.split(weight), update.split(is_kept), update.split(penalty), strict=True)
+    return [
+        TokenChoice(
+            weight=of_batch[0],
+            is_kept=of_batch[1],
+            penalty=of_batch[2],
+            changed={kind: of_kind[index] for kind, of_kind in counts.items()},
+        )
+        for index, of_batch in enumerate(parts)
+    ]
+
+
+class _Joined:
+    """The tokens of an update's micro-batches in the order of its samples, however these are split."""
+
+    def __init__(self, batches: Sequence[TrainBatch]) -> None:
+        self._batches = batches
+        self._sizes = [batch.num_tokens for batch in batches]
+        sample = torch.cat([torch.tensor(batch.samples, device=batch.row.device)[batch.row] for batch in batches])
+        self._order = sample.argsort(stable=True)  # a row's tokens are together and in order
+        self._back = self._order.argsort()
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Put values of each micro-batch's tokens in the update's order."""
+        return torch.cat(list(parts))[self._order]
+
+    def split(self, values: Tensor) -> Sequence[Tensor]:
+        """Undo :meth:`join`."""
+        return torch.split(values[self._back], self._sizes)
+
+    def units(self, unit: str) -> list[tuple[int, int]]:
+        """Return what each token belongs to in the loss's averages."""
+        found = [
+            (batch.trajectories[row], turn if unit == "turn" else 0)
+            for batch in self._batches
+            for row, turn in zip(batch.row.tolist(), batch.turn_index.tolist(), strict=True)
+        ]
+        return [found[at] for at in self._order.tolist()]
+
+
+def _weights_within(is_chosen: Tensor, units: Sequence[tuple[int, int]], config: LossConfig, like: Tensor) -> Tensor:
+    chosen = is_chosen.tolist()
+    kept = token_weights(
+        [unit for unit, is_in in zip(units, chosen, strict=True) if is_in], config.mean, config.norm_length
+    )
+    weight = torch.zeros_like(like)
+    weight[is_chosen] = torch.tensor(kept, dtype=like.dtype, device=like.device)
+    return weight
+
+
+def _mask_of(indices: Tensor, num_tokens: int) -> Tensor:
+    mask = torch.zeros(num_tokens, dtype=torch.bool, device=indices.device)
+    mask[indices] = True
+    return mask

@@ -112,8 +112,7 @@ def gated_loss(
             low, high = facts.ratio_bounds or (options.low, options.high)
             return policy.ppo_clip(ratio, advantage, low, high, config.dual)
         case "aepo_clip":
-            is_uncertain = scores.entropy.detach() >= facts.uncertain_from
-            return policy.aepo_clip(ratio, advantage, is_uncertain, low, high)
+            return policy.aepo_clip(ratio, advantage, low, high, config.dual)
         case "reinforce":
             return policy.reinforce(logprob, ratio, advantage, options.cap)
 

@@ -197,28 +197,24 @@ def test_bapo() -> None:
     assert_close(per_token(config, [math.log(5)], [-1.0], UpdateFacts(ratio_bounds=bounds)), [3.0])  # dual clip
 
 
+def test_bapo_cuts_its_last_step_short() -> None:
+    """The bounds reach their limits where those are no whole number of steps away."""
+    options = of.BapoOptions(low_max=1.0, step=0.25, high_max=1.3, target=9.0)
+    assert policy.bapo_bounds(torch.ones(2), torch.tensor([1.0, -1.0]), options) == (1.0, 1.3)
+
+
 def test_bapo_without_negative_contributions_searches_nothing() -> None:
     assert policy.bapo_bounds(torch.ones(3), torch.ones(3), of.BapoOptions()) == (0.6, 1.2)
 
 
 def test_aepo_clip() -> None:
-    entropy = [0.1, 0.2, 1.5, 0.2]
-    logprob = torch.tensor(logs([2.0] * 4), dtype=torch.float64, requires_grad=True)
-    given_scores = BatchLogprobs(
-        logprob=logprob, logprob_old=torch.zeros(4, dtype=torch.float64), entropy=torch.tensor(entropy)
-    )
+    logprob = torch.tensor(logs([2.0, 1.1, 0.5, 5.0, 0.5]), dtype=torch.float64, requires_grad=True)
     config = LossConfig(kind="aepo_clip", clip_high=0.25)
-    frozen = FrozenTokens(
-        logprob=logprob.detach(),
-        logprob_old=given_scores.logprob_old,
-        entropy=given_scores.entropy,
-        weight=torch.ones(4),
-    )
-    facts = update_facts([tokens([1.0] * 4)], [frozen], config)
-    loss, was_clipped = gated_loss(given_scores, tokens([1.0] * 4), config, facts)
-    assert_close(loss, [-1.25] * 4)
-    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [0.0, 0.0, -1.25, 0.0])
-    assert was_clipped.tolist() == [True, True, False, True]
+    batch = tokens([1.0, 1.0, 1.0, -1.0, -1.0])
+    loss, was_clipped = gated_loss(scores(logprob), batch, config, UpdateFacts())
+    assert_close(loss, [-1.25, -1.1, -0.5, 3.0, 0.8])
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.25, -1.1, -0.5, 0.0, 0.0])
+    assert was_clipped.tolist() == [False, False, False, True, True]
 
 
 def test_reinforce() -> None:
@@ -420,7 +416,7 @@ def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
     given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
-    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts(uncertain_from=0.5))
+    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts())
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0], -batch.advantage)
     assert not was_gated.any()
 

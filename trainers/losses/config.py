@@ -8,7 +8,6 @@ from typing import Any, Literal
 from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.trainers.losses.options import (
-    AepoClipOptions,
     BapoOptions,
     CorrectionOptions,
     MinproOptions,
@@ -26,7 +25,7 @@ LayoutKind = Literal["rows", "prefix", "packed"]
 
 WEIGHTS = ("token_tis", "seq_tis", "icepop", "seq_mis", "decoupled")
 """Corrections that weigh by ``pi_old / mu``; the others leave tokens out, or act on the learning rate."""
-WHOLE_UPDATE = ("m2po", "batch_normalise", "vcpo", "bapo", "aepo_clip")
+WHOLE_UPDATE = ("m2po", "batch_normalise", "vcpo", "bapo")
 """What must see all tokens of an update before the first gradient."""
 
 
@@ -52,7 +51,7 @@ DEFAULTS: dict[str, LossDefaults] = {
     "sapo": LossDefaults(clip_low=None, clip_high=None, aggregation="seq-mean-token-mean", options=SapoOptions),
     "minpro": LossDefaults(options=MinproOptions, may_dual_clip=True),
     "bapo": LossDefaults(clip_low=None, clip_high=None, dual_clip=3.0, options=BapoOptions, may_dual_clip=True),
-    "aepo_clip": LossDefaults(options=AepoClipOptions),
+    "aepo_clip": LossDefaults(clip_high=0.2, dual_clip=3.0, may_dual_clip=True),
     "reinforce": LossDefaults(clip_low=None, clip_high=None, options=ReinforceOptions),
 }
 

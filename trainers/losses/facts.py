@@ -15,7 +15,6 @@ from torch import Tensor
 from agentgym.trainers.batch import TrainBatch
 from agentgym.trainers.correction import log_rho, m2po_limit, vcpo_scale
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.options import AepoClipOptions, BapoOptions
 from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
 from agentgym.trainers.losses.ratios import sum_per_unit
 
@@ -28,8 +27,6 @@ class UpdateFacts:
     """Trained tokens of the update: LLDS's divisor."""
     ratio_bounds: tuple[float, float] | None = None
     """BAPO's bounds."""
-    uncertain_from: float = float("inf")
-    """Entropy from which AEPO takes a token for uncertain."""
     m2po_limit: float = float("inf")
     """Squared log-ratio from which M2PO leaves a token out."""
     mean_weight: float = 1.0
@@ -75,14 +72,10 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
     if options := config.correction("vcpo"):
         pairs = zip(batches, frozen, strict=True)
         facts = replace(facts, lr_scale=vcpo_scale(torch.cat([_row_log_weights(*pair) for pair in pairs]), options))
-    match config.loss_options:
-        case BapoOptions() as o:
-            advantage = torch.cat([batch.advantage for batch in batches])
-            ratio = log_ratio_per_token(logprob, old).exp()
-            facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, o))
-        case AepoClipOptions() as o:
-            entropy = torch.cat([f.entropy for f in frozen])
-            facts = replace(facts, uncertain_from=float(entropy.quantile(o.entropy_quantile)))
+    if config.kind == "bapo":
+        advantage = torch.cat([batch.advantage for batch in batches])
+        ratio = log_ratio_per_token(logprob, old).exp()
+        facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, config.loss_options))
     return facts
 
 

@@ -57,18 +57,6 @@ class BapoOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AepoClipOptions(Options):
-    """Keys of AEPO's clip."""
-
-    kind: Literal["aepo_clip"] = "aepo_clip"
-    entropy_quantile: float = 0.8
-    """Tokens whose entropy is above this quantile of the update keep a gradient beyond the clip (ours)."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.entropy_quantile <= 1, message="entropy_quantile must be between 0 and 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReinforceOptions(Options):
     """Keys of REINFORCE."""
 
@@ -77,7 +65,7 @@ class ReinforceOptions(Options):
     """Cap of the detached ratio that weighs a token's gradient; 0 leaves the ratio out."""
 
 
-PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | AepoClipOptions | ReinforceOptions, ByKind()]
+PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | ReinforceOptions, ByKind()]
 
 # --------------------------------------------------------------------------------------------------- corrections
 

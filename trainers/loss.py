@@ -159,7 +159,8 @@ def _regularisers(
                 phase = epo_phase(past.num_steps, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
                 terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), batch.weight))
             case "llds":
-                fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, batch.row, options)
+                units = (batch.row, batch.turn)
+                fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, *units, options)
                 terms.append(("llds", fall, torch.full_like(fall, options.coef / facts.num_tokens)))
     return terms
 

@@ -391,12 +391,20 @@ def test_turns_without_history_are_not_smoothed() -> None:
 
 def test_llds() -> None:
     old, new = [-1, -0.5, -2, -1, -1, -1], [-1.2, -0.4, -2.3, -0.5, -1.2, -1.0]
-    batch = tokens([0.0] * 6, rollout=old, row=[0, 0, 0, 1, 1, 1])
-    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1),))
-    output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
+    layout: dict[str, Any] = {"rollout": old, "row": [0, 0, 0, 1, 1, 1], "turn": [0, 0, 1, 2, 3, 3]}
+
+    def total(gate: Any, advantage: float = 0.0) -> float:
+        config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate=gate),))
+        batch = tokens([advantage] * 6, **layout)
+        output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
+        return output.sums["llds"]
+
+    assert total("sequence") == pytest.approx(0.5)
+    assert total("turn") == pytest.approx(0.7)
+    assert total("turn", advantage=-1.0) == 0.0  # what failed may become less likely
+    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate="sequence"),))
+    output = policy_loss(scores(new, old), tokens([0.0] * 6, **layout), config, UpdateFacts(num_tokens=6))
     assert output.loss.item() == pytest.approx(0.1 * 0.083333, abs=1e-6)
-    wrong = tokens([-1.0] * 6, rollout=old, row=[0, 0, 0, 1, 1, 1])  # what failed may become less likely
-    assert policy_loss(scores(new, old), wrong, config, UpdateFacts(num_tokens=6)).sums["llds"] == 0.0
 
 
 # --------------------------------------------------------------------------------------------------- properties

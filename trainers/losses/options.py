@@ -265,9 +265,11 @@ class LldsOptions(Options):
     """Keys of LLDS."""
 
     kind: Literal["llds"] = "llds"
-    coef: float = 0.1
+    coef: float = 0.2
+    gate: Literal["turn", "sequence"] = "turn"
+    """What has to lose likelihood before its tokens are penalised: a turn, or the tokens of a row together."""
     preserve_only_correct: bool = True
-    """Only sequences whose mean advantage is not below 0."""
+    """Penalise only tokens whose advantage is not below 0."""
 
 
 RegulariserOptions = Annotated[KlOptions | EntropyOptions | EpoOptions | LldsOptions, ByKind()]

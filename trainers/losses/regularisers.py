@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.options import EpoOptions, LldsOptions
-from agentgym.trainers.losses.ratios import clamped, mean_per_unit, sum_per_unit
+from agentgym.trainers.losses.ratios import clamped, sum_per_unit
 
 KlEstimator = Literal["k1", "k2", "k3", "k3+"]
 
@@ -132,23 +132,30 @@ def epo(entropy: Tensor, historical: Tensor, options: EpoOptions, phase: float =
     return -options.coef * (entropy - phase * options.smoothing * epo_penalty(entropy, historical, options))
 
 
-def llds(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, options: LldsOptions) -> Tensor:
-    """LLDS per token: ``relu(d)`` on rows whose likelihood fell, ``d = logp_old - logp``; not yet divided or weighed.
+def llds(
+    logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, turn: Tensor, options: LldsOptions
+) -> Tensor:
+    """Return LLDS per token, ``relu(d)`` where likelihood fell, ``d = logp_old - logp``; not yet divided or weighed.
 
-    A row counts if ``sum d > 0`` and, with ``preserve_only_correct``, its mean advantage is not below 0. At the first
-    of a batch's updates d is 0, so it needs at least two.
+    A token counts if its advantage is not below 0 and ``sum d > 0`` over such tokens of its turn, or of its row.
+    At the first of a batch's updates d is 0, so LLDS needs at least two.
 
-    Source: "On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral" (a third party's code).
+    Source: "On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral"
+    (``verl/workers/actor/dp_actor.py``; the released script gates by turn).
 
     Example:
         >>> old = torch.tensor([-1.0, -0.5, -2.0, -1.0, -1.0, -1.0])
         >>> new = torch.tensor([-1.2, -0.4, -2.3, -0.5, -1.2, -1.0])
-        >>> row = torch.tensor([0, 0, 0, 1, 1, 1])
-        >>> round(llds(new, old, torch.ones(6), row, LldsOptions()).sum().item() / 6, 6)
-        0.083333
+        >>> row, turn = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 2, 3, 3])
+        >>> [round(x, 1) for x in llds(new, old, torch.ones(6), row, turn, LldsOptions(gate="sequence")).tolist()]
+        [0.2, 0.0, 0.3, 0.0, 0.0, 0.0]
+        >>> [round(x, 1) for x in llds(new, old, torch.ones(6), row, turn, LldsOptions()).tolist()]
+        [0.2, 0.0, 0.3, 0.0, 0.2, 0.0]
     """
     fall = logprob_old - logprob
-    counts = sum_per_unit(fall.detach(), row) > 0
-    if options.preserve_only_correct:
-        counts &= mean_per_unit(advantage, row) >= 0
-    return torch.where(counts, torch.relu(fall), 0.0)
+    is_kept = advantage >= 0 if options.preserve_only_correct else torch.ones_like(advantage, dtype=torch.bool)
+    # with advantages per token, a change of sign inside a turn begins a new unit, as in the release
+    unit = row if options.gate == "sequence" else torch.unique_consecutive(2 * turn + is_kept, return_inverse=True)[1]
+    fell = sum_per_unit(torch.where(is_kept, fall.detach(), 0.0), unit) > 0
+    # not relu: at d = 0 the release has half the gradient
+    return torch.where(fell & is_kept, torch.maximum(fall, torch.zeros_like(fall)), 0.0)

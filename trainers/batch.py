@@ -41,6 +41,10 @@ class TrainBatch:
     """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
     turn_index: Tensor
     """``[N]`` position of that turn in its trajectory."""
+    unit: Tensor
+    """``[N]`` which of the update's averaged units (trajectories or turns) the token belongs to."""
+    first: int = 0
+    """Number of the update's sampled tokens in the micro-batches before this one."""
 
     @property
     def num_tokens(self) -> int:
@@ -120,9 +124,17 @@ def build_batches(
         for sample, positions in zip(samples, trained, strict=True)
         for at in positions
     ]
-    flat = iter(token_weights(units, aggregation, norm_length))
-    rows = [_Row(s, positions, [next(flat) for _ in positions]) for s, positions in zip(samples, trained, strict=True)]
-    return [_batch(some, kind, device) for some, kind in _micro_batches(rows, layout, tokens_per_microbatch)]
+    number_of = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    flat = iter(zip(token_weights(units, aggregation, norm_length), units, strict=True))
+    rows = []
+    for sample, positions in zip(samples, trained, strict=True):
+        shares = [next(flat) for _ in positions]
+        rows.append(_Row(sample, positions, [share for share, _ in shares], [number_of[unit] for _, unit in shares]))
+    batches: list[TrainBatch] = []
+    for some, kind in _micro_batches(rows, layout, tokens_per_microbatch):
+        first = batches[-1].first + batches[-1].num_tokens if batches else 0
+        batches.append(_batch(some, kind, device, first))
+    return batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +142,7 @@ class _Row:
     sample: TrainingSample
     positions: list[int]
     weights: list[float]
+    units: list[int]
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -200,19 +213,19 @@ def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
     return batches
 
 
-def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str) -> TrainBatch:
+def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:
     laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
-    whole: list[tuple[int, int, int, int, int]] = []
+    whole: list[tuple[int, int, int, int, int, int]] = []
     real: list[tuple[float, float, float]] = []
     turns: dict[tuple[int, int], int] = {}
     for index, row in enumerate(rows):
         sample = row.sample
         assert not row.positions or row.positions[0] > 0, "a row begins with a prompt"
-        for at, weight in zip(row.positions, row.weights, strict=True):
+        for at, weight, unit in zip(row.positions, row.weights, row.units, strict=True):
             turn = turns.setdefault((index, sample.turns[at]), len(turns))
-            whole.append((index, where[index][at - 1], sample.token_ids[at], turn, sample.turns[at]))
+            whole.append((index, where[index][at - 1], sample.token_ids[at], turn, sample.turns[at], unit))
             real.append((sample.advantages[at], sample.rollout_logprobs[at], weight))
-    row_N, state, target, turn_N, turn_index = torch.tensor(whole, dtype=torch.long).reshape(-1, 5).unbind(1)
+    row_N, state, target, turn_N, turn_index, unit_N = torch.tensor(whole, dtype=torch.long).reshape(-1, 6).unbind(1)
     advantage, rollout_logprob, weight_N = torch.tensor(real, dtype=torch.float32).reshape(-1, 3).unbind(1)
     return TrainBatch(
         layout=laid_out,
@@ -224,4 +237,6 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str)
         weight=weight_N.to(device),
         turn=turn_N.to(device),
         turn_index=turn_index.to(device),
+        unit=unit_N.to(device),
+        first=first,
     )

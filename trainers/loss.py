@@ -74,7 +74,7 @@ def policy_loss(
     facts = UpdateFacts() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
     weight = correction_weight(scores.logprob_old, batch, config, facts)
-    loss = (per_token * weight * batch.weight).sum()
+    loss = (per_token * weight * facts.share_of(batch)).sum()
     sums = {
         "entropy": scores.entropy.detach().sum().item(),
         "clip_fraction": was_gated.sum().item(),
@@ -129,11 +129,8 @@ def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     weight = torch.ones_like(rho)
     for options in config.corrections:
-        unit = batch.turn if getattr(options, "level", "") == "turn" else batch.row
-        weight = weight * correction.weight_of(rho, unit, options)
-    if config.correction("m2po"):
-        weight = weight * (rho.double().square() < facts.m2po_limit)
-    return weight / facts.mean_weight
+        weight = weight * correction.weight_of(rho, batch, options)
+    return weight * facts.kept_of(batch) / facts.mean_weight
 
 
 def _regularisers(
@@ -143,21 +140,22 @@ def _regularisers(
     facts: UpdateFacts,
     history: EntropyHistory | None,
 ) -> list[tuple[str, Tensor, Tensor]]:
-    """Of each regulariser its name, its term per token and the term's share in the loss."""
+    """Return of each regulariser its name, its term per token and the term's share in the loss."""
     terms = []
+    share = facts.share_of(batch)
     for options in config.regularisers:
         match options.kind:
             case "kl":
                 assert scores.logprob_ref is not None
                 divergence = regularisers.kl(scores.logprob, scores.logprob_ref, options.estimator)
-                terms.append(("kl", divergence, options.coef * batch.weight))
+                terms.append(("kl", divergence, options.coef * share))
             case "entropy":
-                terms.append(("entropy_bonus", scores.entropy, -options.coef * batch.weight))
+                terms.append(("entropy_bonus", scores.entropy, -options.coef * share))
             case "epo":
                 past = EntropyHistory() if history is None else history
                 historical = _historical(batch.turn_index, past).to(scores.entropy)
                 phase = epo_phase(past.num_steps, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
-                terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), batch.weight))
+                terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), share))
             case "llds":
                 units = (batch.row, batch.turn)
                 fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, *units, options)

@@ -20,7 +20,6 @@ from agentgym.trainers.loss import (
     SUMMED,
     BatchLogprobs,
     LossOutput,
-    correction_weight,
     policy_loss,
     token_logprobs,
 )
@@ -205,11 +204,7 @@ class _Step:
         frozen = []
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
             assert logprob_old is not None
-            logprob, entropy = self._frozen(self.model, batch)
-            weight = correction_weight(logprob_old, batch, self.config, UpdateFacts())
-            frozen.append(
-                FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, weight=weight),
-            )
+            frozen.append(FrozenTokens(logprob=self._frozen(self.model, batch)[0], logprob_old=logprob_old))
         return update_facts(batches, frozen, self.config)
 
     def backward(

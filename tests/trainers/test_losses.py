@@ -71,6 +71,7 @@ def tokens(
         weight=torch.full((num,), 1 / num, dtype=torch.float64),
         turn=rows if turn is None else torch.tensor(turn),
         turn_index=torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
+        unit=rows,
     )
 
 
@@ -190,7 +191,7 @@ def test_bapo() -> None:
     ratios, advantage = [0.5, 1, 1.5, 0.9], [1.0, -1.0, 1.0, -1.0]
     config = LossConfig(kind="bapo", options=of.BapoOptions(target=0.95))
     new = scores(logs(ratios))
-    frozen = FrozenTokens(logprob=new.logprob, logprob_old=new.logprob_old, entropy=new.entropy, weight=torch.ones(4))
+    frozen = FrozenTokens(logprob=new.logprob, logprob_old=new.logprob_old)
     bounds = update_facts([tokens(advantage)], [frozen], config).ratio_bounds
     assert bounds == pytest.approx((0.8, 1.35))
     assert_close(per_token(config, logs(ratios), advantage, UpdateFacts(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9])
@@ -278,22 +279,27 @@ def test_m2po() -> None:
     squares = [0.01, 0.5, 0.04, 0.0, 0.02]
     config = LossConfig(corrections=(of.M2poOptions(threshold=0.05),))
     log_rho = torch.tensor([math.sqrt(x) for x in squares], dtype=torch.float64)
-    limit = correction.m2po_limit(log_rho, config.correction("m2po"))
-    assert limit == pytest.approx(0.5)
-    assert_close(weights(config, log_rho.tolist(), UpdateFacts(m2po_limit=limit)), [1, 0, 1, 1, 1])
+    batch = tokens([1.0] * 5)
+    facts = update_facts([batch], [FrozenTokens(logprob=log_rho, logprob_old=log_rho)], config)
+    assert_close(correction_weight(log_rho, batch, config, facts), [1, 0, 1, 1, 1])
+    assert_close(facts.share_of(batch), [0.25, 0, 0.25, 0.25, 0.25])
+
+
+def test_m2po_keeps_one_token_and_drops_equal_ones_in_order() -> None:
+    options = of.M2poOptions(threshold=0.05)
+    assert correction.m2po_mask(torch.tensor([1.0, 1.0, 1.0]), options).tolist() == [False, False, True]
+    assert correction.m2po_mask(torch.tensor([0.35, 0.0, 0.35, 0.0]), options).tolist() == [False, True, True, True]
 
 
 # thresholds that no mean of the squares equals, where rounding would decide
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(1, 2000).map(lambda n: n / 1000 + 0.00037))
 def test_m2po_leaves_out_the_fewest_largest(tenths: list[int], threshold: float) -> None:
     log_rho = torch.tensor([x / 10 for x in tenths], dtype=torch.float64)
-    limit = correction.m2po_limit(log_rho, of.M2poOptions(threshold=threshold))
     rest = sorted(log_rho.square().tolist())
-    left_out = []
-    while rest and sum(rest) / len(rest) >= threshold:
-        left_out.append(rest.pop())
-    expected = [x for x in rest if x not in left_out]  # equal ones go together
-    assert sorted(x for x in log_rho.square().tolist() if x < limit) == pytest.approx(expected)
+    while len(rest) > 1 and sum(rest) / len(rest) >= threshold:
+        rest.pop()
+    kept = log_rho.square()[correction.m2po_mask(log_rho, of.M2poOptions(threshold=threshold))]
+    assert sorted(kept.tolist()) == pytest.approx(rest)
 
 
 def test_decoupled_ppo() -> None:
@@ -309,23 +315,73 @@ def test_decoupled_ppo() -> None:
     assert_close(weights(masked, [0.2, 0.1]), [0.0, math.exp(0.1)])
 
 
+def normaliser(log_rho: Sequence[float], *corrections: of.CorrectionOptions, **layout: Any) -> float:
+    old = torch.tensor(log_rho, dtype=torch.float64)
+    config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
+    frozen = FrozenTokens(logprob=old, logprob_old=old)
+    return update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config).mean_weight
+
+
 def test_batch_normalise() -> None:
+    assert normaliser(logs(RHO), of.TokenTisOptions()) == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
     config = LossConfig(corrections=(of.TokenTisOptions(), of.BatchNormaliseOptions()))
-    old = torch.tensor(logs(RHO), dtype=torch.float64)
-    batch = tokens([1.0] * 5)
-    plain = correction_weight(old, batch, config, UpdateFacts())
-    frozen = FrozenTokens(logprob=old, logprob_old=old, entropy=torch.zeros(5), weight=plain)
-    facts = update_facts([batch], [frozen], config)
-    normalised = correction_weight(old, batch, config, facts)
-    assert normalised.mean().item() == pytest.approx(1.0)
-    assert_close(normalised * facts.mean_weight, [0.3, 0.9, 1.2, 2, 2])
+    halved = weights(config, logs(RHO), UpdateFacts(mean_weight=2.0))
+    assert_close(halved, [0.15, 0.45, 0.6, 1, 1])
+
+
+def test_batch_normalise_counts_a_sequence_once() -> None:
+    row = [0, 0, 0, 1]
+    assert normaliser(logs([1, 1, 0.5, 1.5]), of.SequenceTisOptions(), row=row) == pytest.approx((0.5 + 1.5) / 2)
+    turns = of.SequenceTisOptions(level="turn")
+    mean = normaliser(logs([1, 1, 0.5, 1.5]), turns, row=row, turn=[0, 0, 1, 2])
+    assert mean == pytest.approx((1 + 0.5 + 1.5) / 3)
+
+
+def test_batch_normalise_leaves_rejected_tokens_out() -> None:
+    assert normaliser(logs(RHO), of.IcepopOptions()) == pytest.approx((0.9 + 1.2 + 4) / 3)
+    rejection = of.DivergenceRejectionOptions(threshold=0.3)  # of other tokens: their weights stay in the mean
+    mean = normaliser(logs(RHO), of.TokenTisOptions(), rejection)
+    assert mean == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
+
+
+def test_rejected_tokens_leave_the_denominators() -> None:
+    """verl averages over the tokens that stay; ``denominator="all"`` divides by all trained ones."""
+    log_rho, layout = [0.0, 1.0, 0.0, 0.0], {"row": [0, 0, 1, 1]}
+    given_scores = scores([0.0] * 4, log_rho)
+    expected = {
+        ("token-mean", "kept"): [1 / 3, 0, 1 / 3, 1 / 3],
+        ("token-mean", "all"): [0.25] * 4,
+        ("seq-mean-token-mean", "kept"): [1 / 2, 0, 1 / 4, 1 / 4],
+        ("seq-mean-token-sum", "kept"): [1 / 2, 0, 1 / 2, 1 / 2],
+        ("seq-mean-token-sum-norm", "kept"): [1 / 8, 0, 1 / 8, 1 / 8],
+    }
+    for (aggregation, denominator), shares in expected.items():
+        options: Any = of.DivergenceRejectionOptions(denominator=denominator)  # type: ignore[arg-type]
+        config = LossConfig(corrections=(options,), aggregation=aggregation, norm_length=8)  # type: ignore[arg-type]
+        batch = tokens([1.0] * 4, **layout)
+        frozen = FrozenTokens(logprob=given_scores.logprob, logprob_old=given_scores.logprob_old)
+        facts = update_facts([batch], [frozen], config)
+        assert_close(facts.share_of(batch), shares)
+        assert config.needs_whole_update == (denominator == "kept")
+
+
+def test_shares_are_those_of_the_update_in_every_micro_batch() -> None:
+    rows = [sample(2, 3, trajectory=0), sample(4, 2, trajectory=1), sample(6, 4, trajectory=1)]
+    config = LossConfig(corrections=(of.DivergenceRejectionOptions(),), aggregation="seq-mean-token-mean")
+    batches = build_batches(rows, aggregation="seq-mean-token-mean", tokens_per_microbatch=6)
+    assert [batch.first for batch in batches] == [0, 3, 5]
+    old = [batch.rollout_logprob.clone() for batch in batches]
+    old[2][0] += 9.0
+    frozen = [FrozenTokens(logprob=values, logprob_old=values) for values in old]
+    shares = [update_facts(batches, frozen, config).share_of(batch) for batch in batches]
+    assert_close(torch.cat(shares), [1 / 6] * 3 + [1 / 10] * 2 + [0] + [1 / 10] * 3)
 
 
 def test_vcpo() -> None:
     config = LossConfig(corrections=(of.TokenTisOptions(), of.VcpoOptions()))
     batch = tokens([1.0] * 5, row=[0, 0, 1, 2, 3], rollout=[0.0] * 5)
     now = torch.tensor([0.5, -0.5, 0.0, 0.0, math.log(5)], dtype=torch.float64)
-    frozen = FrozenTokens(logprob=now, logprob_old=now, entropy=torch.zeros(5), weight=torch.ones(5))
+    frozen = FrozenTokens(logprob=now, logprob_old=now)
     assert update_facts([batch], [frozen], config).lr_scale == pytest.approx(0.755929, abs=1e-6)
     assert correction.vcpo_scale(torch.tensor(logs([1, 1, 1, 5])), of.VcpoOptions(scale="linear")) == pytest.approx(
         0.571429, abs=1e-6

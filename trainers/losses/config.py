@@ -200,6 +200,12 @@ class LossConfig:
         return next((part for part in self.regularisers if part.kind == kind), None)
 
     @property
+    def shrinks_denominators(self) -> bool:
+        """Whether rejected tokens leave the loss's denominators."""
+        return any(getattr(part, "denominator", "all") == "kept" for part in self.corrections)
+
+    @property
     def needs_whole_update(self) -> bool:
         """Whether something must see all tokens of an update before the first gradient."""
-        return any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))
+        kinds = (self.kind, *self.correction_kinds)
+        return self.shrinks_denominators or any(kind in WHOLE_UPDATE for kind in kinds)

@@ -71,6 +71,11 @@ PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | Reinfo
 
 Level = Literal["turn", "sequence"]
 """What a product or mean of ratios runs over: a turn's sampled tokens, or those of the row (a context window)."""
+Denominator = Literal["kept", "all"]
+"""What the loss and its regularisers average over where tokens are rejected: tokens that stay, or all trained ones.
+
+``kept`` needs the whole update before its first gradient.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,8 @@ class IcepopOptions(_Band):
     kind: Literal["icepop"] = "icepop"
     low: float = 0.5
     high: float = 5.0
+    denominator: Denominator = "all"
+    """As IcePop was published; verl averages over ``kept`` tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,7 @@ class SequenceMisOptions(_Band):
     level: Level = "sequence"
     weight: Literal["one", "ratio"] = "one"
     """Of the sequences that stay."""
+    denominator: Denominator = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +147,7 @@ class GeometricOptions(_Band):
     low: float = 0.999
     high: float = 1.001
     level: Level = "sequence"
+    denominator: Denominator = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +158,7 @@ class DivergenceRejectionOptions(Options):
     estimator: Literal["k2", "k3"] = "k3"
     level: Literal["token", "sequence_mean", "sequence_max"] = "token"
     threshold: float = 0.1
+    denominator: Denominator = "kept"
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
@@ -160,6 +170,7 @@ class M2poOptions(Options):
 
     kind: Literal["m2po"] = "m2po"
     threshold: float = 0.04
+    denominator: Denominator = "kept"
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
@@ -181,7 +192,7 @@ class DecoupledOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNormaliseOptions(Options):
-    """Divides the other corrections' weights by their mean over the update's tokens."""
+    """Divides weights by their mean over the update's tokens, or over its sequences for weights of sequences."""
 
     kind: Literal["batch_normalise"] = "batch_normalise"
 

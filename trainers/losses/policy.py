@@ -69,7 +69,7 @@ def sapo(ratio: Tensor, advantage: Tensor, tau_positive: float = 1.0, tau_negati
         >>> [round(-x, 6) for x in loss.tolist()]
         [1.510163, 2.0, 2.924234]
     """
-    tau = torch.where(advantage > 0, tau_positive, tau_negative)
+    tau = torch.full_like(ratio, tau_negative).masked_fill(advantage > 0, tau_positive)
     gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
     return -gate * advantage, torch.zeros_like(ratio, dtype=torch.bool)
 

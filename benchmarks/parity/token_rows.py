@@ -66,6 +66,7 @@ class TokenRows:
             weight=torch.tensor(weight, dtype=torch.float64),
             turn=turn,
             turn_index=turn_index,
+            unit=unit,
         )
 
 
@@ -116,12 +117,7 @@ def draw_rows(
 def ours(rows: TokenRows, config: LossConfig, history: EntropyHistory | None = None) -> np.ndarray:
     """Return our loss and its gradients with respect to log-probabilities and entropies, ``[1 + 2 B T]``."""
     batch = rows.batch(config)
-    frozen = FrozenTokens(
-        logprob=rows.logprob[rows.mask],
-        logprob_old=rows.old[rows.mask],
-        entropy=rows.entropy[rows.mask],
-        weight=torch.ones(batch.num_tokens),
-    )
+    frozen = FrozenTokens(logprob=rows.logprob[rows.mask], logprob_old=rows.old[rows.mask])
     facts: UpdateFacts = update_facts([batch], [frozen], config)
 
     def loss(logprob: Tensor, entropy: Tensor) -> Tensor:

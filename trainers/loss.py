@@ -69,7 +69,7 @@ def policy_loss(
 
     Args:
         facts: about the whole update, where the configuration needs them.
-        history: EPO's memory.
+        history: EPO's memory, with the present step.
     """
     facts = UpdateFacts() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
@@ -152,9 +152,10 @@ def _regularisers(
             case "entropy":
                 terms.append(("entropy_bonus", scores.entropy, -options.coef * share))
             case "epo":
-                past = EntropyHistory() if history is None else history
-                historical = _historical(batch.turn_index, past).to(scores.entropy)
-                phase = epo_phase(past.num_steps, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
+                known = EntropyHistory() if history is None else history
+                historical = _historical(batch.turn_index, known).to(scores.entropy)
+                step = known.num_steps - 1  # the history holds the present step, which counts from 0
+                phase = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
                 terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), share))
             case "llds":
                 units = (batch.row, batch.turn)

@@ -82,7 +82,9 @@ def update_policy(
                 totals.add(batch, entropy, output, scale)
         totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     totals = _Totals.of_all(ranks.gathered(totals))
-    return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
+    if not config.regulariser("epo"):  # whose history holds this step already
+        step.history = history.after(totals.entropy_of_turn())
+    return UpdateResult(metrics=totals.means(), history=step.history)
 
 
 def _share(batches: list[TrainBatch], ranks: Ranks) -> list[tuple[TrainBatch, int]]:
@@ -188,23 +190,38 @@ class _Step:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history = reference, history
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
+        self._measured: list[tuple[Tensor, Tensor]] = []
+        """Turn indices and entropies of tokens that EPO's history lacks."""
 
     def old_logprobs(self, batches: Sequence[TrainBatch], *, is_only: bool) -> list[Tensor | None]:
         """Per micro-batch what the ratio compares with; None where the pass with the gradient will say."""
+        if self.config.regulariser("epo"):
+            frozen = [self._frozen(self.model, batch) for batch in batches]
+            self._measured += [(batch.turn_index, entropy) for batch, (_, entropy) in zip(batches, frozen, strict=True)]
+            logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
+            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in batches]
         if self.config.mode == "bypass":
             return [batch.rollout_logprob for batch in batches]
         if is_only and not self.config.needs_whole_update:
             return [None] * len(batches)
         return [self._frozen(self.model, batch)[0] for batch in batches]
 
+    def include_present_step(self) -> None:
+        """Add the entropies that :meth:`old_logprobs` measured to EPO's history."""
+        if self._measured:
+            turn_index, entropy = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
+            self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
+
     def facts(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> UpdateFacts:
         """What has to be known about the whole update, in a pass of its own where it is needed."""
+        self.include_present_step()
         if not self.config.needs_whole_update:
             return update_facts(batches, (), self.config)
         frozen = []
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
             assert logprob_old is not None
-            frozen.append(FrozenTokens(logprob=self._frozen(self.model, batch)[0], logprob_old=logprob_old))
+            logprob, entropy = self._frozen(self.model, batch)
+            frozen.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
         return update_facts(batches, frozen, self.config)
 
     def backward(

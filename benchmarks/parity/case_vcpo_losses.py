@@ -12,7 +12,7 @@ from released import Case, Release, gap, load, run_lines
 from token_rows import draw_rows
 
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, update_facts
+from agentgym.trainers.losses.facts import update_facts
 from agentgym.trainers.losses.options import VcpoOptions
 
 RELEASE = Release("mit-han-lab/vcpo", "c7f030f")
@@ -55,8 +55,7 @@ def vcpo(folder: Path, rng: np.random.Generator) -> float:
     run_lines(folder / RATE_FILE, "base_ess_ratio = max(", "lrs_now = self.get_lr()", lines)
 
     config = LossConfig(corrections=(VcpoOptions(scale=rule, base_ratio=base),))
-    frozen = FrozenTokens(logprob=rows.logprob[rows.mask], logprob_old=rows.old[rows.mask])
-    return gap(update_facts([rows.batch(config)], [frozen], config).lr_scale, group["lr"])
+    return gap(update_facts([rows.batch(config)], [rows.frozen()], config).lr_scale, group["lr"])
 
 
 class _OneRank:

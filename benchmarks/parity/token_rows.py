@@ -49,6 +49,12 @@ class TokenRows:
         named = {name: getattr(self, name)[rows] for name in self.__dataclass_fields__ if name not in ("mask", "turn")}
         return TokenRows(mask=mask, turn=torch.zeros_like(self.turn[rows]), **named)
 
+    def frozen(self) -> FrozenTokens:
+        """Return what our code knows of the sampled tokens before the update."""
+        return FrozenTokens(
+            logprob=self.logprob[self.mask], logprob_old=self.old[self.mask], entropy=self.entropy[self.mask]
+        )
+
     def batch(self, config: LossConfig) -> TrainBatch:
         """Return our micro-batch of the sampled tokens, with all values in float64."""
         row, _ = self.mask.nonzero().unbind(1)
@@ -117,8 +123,7 @@ def draw_rows(
 def ours(rows: TokenRows, config: LossConfig, history: EntropyHistory | None = None) -> np.ndarray:
     """Return our loss and its gradients with respect to log-probabilities and entropies, ``[1 + 2 B T]``."""
     batch = rows.batch(config)
-    frozen = FrozenTokens(logprob=rows.logprob[rows.mask], logprob_old=rows.old[rows.mask])
-    facts: UpdateFacts = update_facts([batch], [frozen], config)
+    facts: UpdateFacts = update_facts([batch], [rows.frozen()], config)
 
     def loss(logprob: Tensor, entropy: Tensor) -> Tensor:
         scores = BatchLogprobs(

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ranked_update import made_verdicts
+from tiny_models import tiny_model
 from torch import Tensor
 
 from agentgym.errors import ConfigError
@@ -23,6 +25,8 @@ from agentgym.trainers.losses.config import DEFAULTS, LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
+from agentgym.trainers.samples import build_samples
+from agentgym.trainers.update import update_policy
 from agentgym.types import TrainingSample
 
 
@@ -82,6 +86,11 @@ def scores(
     before = torch.zeros_like(new) if old is None else torch.as_tensor(old, dtype=torch.float64)
     entropy = more.pop("entropy", torch.zeros_like(new))
     return BatchLogprobs(logprob=new, logprob_old=before, entropy=torch.as_tensor(entropy, dtype=torch.float64), **more)
+
+
+def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> FrozenTokens:
+    before = logprob if old is None else old
+    return FrozenTokens(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
 
 
 def per_token(
@@ -191,7 +200,7 @@ def test_bapo() -> None:
     ratios, advantage = [0.5, 1, 1.5, 0.9], [1.0, -1.0, 1.0, -1.0]
     config = LossConfig(kind="bapo", options=of.BapoOptions(target=0.95))
     new = scores(logs(ratios))
-    frozen = FrozenTokens(logprob=new.logprob, logprob_old=new.logprob_old)
+    frozen = frozen_tokens(new.logprob, new.logprob_old)
     bounds = update_facts([tokens(advantage)], [frozen], config).ratio_bounds
     assert bounds == pytest.approx((0.8, 1.35))
     assert_close(per_token(config, logs(ratios), advantage, UpdateFacts(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9])
@@ -280,7 +289,7 @@ def test_m2po() -> None:
     config = LossConfig(corrections=(of.M2poOptions(threshold=0.05),))
     log_rho = torch.tensor([math.sqrt(x) for x in squares], dtype=torch.float64)
     batch = tokens([1.0] * 5)
-    facts = update_facts([batch], [FrozenTokens(logprob=log_rho, logprob_old=log_rho)], config)
+    facts = update_facts([batch], [frozen_tokens(log_rho)], config)
     assert_close(correction_weight(log_rho, batch, config, facts), [1, 0, 1, 1, 1])
     assert_close(facts.share_of(batch), [0.25, 0, 0.25, 0.25, 0.25])
 
@@ -318,7 +327,7 @@ def test_decoupled_ppo() -> None:
 def normaliser(log_rho: Sequence[float], *corrections: of.CorrectionOptions, **layout: Any) -> float:
     old = torch.tensor(log_rho, dtype=torch.float64)
     config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
-    frozen = FrozenTokens(logprob=old, logprob_old=old)
+    frozen = frozen_tokens(old)
     return update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config).mean_weight
 
 
@@ -359,7 +368,7 @@ def test_rejected_tokens_leave_the_denominators() -> None:
         options: Any = of.DivergenceRejectionOptions(denominator=denominator)  # type: ignore[arg-type]
         config = LossConfig(corrections=(options,), aggregation=aggregation, norm_length=8)  # type: ignore[arg-type]
         batch = tokens([1.0] * 4, **layout)
-        frozen = FrozenTokens(logprob=given_scores.logprob, logprob_old=given_scores.logprob_old)
+        frozen = frozen_tokens(given_scores.logprob, given_scores.logprob_old)
         facts = update_facts([batch], [frozen], config)
         assert_close(facts.share_of(batch), shares)
         assert config.needs_whole_update == (denominator == "kept")
@@ -372,7 +381,7 @@ def test_shares_are_those_of_the_update_in_every_micro_batch() -> None:
     assert [batch.first for batch in batches] == [0, 3, 5]
     old = [batch.rollout_logprob.clone() for batch in batches]
     old[2][0] += 9.0
-    frozen = [FrozenTokens(logprob=values, logprob_old=values) for values in old]
+    frozen = [frozen_tokens(values) for values in old]
     shares = [update_facts(batches, frozen, config).share_of(batch) for batch in batches]
     assert_close(torch.cat(shares), [1 / 6] * 3 + [1 / 10] * 2 + [0] + [1 / 10] * 3)
 
@@ -381,7 +390,7 @@ def test_vcpo() -> None:
     config = LossConfig(corrections=(of.TokenTisOptions(), of.VcpoOptions()))
     batch = tokens([1.0] * 5, row=[0, 0, 1, 2, 3], rollout=[0.0] * 5)
     now = torch.tensor([0.5, -0.5, 0.0, 0.0, math.log(5)], dtype=torch.float64)
-    frozen = FrozenTokens(logprob=now, logprob_old=now)
+    frozen = frozen_tokens(now)
     assert update_facts([batch], [frozen], config).lr_scale == pytest.approx(0.755929, abs=1e-6)
     assert correction.vcpo_scale(torch.tensor(logs([1, 1, 1, 5])), of.VcpoOptions(scale="linear")) == pytest.approx(
         0.571429, abs=1e-6
@@ -425,7 +434,15 @@ def test_epo() -> None:
     late = of.EpoOptions(has_gradient=False, from_turn=3)  # the update never comes to turn 3: no penalty
     loss = policy_loss(given_scores, batch, LossConfig(regularisers=(late,)), UpdateFacts(), history).loss
     assert loss.item() == pytest.approx(-0.001475)
-    for step, beta in ((0, 1), (37, 0.874563), (75, 0.827067), (76, 0.768632), (100, 0.294304), (150, 0.039830)):
+    for step, beta in (
+        (0, 1),
+        (37, 0.874563),
+        (75, 0.827067),
+        (76, 0.768632),
+        (100, 0.294304),
+        (150, 0.039830),
+        (300, 0.039830),
+    ):
         assert regularisers.epo_phase(step, 150) == pytest.approx(beta, abs=1e-6)
 
 
@@ -435,6 +452,24 @@ def test_epo_penalty_has_a_gradient_where_the_release_has_none() -> None:
         penalty = regularisers.epo_penalty(entropy, torch.ones(2), of.EpoOptions(has_gradient=has_gradient))
         gradient = torch.autograd.grad((penalty + 0 * entropy).sum(), entropy)[0]
         assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("num_updates", [1, 2])
+def test_epo_history_holds_the_present_step(num_updates: int) -> None:
+    """As released: the entropies are those before the step's first update, however many updates follow."""
+    model: Any = tiny_model()
+    verdicts = made_verdicts(seed=0)
+    rows = build_batches(build_samples([verdict for verdict in verdicts if verdict.dropped is None]))
+    with torch.no_grad():
+        measured = [(batch.turn_index, token_logprobs(model, batch, 1.0)[1]) for batch in rows]
+    before = EntropyHistory().after({0: 3.0})
+    expected = before.after_tokens(*(torch.cat(parts) for parts in zip(*measured, strict=True)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    config = LossConfig(regularisers=(of.EpoOptions(),), num_updates=num_updates)
+    result = update_policy(model, optimizer, verdicts, config, temperature=1.0, max_grad_norm=1.0, history=before)
+    assert result.history.num_steps == 2
+    for turn in range(4):
+        assert result.history.mean(turn) == pytest.approx(expected.mean(turn), rel=1e-4)
 
 
 def test_turns_without_history_are_not_smoothed() -> None:

@@ -208,4 +208,5 @@ class LossConfig:
     def needs_whole_update(self) -> bool:
         """Whether something must see all tokens of an update before the first gradient."""
         kinds = (self.kind, *self.correction_kinds)
-        return self.shrinks_denominators or any(kind in WHOLE_UPDATE for kind in kinds)
+        first = self.shrinks_denominators or self.regulariser("epo") is not None
+        return first or any(kind in WHOLE_UPDATE for kind in kinds)

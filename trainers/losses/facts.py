@@ -54,12 +54,13 @@ class UpdateFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenTokens:
-    """Log-probabilities of a micro-batch's tokens before an update's step, without gradient, ``[N]`` each."""
+    """Scores of a micro-batch's tokens before an update's step, without gradient, ``[N]`` each."""
 
     logprob: Tensor
     """Of the policy that is about to be trained."""
     logprob_old: Tensor
     """Of the policy that the ratio compares with."""
+    entropy: Tensor
 
 
 def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateFacts:

@@ -43,7 +43,9 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyHistory:
-    """What EPO remembers: of each turn of an episode, the mean over past steps of its mean token entropy.
+    """EPO's memory: of each turn of an episode, the mean over training steps of its mean token entropy.
+
+    As released, it includes the step that is being trained, at the weights before its first update.
 
     Example:
         >>> history = EntropyHistory().after({0: 1.0}).after({0: 2.0, 1: 0.5})
@@ -67,6 +69,23 @@ class EntropyHistory:
             sums[turn] = (total + entropy, count + 1)
         return EntropyHistory(num_steps=self.num_steps + 1, sums=sums)
 
+    def after_tokens(self, turn_index: Tensor, entropy: Tensor) -> EntropyHistory:
+        """Return the history with one more step, given the entropies of its tokens.
+
+        Args:
+            turn_index: turn of each token in its episode, ``[M]``.
+            entropy: ``[M]``
+
+        Example:
+            >>> history = EntropyHistory().after_tokens(torch.tensor([0, 0, 2]), torch.tensor([1.0, 3.0, 0.5]))
+            >>> history.mean(0), history.mean(1), history.mean(2)
+            (2.0, None, 0.5)
+        """
+        counts = torch.bincount(turn_index).tolist()
+        sums = torch.bincount(turn_index, weights=entropy.double()).tolist()
+        means = {turn: total / count for turn, (total, count) in enumerate(zip(sums, counts, strict=True)) if count}
+        return self.after(means)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and numbers, also for JSON."""
         return {"num_steps": self.num_steps, "sums": {str(turn): list(pair) for turn, pair in self.sums.items()}}
@@ -79,18 +98,20 @@ class EntropyHistory:
 
 
 def epo_phase(step: int, phase_steps: int) -> float:
-    """EPO's weight beta of the smoothing penalty after ``step`` of ``phase_steps`` steps; it jumps at the middle.
+    """Return EPO's weight beta of the smoothing penalty at ``step`` of ``phase_steps``, from 0; it jumps at the middle.
+
+    Steps after the last have the weight of the last.
 
     Example:
-        >>> [round(epo_phase(step, 150), 6) for step in (0, 37, 75, 76, 100, 150)]
-        [1.0, 0.874563, 0.827067, 0.768632, 0.294304, 0.03983]
+        >>> [round(epo_phase(step, 150), 6) for step in (0, 37, 75, 76, 100, 150, 200)]
+        [1.0, 0.874563, 0.827067, 0.768632, 0.294304, 0.03983, 0.03983]
     """
     if not phase_steps:
         return 1.0
-    half = phase_steps / 2
+    step, half = max(0, min(step, phase_steps)), phase_steps // 2
     if step <= half:
-        return 1 - 0.2 * (1 - math.exp(-2 * step / half))
-    return 0.8 * math.exp(-3 * (step - half) / half)
+        return 1 - 0.2 * (1 - math.exp(-2 * step / half)) if half else 1.0
+    return 0.8 * math.exp(-3 * (step - half) / (phase_steps - half))
 
 
 def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Tensor:
@@ -100,7 +121,7 @@ def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Ten
     ``alpha`` outside the band, which trains nothing.
 
     Args:
-        historical: mean entropy of the token's turn over past steps ``[N]``, NaN where there is none.
+        historical: mean entropy of the token's turn over training steps ``[N]``, NaN where there is none.
 
     Example:
         >>> entropy, historical = torch.tensor([0.5, 1.0, 2.5, 1.9]), torch.ones(4)

@@ -33,16 +33,15 @@ def changed_by_corrections(
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     found = {}
     for options in config.corrections:
-        unit = batch.turn if getattr(options, "level", "") == "turn" else batch.row
         match options.kind:
             case "vcpo":
                 continue
             case "m2po":
-                weight = (rho.double().square() < facts.m2po_limit).to(rho)
+                weight = facts.kept_of(batch).to(rho)
             case "batch_normalise":
                 weight = torch.full_like(rho, 1 / facts.mean_weight)
             case _:
-                weight = correction.weight_of(rho, unit, options)
+                weight = correction.weight_of(rho, batch, options)
         found[f"changed/{options.kind}"] = float(((weight - 1).abs() > CHANGE).sum())
     return found
 

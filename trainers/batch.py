@@ -41,10 +41,14 @@ class TrainBatch:
     """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
     turn_index: Tensor
     """``[N]`` position of that turn in its trajectory."""
+    unit: Tensor
+    """``[N]`` which of the update's averaged units (trajectories or turns) the token belongs to."""
     samples: tuple[int, ...] = ()
     """Of each row, the index of its sample among those that :func:`build_batches` was given."""
     trajectories: tuple[int, ...] = ()
     """Of each row, its trajectory's number."""
+    first: int = 0
+    """Number of the update's sampled tokens in the micro-batches before this one."""
 
     @property
     def num_tokens(self) -> int:
@@ -124,12 +128,18 @@ def build_batches(
         for sample, positions in zip(samples, trained, strict=True)
         for at in positions
     ]
-    flat = iter(token_weights(units, aggregation, norm_length))
-    rows = [
-        _Row(sample, positions, [next(flat) for _ in positions], index)
-        for index, (sample, positions) in enumerate(zip(samples, trained, strict=True))
-    ]
-    return [_batch(some, kind, device) for some, kind in _micro_batches(rows, layout, tokens_per_microbatch)]
+    number_of = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
+    flat = iter(zip(token_weights(units, aggregation, norm_length), units, strict=True))
+    rows = []
+    for index, (sample, positions) in enumerate(zip(samples, trained, strict=True)):
+        shares = [next(flat) for _ in positions]
+        of_unit = [number_of[unit] for _, unit in shares]
+        rows.append(_Row(sample, positions, [share for share, _ in shares], of_unit, index))
+    batches: list[TrainBatch] = []
+    for some, kind in _micro_batches(rows, layout, tokens_per_microbatch):
+        first = batches[-1].first + batches[-1].num_tokens if batches else 0
+        batches.append(_batch(some, kind, device, first))
+    return batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +147,7 @@ class _Row:
     sample: TrainingSample
     positions: list[int]
     weights: list[float]
+    units: list[int]
     index: int
     """Among the update's samples."""
 
@@ -209,19 +220,19 @@ def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
     return batches
 
 
-def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str) -> TrainBatch:
+def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:
     laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
-    whole: list[tuple[int, int, int, int, int]] = []
+    whole: list[tuple[int, int, int, int, int, int]] = []
     real: list[tuple[float, float, float]] = []
     turns: dict[tuple[int, int], int] = {}
     for index, row in enumerate(rows):
         sample = row.sample
         assert not row.positions or row.positions[0] > 0, "a row begins with a prompt"
-        for at, weight in zip(row.positions, row.weights, strict=True):
+        for at, weight, unit in zip(row.positions, row.weights, row.units, strict=True):
             turn = turns.setdefault((index, sample.turns[at]), len(turns))
-            whole.append((index, where[index][at - 1], sample.token_ids[at], turn, sample.turns[at]))
+            whole.append((index, where[index][at - 1], sample.token_ids[at], turn, sample.turns[at], unit))
             real.append((sample.advantages[at], sample.rollout_logprobs[at], weight))
-    row_N, state, target, turn_N, turn_index = torch.tensor(whole, dtype=torch.long).reshape(-1, 5).unbind(1)
+    row_N, state, target, turn_N, turn_index, unit_N = torch.tensor(whole, dtype=torch.long).reshape(-1, 6).unbind(1)
     advantage, rollout_logprob, weight_N = torch.tensor(real, dtype=torch.float32).reshape(-1, 3).unbind(1)
     return TrainBatch(
         layout=laid_out,
@@ -235,4 +246,6 @@ def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str)
         turn_index=turn_index.to(device),
         samples=tuple(row.index for row in rows),
         trajectories=tuple(row.sample.trajectory for row in rows),
+        unit=unit_N.to(device),
+        first=first,
     )

@@ -1,7 +1,7 @@
 """Corrections for the gap between the trainer's probabilities (``pi_old``) and the engine's (``mu``).
 
 Weights and masks are functions of ``rho = pi_old / mu``, detached, flat over the ``N`` sampled tokens. A token that is
-left out weighs 0 and stays in the loss's denominators, which are those of all trained tokens.
+left out weighs 0. Whether it stays in the loss's denominators is the option ``denominator`` of the correction.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agentgym.trainers.batch import TrainBatch
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.ratios import clamped, max_per_unit, mean_per_unit, sum_per_unit
 
 
 def log_rho(logprob_old: Tensor, logprob_rollout: Tensor) -> Tensor:
-    """``log pi_old / mu``, detached and clamped to ±20."""
-    return clamped((logprob_old - logprob_rollout).detach())
+    """Return ``log pi_old / mu``, detached."""
+    return (logprob_old - logprob_rollout).detach()
 
 
 def token_tis(log_rho_N: Tensor, options: of.TokenTisOptions) -> Tensor:
@@ -31,7 +32,7 @@ def token_tis(log_rho_N: Tensor, options: of.TokenTisOptions) -> Tensor:
         >>> [round(x, 4) for x in token_tis(rho.log(), of.TokenTisOptions(cap=2.0)).tolist()]
         [0.3, 0.9, 1.2, 2.0, 2.0]
     """
-    return log_rho_N.exp().clamp(max=options.cap)
+    return clamped(log_rho_N).exp().clamp(max=options.cap)
 
 
 def seq_tis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceTisOptions) -> Tensor:
@@ -55,7 +56,7 @@ def icepop(log_rho_N: Tensor, options: of.IcepopOptions) -> Tensor:
         >>> [round(x, 4) for x in icepop(rho.log(), of.IcepopOptions(low=0.5, high=5.0)).tolist()]
         [0.0, 0.9, 1.2, 4.0, 0.0]
     """
-    rho = log_rho_N.exp()
+    rho = clamped(log_rho_N).exp()
     return torch.where(_inside(rho, options.band), rho, 0.0)
 
 
@@ -64,7 +65,7 @@ def seq_mis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceMisOptions) -> 
 
     Source: verl ``rollout_corr_helper.py`` (its bounds act on ``1 / rho``, these on ``rho``).
     """
-    product = clamped(sum_per_unit(log_rho_N, unit)).exp()
+    product = sum_per_unit(clamped(log_rho_N), unit).exp()
     weight = product if options.weight == "ratio" else torch.ones_like(product)
     return torch.where(_inside(product, options.band), weight, 0.0)
 
@@ -77,7 +78,7 @@ def geometric(log_rho_N: Tensor, unit: Tensor, options: of.GeometricOptions) -> 
         >>> geometric(log_rho_N, unit, of.GeometricOptions(low=0.7, high=1.34)).tolist()
         [0.0, 0.0, 0.0]
     """
-    inside = _inside(mean_per_unit(log_rho_N, unit).exp(), options.band)
+    inside = _inside(mean_per_unit(clamped(log_rho_N), unit).exp(), options.band)
     return inside.to(log_rho_N.dtype)
 
 
@@ -86,7 +87,8 @@ def divergence_rejection(log_rho_N: Tensor, row: Tensor, options: of.DivergenceR
 
     Source: verl ``rollout_corr_helper.py`` (rejection sampling by K2 and K3).
     """
-    drift = log_rho_N.square() / 2 if options.estimator == "k2" else log_rho_N.exp() - 1 - log_rho_N
+    log_ratio = clamped(log_rho_N)
+    drift = log_ratio.square() / 2 if options.estimator == "k2" else log_ratio.exp() - 1 - log_ratio
     match options.level:
         case "sequence_mean":
             drift = mean_per_unit(drift, row)
@@ -97,30 +99,30 @@ def divergence_rejection(log_rho_N: Tensor, row: Tensor, options: of.DivergenceR
     return (drift <= options.threshold).to(log_rho_N.dtype)
 
 
-def m2po_limit(log_rho_M: Tensor, options: of.M2poOptions) -> float:
-    """The smallest squared log-ratio that M2PO leaves out, infinite if it keeps all tokens.
+def m2po_mask(log_rho_M: Tensor, options: of.M2poOptions) -> Tensor:
+    """Return which tokens M2PO keeps, ``[M]``: all but the fewest largest squared log-ratios.
 
-    The fewest largest ones go until the mean of the rest is below the threshold; equal ones go together, so that the
-    result does not depend on their order.
+    Tokens go until the mean square of the rest is below the threshold; one always stays. Of equal squares the first
+    goes first, so with exact ties the result depends on the order of the update's tokens.
 
     Args:
         log_rho_M: over all trained tokens of the update.
 
-    Source: second-moment trust policy optimization (AReaL).
+    Source: second-moment trust policy optimization (AReaL ``areal/trainer/ppo/actor.py``).
 
     Example:
         >>> squares = torch.tensor([0.5, 0.04, 0.02, 0.01, 0.0])
-        >>> round(m2po_limit(squares.sqrt(), of.M2poOptions(threshold=0.05)), 6)
-        0.5
+        >>> m2po_mask(squares.sqrt(), of.M2poOptions(threshold=0.05)).tolist()
+        [False, True, True, True, True]
     """
-    squares = log_rho_M.double().square().sort(descending=True).values
-    if not len(squares):
-        return float("inf")
+    squares, order = log_rho_M.double().square().sort(descending=True, stable=True)
     counts = torch.arange(len(squares), 0, -1, dtype=squares.dtype, device=squares.device)
     suffix_means = squares.flip(0).cumsum(0).flip(0) / counts
     below = (suffix_means < options.threshold).nonzero()
-    num_left_out = int(below[0]) if len(below) else len(squares)
-    return float(squares[num_left_out - 1]) if num_left_out else float("inf")
+    num_left_out = int(below[0]) if len(below) else max(0, len(squares) - 1)
+    is_kept = torch.ones_like(log_rho_M, dtype=torch.bool)
+    is_kept[order[:num_left_out]] = False
+    return is_kept
 
 
 def decoupled(log_rho_N: Tensor, unit: Tensor | None, options: of.DecoupledOptions) -> Tensor:
@@ -171,9 +173,10 @@ def vcpo_scale(log_weight: Tensor, options: of.VcpoOptions) -> float:
     return float(share**0.5) if options.scale == "sqrt" else share
 
 
-def weight_of(log_rho_N: Tensor, unit: Tensor, options: of.CorrectionOptions) -> Tensor:
-    """The weight of one correction, ``[N]``; ones for those that act on the whole update."""
+def weight_of(log_rho_N: Tensor, batch: TrainBatch, options: of.CorrectionOptions) -> Tensor:
+    """Return the weight of one correction, ``[N]``; ones for those that act on the whole update."""
     weigh = _WEIGHTS.get(options.kind)
+    unit = batch.turn if getattr(options, "level", "") == "turn" else batch.row
     return torch.ones_like(log_rho_N) if weigh is None else weigh(log_rho_N, unit, options)
 
 

@@ -72,12 +72,12 @@ def policy_loss(
 
     Args:
         facts: about the whole update, where the configuration needs them.
-        history: EPO's memory.
+        history: EPO's memory, with the present step.
     """
     facts = UpdateFacts() if facts is None else facts
     per_token, was_gated = gated_loss(scores, batch, config, facts)
     weight = correction_weight(scores.logprob_old, batch, config, facts)
-    share = batch.weight
+    share = facts.share_of(batch)
     if scores.choice is not None:
         per_token = scores.choice.apply(per_token, scores.logprob, scores.logprob_old)
         share = scores.choice.weight
@@ -121,8 +121,7 @@ def gated_loss(
             low, high = facts.ratio_bounds or (options.low, options.high)
             return policy.ppo_clip(ratio, advantage, low, high, config.dual)
         case "aepo_clip":
-            is_uncertain = scores.entropy.detach() >= facts.uncertain_from
-            return policy.aepo_clip(ratio, advantage, is_uncertain, low, high)
+            return policy.aepo_clip(ratio, advantage, low, high, config.dual)
         case "reinforce":
             return policy.reinforce(logprob, ratio, advantage, options.cap)
 
@@ -139,11 +138,8 @@ def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     weight = torch.ones_like(rho)
     for options in config.corrections:
-        unit = batch.turn if getattr(options, "level", "") == "turn" else batch.row
-        weight = weight * correction.weight_of(rho, unit, options)
-    if config.correction("m2po"):
-        weight = weight * (rho.double().square() < facts.m2po_limit)
-    return weight / facts.mean_weight
+        weight = weight * correction.weight_of(rho, batch, options)
+    return weight * facts.kept_of(batch) / facts.mean_weight
 
 
 def _regularisers(
@@ -153,23 +149,26 @@ def _regularisers(
     facts: UpdateFacts,
     history: EntropyHistory | None,
 ) -> list[tuple[str, Tensor, Tensor]]:
-    """Of each regulariser its name, its term per token and the term's share in the loss."""
+    """Return of each regulariser its name, its term per token and the term's share in the loss."""
     terms = []
+    share = facts.share_of(batch)
     for options in config.regularisers:
         match options.kind:
             case "kl":
                 assert scores.logprob_ref is not None
                 divergence = regularisers.kl(scores.logprob, scores.logprob_ref, options.estimator)
-                terms.append(("kl", divergence, options.coef * batch.weight))
+                terms.append(("kl", divergence, options.coef * share))
             case "entropy":
-                terms.append(("entropy_bonus", scores.entropy, -options.coef * batch.weight))
+                terms.append(("entropy_bonus", scores.entropy, -options.coef * share))
             case "epo":
-                past = EntropyHistory() if history is None else history
-                historical = _historical(batch.turn_index, past).to(scores.entropy)
-                phase = epo_phase(past.num_steps, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
-                terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), batch.weight))
+                known = EntropyHistory() if history is None else history
+                historical = _historical(batch.turn_index, known).to(scores.entropy)
+                step = known.num_steps - 1  # the history holds the present step, which counts from 0
+                phase = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
+                terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), share))
             case "llds":
-                fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, batch.row, options)
+                units = (batch.row, batch.turn)
+                fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, *units, options)
                 terms.append(("llds", fall, torch.full_like(fall, options.coef / facts.num_tokens)))
     return terms
 

@@ -83,11 +83,13 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
         ConfigError: naming the component and what to do.
     """
     columns = [name for name in credit.columns() if name not in FROM_GROUPS]
+    shrink = [part.kind for part in loss.corrections if getattr(part, "denominator", "all") == "kept"]
     whole = [
         *([credit.estimator] if credit.estimator in WHOLE_STEP else []),
         *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
         *(kind for kind in (loss.kind, *loss.correction_kinds) if kind in WHOLE_UPDATE),
         *(part.kind for part in loss.token_masks),
+        *([f"rejected tokens out of the denominators ({', '.join(shrink)})"] if shrink else []),
         *(part.kind for part in loss.regularisers if part.kind in OF_WHOLE_UPDATE),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
         *(["loss.num_epochs above 1"] if loss.num_epochs > 1 else []),

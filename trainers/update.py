@@ -20,7 +20,6 @@ from agentgym.trainers.layout import can_share_prefixes, recomputed
 from agentgym.trainers.loss import (
     BatchLogprobs,
     LossOutput,
-    correction_weight,
     gated_loss,
     policy_loss,
     token_logprobs,
@@ -96,7 +95,9 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
                 totals.add(*outcome)
         totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
-    return UpdateResult(metrics=totals.means(), history=history.after(totals.entropy_of_turn()))
+    if not config.regulariser("epo"):  # whose history holds this step already
+        step.history = history.after(totals.entropy_of_turn())
+    return UpdateResult(metrics=totals.means(), history=step.history)
 
 
 Share = list[tuple[TrainBatch, int]]
@@ -240,14 +241,27 @@ class _Step:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history = reference, history
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
+        self._measured: list[tuple[Tensor, Tensor]] = []
+        """Turn indices and entropies of tokens that EPO's history lacks."""
 
     def old_logprobs(self, batches: Sequence[TrainBatch], *, is_only: bool) -> list[Tensor | None]:
         """Per micro-batch what the ratio compares with; None where the pass with the gradient will say."""
+        if self.config.regulariser("epo"):
+            frozen = [self._frozen(self.model, batch) for batch in batches]
+            self._measured += [(batch.turn_index, entropy) for batch, (_, entropy) in zip(batches, frozen, strict=True)]
+            logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
+            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in batches]
         if self.config.mode == "bypass":
             return [batch.rollout_logprob for batch in batches]
         if is_only and not self.config.needs_whole_update:
             return [None] * len(batches)
         return [self._frozen(self.model, batch)[0] for batch in batches]
+
+    def include_present_step(self) -> None:
+        """Add the entropies that :meth:`old_logprobs` measured to EPO's history."""
+        if self._measured:
+            turn_index, entropy = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
+            self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
 
     def prepare(
         self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None], seed: int = 0
@@ -256,6 +270,7 @@ class _Step:
 
         Takes a pass of its own where the configuration needs it.
         """
+        self.include_present_step()
         nothing = [None] * len(old_logprobs)
         if not self.config.needs_whole_update:
             return update_facts(batches, (), self.config), nothing
@@ -263,10 +278,7 @@ class _Step:
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
             assert logprob_old is not None
             logprob, entropy = self._frozen(self.model, batch)
-            weight = correction_weight(logprob_old, batch, self.config, UpdateFacts())
-            frozen.append(
-                FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy, weight=weight),
-            )
+            frozen.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
         facts = update_facts(batches, frozen, self.config)
         if not self.config.token_masks:
             return facts, nothing
@@ -279,7 +291,8 @@ class _Step:
             )[1]
             for batch, tokens in zip(batches, frozen, strict=True)
         ]
-        return facts, choose_tokens(batches, frozen, gated, self.config, seed)
+        shares = [facts.share_of(batch) for batch in batches]
+        return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
 
     def backward(
         self,

@@ -110,7 +110,7 @@ def test_corrections_count_the_tokens_they_change() -> None:
     batch = tokens([1.0] * 4, rollout=[-1.0, -1.0, -1.0, -1.0])
     old = torch.tensor([-1.0, -1.00001, -0.5, -3.0], dtype=torch.float64)
     loss = LossConfig(corrections=(of.IcepopOptions(), of.M2poOptions(), of.BatchNormaliseOptions()))
-    found = changed_by_corrections(old, batch, loss, UpdateFacts(m2po_limit=3.0, mean_weight=1.0))
+    found = changed_by_corrections(old, batch, loss, UpdateFacts(is_in_m2po=torch.tensor([True, True, True, False])))
     assert found == {"changed/icepop": 2.0, "changed/m2po": 1.0, "changed/batch_normalise": 0.0}
     assert changed_by_corrections(old, batch, loss, UpdateFacts(mean_weight=2.0))["changed/batch_normalise"] == 4.0
 

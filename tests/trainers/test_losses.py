@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from ranked_update import made_verdicts
+from tiny_models import tiny_model
 from torch import Tensor
 
 from agentgym.errors import ConfigError
@@ -23,6 +25,8 @@ from agentgym.trainers.losses.config import DEFAULTS, LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
+from agentgym.trainers.samples import build_samples
+from agentgym.trainers.update import update_policy
 from agentgym.types import TrainingSample
 
 
@@ -71,6 +75,7 @@ def tokens(
         weight=torch.full((num,), 1 / num, dtype=torch.float64),
         turn=rows if turn is None else torch.tensor(turn),
         turn_index=torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
+        unit=rows,
     )
 
 
@@ -81,6 +86,11 @@ def scores(
     before = torch.zeros_like(new) if old is None else torch.as_tensor(old, dtype=torch.float64)
     entropy = more.pop("entropy", torch.zeros_like(new))
     return BatchLogprobs(logprob=new, logprob_old=before, entropy=torch.as_tensor(entropy, dtype=torch.float64), **more)
+
+
+def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> FrozenTokens:
+    before = logprob if old is None else old
+    return FrozenTokens(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
 
 
 def per_token(
@@ -190,11 +200,17 @@ def test_bapo() -> None:
     ratios, advantage = [0.5, 1, 1.5, 0.9], [1.0, -1.0, 1.0, -1.0]
     config = LossConfig(kind="bapo", options=of.BapoOptions(target=0.95))
     new = scores(logs(ratios))
-    frozen = FrozenTokens(logprob=new.logprob, logprob_old=new.logprob_old, entropy=new.entropy, weight=torch.ones(4))
+    frozen = frozen_tokens(new.logprob, new.logprob_old)
     bounds = update_facts([tokens(advantage)], [frozen], config).ratio_bounds
     assert bounds == pytest.approx((0.8, 1.35))
     assert_close(per_token(config, logs(ratios), advantage, UpdateFacts(ratio_bounds=bounds)), [-0.5, 1.0, -1.35, 0.9])
     assert_close(per_token(config, [math.log(5)], [-1.0], UpdateFacts(ratio_bounds=bounds)), [3.0])  # dual clip
+
+
+def test_bapo_cuts_its_last_step_short() -> None:
+    """The bounds reach their limits where those are no whole number of steps away."""
+    options = of.BapoOptions(low_max=1.0, step=0.25, high_max=1.3, target=9.0)
+    assert policy.bapo_bounds(torch.ones(2), torch.tensor([1.0, -1.0]), options) == (1.0, 1.3)
 
 
 def test_bapo_without_negative_contributions_searches_nothing() -> None:
@@ -202,23 +218,13 @@ def test_bapo_without_negative_contributions_searches_nothing() -> None:
 
 
 def test_aepo_clip() -> None:
-    entropy = [0.1, 0.2, 1.5, 0.2]
-    logprob = torch.tensor(logs([2.0] * 4), dtype=torch.float64, requires_grad=True)
-    given_scores = BatchLogprobs(
-        logprob=logprob, logprob_old=torch.zeros(4, dtype=torch.float64), entropy=torch.tensor(entropy)
-    )
+    logprob = torch.tensor(logs([2.0, 1.1, 0.5, 5.0, 0.5]), dtype=torch.float64, requires_grad=True)
     config = LossConfig(kind="aepo_clip", clip_high=0.25)
-    frozen = FrozenTokens(
-        logprob=logprob.detach(),
-        logprob_old=given_scores.logprob_old,
-        entropy=given_scores.entropy,
-        weight=torch.ones(4),
-    )
-    facts = update_facts([tokens([1.0] * 4)], [frozen], config)
-    loss, was_clipped = gated_loss(given_scores, tokens([1.0] * 4), config, facts)
-    assert_close(loss, [-1.25] * 4)
-    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [0.0, 0.0, -1.25, 0.0])
-    assert was_clipped.tolist() == [True, True, False, True]
+    batch = tokens([1.0, 1.0, 1.0, -1.0, -1.0])
+    loss, was_clipped = gated_loss(scores(logprob), batch, config, UpdateFacts())
+    assert_close(loss, [-1.25, -1.1, -0.5, 3.0, 0.8])
+    assert_close(torch.autograd.grad(loss.sum(), logprob)[0], [-1.25, -1.1, -0.5, 0.0, 0.0])
+    assert was_clipped.tolist() == [False, False, False, True, True]
 
 
 def test_reinforce() -> None:
@@ -282,22 +288,27 @@ def test_m2po() -> None:
     squares = [0.01, 0.5, 0.04, 0.0, 0.02]
     config = LossConfig(corrections=(of.M2poOptions(threshold=0.05),))
     log_rho = torch.tensor([math.sqrt(x) for x in squares], dtype=torch.float64)
-    limit = correction.m2po_limit(log_rho, config.correction("m2po"))
-    assert limit == pytest.approx(0.5)
-    assert_close(weights(config, log_rho.tolist(), UpdateFacts(m2po_limit=limit)), [1, 0, 1, 1, 1])
+    batch = tokens([1.0] * 5)
+    facts = update_facts([batch], [frozen_tokens(log_rho)], config)
+    assert_close(correction_weight(log_rho, batch, config, facts), [1, 0, 1, 1, 1])
+    assert_close(facts.share_of(batch), [0.25, 0, 0.25, 0.25, 0.25])
+
+
+def test_m2po_keeps_one_token_and_drops_equal_ones_in_order() -> None:
+    options = of.M2poOptions(threshold=0.05)
+    assert correction.m2po_mask(torch.tensor([1.0, 1.0, 1.0]), options).tolist() == [False, False, True]
+    assert correction.m2po_mask(torch.tensor([0.35, 0.0, 0.35, 0.0]), options).tolist() == [False, True, True, True]
 
 
 # thresholds that no mean of the squares equals, where rounding would decide
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(1, 2000).map(lambda n: n / 1000 + 0.00037))
 def test_m2po_leaves_out_the_fewest_largest(tenths: list[int], threshold: float) -> None:
     log_rho = torch.tensor([x / 10 for x in tenths], dtype=torch.float64)
-    limit = correction.m2po_limit(log_rho, of.M2poOptions(threshold=threshold))
     rest = sorted(log_rho.square().tolist())
-    left_out = []
-    while rest and sum(rest) / len(rest) >= threshold:
-        left_out.append(rest.pop())
-    expected = [x for x in rest if x not in left_out]  # equal ones go together
-    assert sorted(x for x in log_rho.square().tolist() if x < limit) == pytest.approx(expected)
+    while len(rest) > 1 and sum(rest) / len(rest) >= threshold:
+        rest.pop()
+    kept = log_rho.square()[correction.m2po_mask(log_rho, of.M2poOptions(threshold=threshold))]
+    assert sorted(kept.tolist()) == pytest.approx(rest)
 
 
 def test_decoupled_ppo() -> None:
@@ -313,23 +324,73 @@ def test_decoupled_ppo() -> None:
     assert_close(weights(masked, [0.2, 0.1]), [0.0, math.exp(0.1)])
 
 
+def normaliser(log_rho: Sequence[float], *corrections: of.CorrectionOptions, **layout: Any) -> float:
+    old = torch.tensor(log_rho, dtype=torch.float64)
+    config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
+    frozen = frozen_tokens(old)
+    return update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config).mean_weight
+
+
 def test_batch_normalise() -> None:
+    assert normaliser(logs(RHO), of.TokenTisOptions()) == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
     config = LossConfig(corrections=(of.TokenTisOptions(), of.BatchNormaliseOptions()))
-    old = torch.tensor(logs(RHO), dtype=torch.float64)
-    batch = tokens([1.0] * 5)
-    plain = correction_weight(old, batch, config, UpdateFacts())
-    frozen = FrozenTokens(logprob=old, logprob_old=old, entropy=torch.zeros(5), weight=plain)
-    facts = update_facts([batch], [frozen], config)
-    normalised = correction_weight(old, batch, config, facts)
-    assert normalised.mean().item() == pytest.approx(1.0)
-    assert_close(normalised * facts.mean_weight, [0.3, 0.9, 1.2, 2, 2])
+    halved = weights(config, logs(RHO), UpdateFacts(mean_weight=2.0))
+    assert_close(halved, [0.15, 0.45, 0.6, 1, 1])
+
+
+def test_batch_normalise_counts_a_sequence_once() -> None:
+    row = [0, 0, 0, 1]
+    assert normaliser(logs([1, 1, 0.5, 1.5]), of.SequenceTisOptions(), row=row) == pytest.approx((0.5 + 1.5) / 2)
+    turns = of.SequenceTisOptions(level="turn")
+    mean = normaliser(logs([1, 1, 0.5, 1.5]), turns, row=row, turn=[0, 0, 1, 2])
+    assert mean == pytest.approx((1 + 0.5 + 1.5) / 3)
+
+
+def test_batch_normalise_leaves_rejected_tokens_out() -> None:
+    assert normaliser(logs(RHO), of.IcepopOptions()) == pytest.approx((0.9 + 1.2 + 4) / 3)
+    rejection = of.DivergenceRejectionOptions(threshold=0.3)  # of other tokens: their weights stay in the mean
+    mean = normaliser(logs(RHO), of.TokenTisOptions(), rejection)
+    assert mean == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
+
+
+def test_rejected_tokens_leave_the_denominators() -> None:
+    """verl averages over the tokens that stay; ``denominator="all"`` divides by all trained ones."""
+    log_rho, layout = [0.0, 1.0, 0.0, 0.0], {"row": [0, 0, 1, 1]}
+    given_scores = scores([0.0] * 4, log_rho)
+    expected = {
+        ("token-mean", "kept"): [1 / 3, 0, 1 / 3, 1 / 3],
+        ("token-mean", "all"): [0.25] * 4,
+        ("seq-mean-token-mean", "kept"): [1 / 2, 0, 1 / 4, 1 / 4],
+        ("seq-mean-token-sum", "kept"): [1 / 2, 0, 1 / 2, 1 / 2],
+        ("seq-mean-token-sum-norm", "kept"): [1 / 8, 0, 1 / 8, 1 / 8],
+    }
+    for (aggregation, denominator), shares in expected.items():
+        options: Any = of.DivergenceRejectionOptions(denominator=denominator)  # type: ignore[arg-type]
+        config = LossConfig(corrections=(options,), aggregation=aggregation, norm_length=8)  # type: ignore[arg-type]
+        batch = tokens([1.0] * 4, **layout)
+        frozen = frozen_tokens(given_scores.logprob, given_scores.logprob_old)
+        facts = update_facts([batch], [frozen], config)
+        assert_close(facts.share_of(batch), shares)
+        assert config.needs_whole_update == (denominator == "kept")
+
+
+def test_shares_are_those_of_the_update_in_every_micro_batch() -> None:
+    rows = [sample(2, 3, trajectory=0), sample(4, 2, trajectory=1), sample(6, 4, trajectory=1)]
+    config = LossConfig(corrections=(of.DivergenceRejectionOptions(),), aggregation="seq-mean-token-mean")
+    batches = build_batches(rows, aggregation="seq-mean-token-mean", tokens_per_microbatch=6)
+    assert [batch.first for batch in batches] == [0, 3, 5]
+    old = [batch.rollout_logprob.clone() for batch in batches]
+    old[2][0] += 9.0
+    frozen = [frozen_tokens(values) for values in old]
+    shares = [update_facts(batches, frozen, config).share_of(batch) for batch in batches]
+    assert_close(torch.cat(shares), [1 / 6] * 3 + [1 / 10] * 2 + [0] + [1 / 10] * 3)
 
 
 def test_vcpo() -> None:
     config = LossConfig(corrections=(of.TokenTisOptions(), of.VcpoOptions()))
     batch = tokens([1.0] * 5, row=[0, 0, 1, 2, 3], rollout=[0.0] * 5)
     now = torch.tensor([0.5, -0.5, 0.0, 0.0, math.log(5)], dtype=torch.float64)
-    frozen = FrozenTokens(logprob=now, logprob_old=now, entropy=torch.zeros(5), weight=torch.ones(5))
+    frozen = frozen_tokens(now)
     assert update_facts([batch], [frozen], config).lr_scale == pytest.approx(0.755929, abs=1e-6)
     assert correction.vcpo_scale(torch.tensor(logs([1, 1, 1, 5])), of.VcpoOptions(scale="linear")) == pytest.approx(
         0.571429, abs=1e-6
@@ -373,7 +434,15 @@ def test_epo() -> None:
     late = of.EpoOptions(has_gradient=False, from_turn=3)  # the update never comes to turn 3: no penalty
     loss = policy_loss(given_scores, batch, LossConfig(regularisers=(late,)), UpdateFacts(), history).loss
     assert loss.item() == pytest.approx(-0.001475)
-    for step, beta in ((0, 1), (37, 0.874563), (75, 0.827067), (76, 0.768632), (100, 0.294304), (150, 0.039830)):
+    for step, beta in (
+        (0, 1),
+        (37, 0.874563),
+        (75, 0.827067),
+        (76, 0.768632),
+        (100, 0.294304),
+        (150, 0.039830),
+        (300, 0.039830),
+    ):
         assert regularisers.epo_phase(step, 150) == pytest.approx(beta, abs=1e-6)
 
 
@@ -383,6 +452,24 @@ def test_epo_penalty_has_a_gradient_where_the_release_has_none() -> None:
         penalty = regularisers.epo_penalty(entropy, torch.ones(2), of.EpoOptions(has_gradient=has_gradient))
         gradient = torch.autograd.grad((penalty + 0 * entropy).sum(), entropy)[0]
         assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("num_updates", [1, 2])
+def test_epo_history_holds_the_present_step(num_updates: int) -> None:
+    """As released: the entropies are those before the step's first update, however many updates follow."""
+    model: Any = tiny_model()
+    verdicts = made_verdicts(seed=0)
+    rows = build_batches(build_samples([verdict for verdict in verdicts if verdict.dropped is None]))
+    with torch.no_grad():
+        measured = [(batch.turn_index, token_logprobs(model, batch, 1.0)[1]) for batch in rows]
+    before = EntropyHistory().after({0: 3.0})
+    expected = before.after_tokens(*(torch.cat(parts) for parts in zip(*measured, strict=True)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    config = LossConfig(regularisers=(of.EpoOptions(),), num_updates=num_updates)
+    result = update_policy(model, optimizer, verdicts, config, temperature=1.0, max_grad_norm=1.0, history=before)
+    assert result.history.num_steps == 2
+    for turn in range(4):
+        assert result.history.mean(turn) == pytest.approx(expected.mean(turn), rel=1e-4)
 
 
 def test_turns_without_history_are_not_smoothed() -> None:
@@ -395,12 +482,20 @@ def test_turns_without_history_are_not_smoothed() -> None:
 
 def test_llds() -> None:
     old, new = [-1, -0.5, -2, -1, -1, -1], [-1.2, -0.4, -2.3, -0.5, -1.2, -1.0]
-    batch = tokens([0.0] * 6, rollout=old, row=[0, 0, 0, 1, 1, 1])
-    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1),))
-    output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
+    layout: dict[str, Any] = {"rollout": old, "row": [0, 0, 0, 1, 1, 1], "turn": [0, 0, 1, 2, 3, 3]}
+
+    def total(gate: Any, advantage: float = 0.0) -> float:
+        config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate=gate),))
+        batch = tokens([advantage] * 6, **layout)
+        output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
+        return output.sums["llds"]
+
+    assert total("sequence") == pytest.approx(0.5)
+    assert total("turn") == pytest.approx(0.7)
+    assert total("turn", advantage=-1.0) == 0.0  # what failed may become less likely
+    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate="sequence"),))
+    output = policy_loss(scores(new, old), tokens([0.0] * 6, **layout), config, UpdateFacts(num_tokens=6))
     assert output.loss.item() == pytest.approx(0.1 * 0.083333, abs=1e-6)
-    wrong = tokens([-1.0] * 6, rollout=old, row=[0, 0, 0, 1, 1, 1])  # what failed may become less likely
-    assert policy_loss(scores(new, old), wrong, config, UpdateFacts(num_tokens=6)).sums["llds"] == 0.0
 
 
 # --------------------------------------------------------------------------------------------------- properties
@@ -420,7 +515,7 @@ def test_on_policy_all_losses_have_the_gradient_of_reinforce(
     leaf = torch.tensor(logprob, dtype=torch.float64, requires_grad=True)
     batch = tokens([advantage[0]] * 2 + [advantage[1]] * 2, turn=[0, 0, 1, 1])
     given_scores = BatchLogprobs(logprob=leaf, logprob_old=leaf.detach(), entropy=torch.ones(4))
-    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts(uncertain_from=0.5))
+    loss, was_gated = gated_loss(given_scores, batch, LossConfig(kind=kind), UpdateFacts())
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), leaf)[0], -batch.advantage)
     assert not was_gated.any()
 

@@ -46,9 +46,9 @@ def chosen(
         logprob=values,
         logprob_old=values,
         entropy=torch.tensor(entropy, dtype=torch.float64),
-        weight=torch.ones_like(values),
     )
-    (choice,) = choose_tokens([batch], [frozen], [torch.zeros(len(logprob), dtype=torch.bool)], config, seed)
+    gated = torch.zeros(len(logprob), dtype=torch.bool)
+    (choice,) = choose_tokens([batch], [frozen], [gated], [batch.weight], config, seed)
     return choice
 
 

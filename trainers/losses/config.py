@@ -9,7 +9,6 @@ from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.trainers.losses.mask_options import TokenMaskOptions
 from agentgym.trainers.losses.options import (
-    AepoClipOptions,
     BapoOptions,
     CorrectionOptions,
     MinproOptions,
@@ -27,7 +26,7 @@ LayoutKind = Literal["rows", "prefix", "packed"]
 
 WEIGHTS = ("token_tis", "seq_tis", "icepop", "seq_mis", "decoupled")
 """Corrections that weigh by ``pi_old / mu``; the others leave tokens out, or act on the learning rate."""
-WHOLE_UPDATE = ("m2po", "batch_normalise", "vcpo", "bapo", "aepo_clip")
+WHOLE_UPDATE = ("m2po", "batch_normalise", "vcpo", "bapo")
 """What must see all tokens of an update before the first gradient."""
 
 
@@ -53,7 +52,7 @@ DEFAULTS: dict[str, LossDefaults] = {
     "sapo": LossDefaults(clip_low=None, clip_high=None, aggregation="seq-mean-token-mean", options=SapoOptions),
     "minpro": LossDefaults(options=MinproOptions, may_dual_clip=True),
     "bapo": LossDefaults(clip_low=None, clip_high=None, dual_clip=3.0, options=BapoOptions, may_dual_clip=True),
-    "aepo_clip": LossDefaults(options=AepoClipOptions),
+    "aepo_clip": LossDefaults(clip_high=0.2, dual_clip=3.0, may_dual_clip=True),
     "reinforce": LossDefaults(clip_low=None, clip_high=None, options=ReinforceOptions),
 }
 
@@ -239,6 +238,13 @@ class LossConfig:
         return self.num_updates * self.num_epochs > 1
 
     @property
+    def shrinks_denominators(self) -> bool:
+        """Whether rejected tokens leave the loss's denominators."""
+        return any(getattr(part, "denominator", "all") == "kept" for part in self.corrections)
+
+    @property
     def needs_whole_update(self) -> bool:
         """Whether something must see all tokens of an update before the first gradient."""
-        return bool(self.token_masks) or any(kind in WHOLE_UPDATE for kind in (self.kind, *self.correction_kinds))
+        kinds = (self.kind, *self.correction_kinds)
+        first = self.shrinks_denominators or bool(self.token_masks) or self.regulariser("epo") is not None
+        return first or any(kind in WHOLE_UPDATE for kind in kinds)

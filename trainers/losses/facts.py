@@ -1,4 +1,4 @@
-"""What has to be known about a whole update before its first gradient: a few numbers, over all its trained tokens.
+"""Numbers about a whole update that must be known before its first gradient.
 
 They are computed here once, from log-probabilities without gradient, so that gradients do not depend on how the update
 is split into micro-batches, and so that machines that share an update have one place to reduce.
@@ -12,26 +12,28 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from agentgym.trainers.batch import TrainBatch
-from agentgym.trainers.correction import log_rho, m2po_limit, vcpo_scale
-from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.options import AepoClipOptions, BapoOptions
+from agentgym.trainers.batch import TrainBatch, token_weights
+from agentgym.trainers.correction import log_rho, m2po_mask, vcpo_scale, weight_of
+from agentgym.trainers.losses.config import WEIGHTS, LossConfig
 from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
-from agentgym.trainers.losses.ratios import sum_per_unit
+from agentgym.trainers.losses.ratios import first_of_unit, sum_per_unit
+
+SMALLEST_MEAN = 1e-8
+"""Mean weight below which ``batch_normalise`` leaves the weights alone, as verl does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFacts:
-    """Numbers about one update; the defaults change nothing."""
+    """Numbers about one update; the defaults change nothing. ``M`` counts all its trained tokens."""
 
     num_tokens: int = 1
     """Trained tokens of the update: LLDS's divisor."""
     ratio_bounds: tuple[float, float] | None = None
     """BAPO's bounds."""
-    uncertain_from: float = float("inf")
-    """Entropy from which AEPO takes a token for uncertain."""
-    m2po_limit: float = float("inf")
-    """Squared log-ratio from which M2PO leaves a token out."""
+    is_in_m2po: Tensor | None = None
+    """``[M]`` tokens that M2PO keeps."""
+    share: Tensor | None = None
+    """``[M]`` share of each token in the loss, where corrections take tokens out of its denominators."""
     mean_weight: float = 1.0
     """Mean correction weight, which ``batch_normalise`` divides by."""
     lr_scale: float = 1.0
@@ -39,22 +41,30 @@ class UpdateFacts:
     last_turn: int = 0
     """Highest turn index of the update: EPO acts from a turn on."""
 
+    def share_of(self, batch: TrainBatch) -> Tensor:
+        """Return the share of each of a micro-batch's tokens in the update's loss, ``[N]``."""
+        return batch.weight if self.share is None else self.share[batch.first : batch.first + batch.num_tokens]
+
+    def kept_of(self, batch: TrainBatch) -> Tensor:
+        """Return which of a micro-batch's tokens M2PO keeps, ``[N]``."""
+        if self.is_in_m2po is None:
+            return torch.ones_like(batch.row, dtype=torch.bool)
+        return self.is_in_m2po[batch.first : batch.first + batch.num_tokens]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrozenTokens:
-    """What a micro-batch's tokens have before an update's step, without gradient, ``[N]`` each."""
+    """Scores of a micro-batch's tokens before an update's step, without gradient, ``[N]`` each."""
 
     logprob: Tensor
     """Of the policy that is about to be trained."""
     logprob_old: Tensor
     """Of the policy that the ratio compares with."""
     entropy: Tensor
-    weight: Tensor
-    """The corrections' weights, those of the whole update left out."""
 
 
 def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateFacts:
-    """The facts about an update.
+    """Return the facts about an update.
 
     Args:
         frozen: per micro-batch; empty if the configuration needs nothing of the whole update.
@@ -65,30 +75,56 @@ def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], 
     )
     if not frozen or not sum(batch.num_tokens for batch in batches):
         return facts
-    logprob, old = torch.cat([f.logprob for f in frozen]), torch.cat([f.logprob_old for f in frozen])
-    rho = log_rho(old, torch.cat([batch.rollout_logprob for batch in batches]))
+    old = torch.cat([f.logprob_old for f in frozen])
     if options := config.correction("m2po"):
-        facts = replace(facts, m2po_limit=m2po_limit(rho, options))
+        rho = log_rho(old, torch.cat([batch.rollout_logprob for batch in batches]))
+        facts = replace(facts, is_in_m2po=m2po_mask(rho, options))
+    if config.shrinks_denominators:
+        facts = replace(facts, share=_shares(batches, frozen, config, facts))
     if config.correction("batch_normalise"):
-        weight = torch.cat([f.weight for f in frozen]) * (rho.double().square() < facts.m2po_limit)
-        facts = replace(facts, mean_weight=float(weight.mean()) or 1.0)
+        facts = replace(facts, mean_weight=_mean_weight(batches, frozen, config))
     if options := config.correction("vcpo"):
         pairs = zip(batches, frozen, strict=True)
         facts = replace(facts, lr_scale=vcpo_scale(torch.cat([_row_log_weights(*pair) for pair in pairs]), options))
-    match config.loss_options:
-        case BapoOptions() as o:
-            advantage = torch.cat([batch.advantage for batch in batches])
-            ratio = log_ratio_per_token(logprob, old).exp()
-            facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, o))
-        case AepoClipOptions() as o:
-            entropy = torch.cat([f.entropy for f in frozen])
-            facts = replace(facts, uncertain_from=float(entropy.quantile(o.entropy_quantile)))
+    if config.kind == "bapo":
+        advantage = torch.cat([batch.advantage for batch in batches])
+        ratio = log_ratio_per_token(torch.cat([f.logprob for f in frozen]), old).exp()
+        facts = replace(facts, ratio_bounds=bapo_bounds(ratio, advantage, config.loss_options))
     return facts
 
 
+def _shares(
+    batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig, facts: UpdateFacts
+) -> Tensor:
+    """Return the weights of :func:`token_weights` as if rejected tokens had not been trained on, 0 for those."""
+    pieces = []
+    for batch, tokens in zip(batches, frozen, strict=True):
+        rho = log_rho(tokens.logprob_old, batch.rollout_logprob)
+        is_kept = torch.ones_like(batch.row, dtype=torch.bool)
+        for options in config.corrections:
+            if getattr(options, "denominator", "all") == "kept":
+                is_kept &= facts.kept_of(batch) if options.kind == "m2po" else weight_of(rho, batch, options) > 0
+        pieces.append(is_kept)
+    is_kept, unit = torch.cat(pieces), torch.cat([batch.unit for batch in batches])
+    weights = token_weights(unit[is_kept].tolist(), config.mean, config.norm_length)
+    shares = torch.zeros_like(torch.cat([batch.weight for batch in batches]))
+    shares[is_kept] = torch.tensor(weights, dtype=shares.dtype, device=shares.device)
+    return shares
+
+
+def _mean_weight(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> float:
+    """Return the mean weight of tokens, or of sequences where they share one; rejected ones do not count."""
+    options = next(part for part in config.corrections if part.kind in WEIGHTS)
+    pieces = []
+    for batch, tokens in zip(batches, frozen, strict=True):
+        weight = weight_of(log_rho(tokens.logprob_old, batch.rollout_logprob), batch, options)
+        if (level := getattr(options, "level", "token")) != "token":
+            weight = weight[first_of_unit(batch.turn if level == "turn" else batch.row)]
+        pieces.append(weight[weight > 0])
+    mean = torch.cat(pieces).double().mean().item()
+    return mean if mean > SMALLEST_MEAN else 1.0
+
+
 def _row_log_weights(batch: TrainBatch, frozen: FrozenTokens) -> Tensor:
-    """Of each row with trained tokens, the summed log-ratio of the policy to the engine's."""
-    total = sum_per_unit(frozen.logprob - batch.rollout_logprob, batch.row)
-    first = torch.ones_like(batch.row, dtype=torch.bool)
-    first[1:] = batch.row[1:] != batch.row[:-1]
-    return total[first]
+    """Return the summed log-ratio of the policy to the engine's, one for each row with trained tokens."""
+    return sum_per_unit(frozen.logprob - batch.rollout_logprob, batch.row)[first_of_unit(batch.row)]

@@ -57,18 +57,6 @@ class BapoOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AepoClipOptions(Options):
-    """Keys of AEPO's clip."""
-
-    kind: Literal["aepo_clip"] = "aepo_clip"
-    entropy_quantile: float = 0.8
-    """Tokens whose entropy is above this quantile of the update keep a gradient beyond the clip (ours)."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.entropy_quantile <= 1, message="entropy_quantile must be between 0 and 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReinforceOptions(Options):
     """Keys of REINFORCE."""
 
@@ -77,12 +65,17 @@ class ReinforceOptions(Options):
     """Cap of the detached ratio that weighs a token's gradient; 0 leaves the ratio out."""
 
 
-PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | AepoClipOptions | ReinforceOptions, ByKind()]
+PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | ReinforceOptions, ByKind()]
 
 # --------------------------------------------------------------------------------------------------- corrections
 
 Level = Literal["turn", "sequence"]
 """What a product or mean of ratios runs over: a turn's sampled tokens, or those of the row (a context window)."""
+Denominator = Literal["kept", "all"]
+"""What the loss and its regularisers average over where tokens are rejected: tokens that stay, or all trained ones.
+
+``kept`` needs the whole update before its first gradient.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +124,8 @@ class IcepopOptions(_Band):
     kind: Literal["icepop"] = "icepop"
     low: float = 0.5
     high: float = 5.0
+    denominator: Denominator = "all"
+    """As IcePop was published; verl averages over ``kept`` tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +136,7 @@ class SequenceMisOptions(_Band):
     level: Level = "sequence"
     weight: Literal["one", "ratio"] = "one"
     """Of the sequences that stay."""
+    denominator: Denominator = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +147,7 @@ class GeometricOptions(_Band):
     low: float = 0.999
     high: float = 1.001
     level: Level = "sequence"
+    denominator: Denominator = "kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +158,7 @@ class DivergenceRejectionOptions(Options):
     estimator: Literal["k2", "k3"] = "k3"
     level: Literal["token", "sequence_mean", "sequence_max"] = "token"
     threshold: float = 0.1
+    denominator: Denominator = "kept"
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
@@ -172,6 +170,7 @@ class M2poOptions(Options):
 
     kind: Literal["m2po"] = "m2po"
     threshold: float = 0.04
+    denominator: Denominator = "kept"
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
@@ -193,7 +192,7 @@ class DecoupledOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNormaliseOptions(Options):
-    """Divides the other corrections' weights by their mean over the update's tokens."""
+    """Divides weights by their mean over the update's tokens, or over its sequences for weights of sequences."""
 
     kind: Literal["batch_normalise"] = "batch_normalise"
 
@@ -277,9 +276,11 @@ class LldsOptions(Options):
     """Keys of LLDS."""
 
     kind: Literal["llds"] = "llds"
-    coef: float = 0.1
+    coef: float = 0.2
+    gate: Literal["turn", "sequence"] = "turn"
+    """What has to lose likelihood before its tokens are penalised: a turn, or the tokens of a row together."""
     preserve_only_correct: bool = True
-    """Only sequences whose mean advantage is not below 0."""
+    """Penalise only tokens whose advantage is not below 0."""
 
 
 RegulariserOptions = Annotated[KlOptions | EntropyOptions | EpoOptions | LldsOptions, ByKind()]

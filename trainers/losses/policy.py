@@ -69,7 +69,7 @@ def sapo(ratio: Tensor, advantage: Tensor, tau_positive: float = 1.0, tau_negati
         >>> [round(-x, 6) for x in loss.tolist()]
         [1.510163, 2.0, 2.924234]
     """
-    tau = torch.where(advantage > 0, tau_positive, tau_negative)
+    tau = torch.full_like(ratio, tau_negative).masked_fill(advantage > 0, tau_positive)
     gate = torch.sigmoid(tau * (ratio - 1)) * 4 / tau
     return -gate * advantage, torch.zeros_like(ratio, dtype=torch.bool)
 
@@ -90,24 +90,27 @@ def minpro_ratio(ratio: Tensor, row: Tensor, *, cap_min_at_1: bool = False) -> T
     return ratio * (lowest.clamp(max=1.0) if cap_min_at_1 else lowest)
 
 
-def aepo_clip(ratio: Tensor, advantage: Tensor, is_uncertain: Tensor, low: float, high: float) -> TokenLoss:
-    """Experimental (from a third party's code): PPO-clip that lets uncertain tokens keep a rescaled gradient.
+def aepo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float = 3.0) -> TokenLoss:
+    """PPO-clip whose upper bound keeps a gradient: ``high / sg(r) r`` instead of ``high``.
 
-    For tokens of high entropy the flat upper bound becomes ``high / sg(r) r``: the same value, and a gradient.
+    The value is that of PPO-clip. A clipped token with an advantage above 0 has the gradient of a ratio at the bound.
+    The paper describes the bound for tokens of high entropy; the released code has it for all tokens.
 
-    Source: "Agentic Entropy-Balanced Policy Optimization"; a public port attaches the bound to certain tokens, the
-    paper's text to uncertain ones, which is what this does.
+    Args:
+        dual: as in :func:`ppo_clip`.
+
+    Source: "Agentic Entropy-Balanced Policy Optimization" (``compute_policy_loss_entropy_balanced_clipping``).
 
     Example:
-        >>> logprob = torch.log(torch.tensor([2.0, 2.0])).requires_grad_()
-        >>> loss, _ = aepo_clip(logprob.exp(), torch.ones(2), torch.tensor([True, False]), 0.8, 1.25)
+        >>> logprob = torch.log(torch.tensor([2.0, 1.1])).requires_grad_()
+        >>> loss, _ = aepo_clip(logprob.exp(), torch.ones(2), 0.8, 1.25)
         >>> [round(x, 4) for x in loss.tolist()]
-        [-1.25, -1.25]
+        [-1.25, -1.1]
         >>> [round(x, 4) for x in torch.autograd.grad(loss.sum(), logprob)[0].tolist()]
-        [-1.25, 0.0]
+        [-1.25, -1.1]
     """
-    loss, was_clipped = ppo_clip(ratio, advantage, low, high)
-    keeps = is_uncertain & (advantage > 0) & (ratio > high)
+    loss, was_clipped = ppo_clip(ratio, advantage, low, high, dual)
+    keeps = (advantage > 0) & (ratio > high)
     return torch.where(keeps, -advantage * (high / ratio.detach() * ratio), loss), was_clipped & ~keeps
 
 
@@ -125,7 +128,7 @@ def reinforce(logprob: Tensor, ratio: Tensor, advantage: Tensor, cap: float = 2.
 
 
 def bapo_bounds(ratio: Tensor, advantage: Tensor, options: BapoOptions) -> tuple[float, float]:
-    """BAPO's bounds of the ratio for one update, searched until positive contributions weigh enough.
+    """Search BAPO's bounds of the ratio for one update, until positive contributions weigh enough.
 
     Contributions are ``A min(r, high)`` and ``A max(r, low)`` for advantages above and below 0. First the lower bound
     rises, then the upper one. Without negative contributions nothing is searched.
@@ -141,20 +144,13 @@ def bapo_bounds(ratio: Tensor, advantage: Tensor, options: BapoOptions) -> tuple
         >>> [round(bound, 2) for bound in bapo_bounds(ratio, advantage, BapoOptions(target=0.95))]
         [0.8, 1.35]
     """
-    low, high, step = options.low, options.high, options.step
-    # in whole steps: a sum of 0.05s would miss the bounds by rounding
-    most_low, most_high = round((options.low_max - low) / step), round((options.high_max - high) / step)
-
-    def falls_short(num_low: int, num_high: int) -> bool:
-        bounds = (low + num_low * step, high + num_high * step)
-        return _positive_share(ratio, advantage, *bounds) < options.target
-
-    num_low = num_high = 0
-    while num_low < most_low and falls_short(num_low, 0):
-        num_low += 1
-    while num_high < most_high and falls_short(num_low, num_high):
-        num_high += 1
-    return low + num_low * step, high + num_high * step
+    low, high = options.low, options.high
+    # the last step is cut short, so the search ends exactly at the bound
+    while low < options.low_max and _positive_share(ratio, advantage, low, high) < options.target:
+        low = min(low + options.step, options.low_max)
+    while high < options.high_max and _positive_share(ratio, advantage, low, high) < options.target:
+        high = min(high + options.step, options.high_max)
+    return low, high
 
 
 def _positive_share(ratio: Tensor, advantage: Tensor, low: float, high: float) -> float:

@@ -40,6 +40,18 @@ def max_per_unit(value: Tensor, unit: Tensor) -> Tensor:
     return largest.scatter_reduce(0, unit, value, "amax")[unit]
 
 
+def first_of_unit(unit: Tensor) -> Tensor:
+    """Return where a unit's tokens begin, ``[N]``. Tokens of a unit are together.
+
+    Example:
+        >>> first_of_unit(torch.tensor([0, 0, 2, 2, 1])).tolist()
+        [True, False, True, False, True]
+    """
+    is_first = torch.ones_like(unit, dtype=torch.bool)
+    is_first[1:] = unit[1:] != unit[:-1]
+    return is_first
+
+
 def sequence_log_ratio(logprob: Tensor, logprob_old: Tensor, unit: Tensor) -> Tensor:
     """GSPO's token form of a sequence's ratio: its value is the unit's mean log-ratio, its gradient the token's own.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.options import EpoOptions, LldsOptions
-from agentgym.trainers.losses.ratios import clamped, mean_per_unit, sum_per_unit
+from agentgym.trainers.losses.ratios import clamped, sum_per_unit
 
 KlEstimator = Literal["k1", "k2", "k3", "k3+"]
 
@@ -43,7 +43,9 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyHistory:
-    """What EPO remembers: of each turn of an episode, the mean over past steps of its mean token entropy.
+    """EPO's memory: of each turn of an episode, the mean over training steps of its mean token entropy.
+
+    As released, it includes the step that is being trained, at the weights before its first update.
 
     Example:
         >>> history = EntropyHistory().after({0: 1.0}).after({0: 2.0, 1: 0.5})
@@ -67,6 +69,23 @@ class EntropyHistory:
             sums[turn] = (total + entropy, count + 1)
         return EntropyHistory(num_steps=self.num_steps + 1, sums=sums)
 
+    def after_tokens(self, turn_index: Tensor, entropy: Tensor) -> EntropyHistory:
+        """Return the history with one more step, given the entropies of its tokens.
+
+        Args:
+            turn_index: turn of each token in its episode, ``[M]``.
+            entropy: ``[M]``
+
+        Example:
+            >>> history = EntropyHistory().after_tokens(torch.tensor([0, 0, 2]), torch.tensor([1.0, 3.0, 0.5]))
+            >>> history.mean(0), history.mean(1), history.mean(2)
+            (2.0, None, 0.5)
+        """
+        counts = torch.bincount(turn_index).tolist()
+        sums = torch.bincount(turn_index, weights=entropy.double()).tolist()
+        means = {turn: total / count for turn, (total, count) in enumerate(zip(sums, counts, strict=True)) if count}
+        return self.after(means)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and numbers, also for JSON."""
         return {"num_steps": self.num_steps, "sums": {str(turn): list(pair) for turn, pair in self.sums.items()}}
@@ -79,18 +98,20 @@ class EntropyHistory:
 
 
 def epo_phase(step: int, phase_steps: int) -> float:
-    """EPO's weight beta of the smoothing penalty after ``step`` of ``phase_steps`` steps; it jumps at the middle.
+    """Return EPO's weight beta of the smoothing penalty at ``step`` of ``phase_steps``, from 0; it jumps at the middle.
+
+    Steps after the last have the weight of the last.
 
     Example:
-        >>> [round(epo_phase(step, 150), 6) for step in (0, 37, 75, 76, 100, 150)]
-        [1.0, 0.874563, 0.827067, 0.768632, 0.294304, 0.03983]
+        >>> [round(epo_phase(step, 150), 6) for step in (0, 37, 75, 76, 100, 150, 200)]
+        [1.0, 0.874563, 0.827067, 0.768632, 0.294304, 0.03983, 0.03983]
     """
     if not phase_steps:
         return 1.0
-    half = phase_steps / 2
+    step, half = max(0, min(step, phase_steps)), phase_steps // 2
     if step <= half:
-        return 1 - 0.2 * (1 - math.exp(-2 * step / half))
-    return 0.8 * math.exp(-3 * (step - half) / half)
+        return 1 - 0.2 * (1 - math.exp(-2 * step / half)) if half else 1.0
+    return 0.8 * math.exp(-3 * (step - half) / (phase_steps - half))
 
 
 def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Tensor:
@@ -100,7 +121,7 @@ def epo_penalty(entropy: Tensor, historical: Tensor, options: EpoOptions) -> Ten
     ``alpha`` outside the band, which trains nothing.
 
     Args:
-        historical: mean entropy of the token's turn over past steps ``[N]``, NaN where there is none.
+        historical: mean entropy of the token's turn over training steps ``[N]``, NaN where there is none.
 
     Example:
         >>> entropy, historical = torch.tensor([0.5, 1.0, 2.5, 1.9]), torch.ones(4)
@@ -132,23 +153,30 @@ def epo(entropy: Tensor, historical: Tensor, options: EpoOptions, phase: float =
     return -options.coef * (entropy - phase * options.smoothing * epo_penalty(entropy, historical, options))
 
 
-def llds(logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, options: LldsOptions) -> Tensor:
-    """LLDS per token: ``relu(d)`` on rows whose likelihood fell, ``d = logp_old - logp``; not yet divided or weighed.
+def llds(
+    logprob: Tensor, logprob_old: Tensor, advantage: Tensor, row: Tensor, turn: Tensor, options: LldsOptions
+) -> Tensor:
+    """Return LLDS per token, ``relu(d)`` where likelihood fell, ``d = logp_old - logp``; not yet divided or weighed.
 
-    A row counts if ``sum d > 0`` and, with ``preserve_only_correct``, its mean advantage is not below 0. At the first
-    of a batch's updates d is 0, so it needs at least two.
+    A token counts if its advantage is not below 0 and ``sum d > 0`` over such tokens of its turn, or of its row.
+    At the first of a batch's updates d is 0, so LLDS needs at least two.
 
-    Source: "On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral" (a third party's code).
+    Source: "On GRPO Collapse in Search-R1: The Lazy Likelihood-Displacement Death Spiral"
+    (``verl/workers/actor/dp_actor.py``; the released script gates by turn).
 
     Example:
         >>> old = torch.tensor([-1.0, -0.5, -2.0, -1.0, -1.0, -1.0])
         >>> new = torch.tensor([-1.2, -0.4, -2.3, -0.5, -1.2, -1.0])
-        >>> row = torch.tensor([0, 0, 0, 1, 1, 1])
-        >>> round(llds(new, old, torch.ones(6), row, LldsOptions()).sum().item() / 6, 6)
-        0.083333
+        >>> row, turn = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 0, 1, 2, 3, 3])
+        >>> [round(x, 1) for x in llds(new, old, torch.ones(6), row, turn, LldsOptions(gate="sequence")).tolist()]
+        [0.2, 0.0, 0.3, 0.0, 0.0, 0.0]
+        >>> [round(x, 1) for x in llds(new, old, torch.ones(6), row, turn, LldsOptions()).tolist()]
+        [0.2, 0.0, 0.3, 0.0, 0.2, 0.0]
     """
     fall = logprob_old - logprob
-    counts = sum_per_unit(fall.detach(), row) > 0
-    if options.preserve_only_correct:
-        counts &= mean_per_unit(advantage, row) >= 0
-    return torch.where(counts, torch.relu(fall), 0.0)
+    is_kept = advantage >= 0 if options.preserve_only_correct else torch.ones_like(advantage, dtype=torch.bool)
+    # with advantages per token, a change of sign inside a turn begins a new unit, as in the release
+    unit = row if options.gate == "sequence" else torch.unique_consecutive(2 * turn + is_kept, return_inverse=True)[1]
+    fell = sum_per_unit(torch.where(is_kept, fall.detach(), 0.0), unit) > 0
+    # not relu: at d = 0 the release has half the gradient
+    return torch.where(fell & is_kept, torch.maximum(fall, torch.zeros_like(fall)), 0.0)

@@ -106,6 +106,7 @@ def choose_tokens(
     batches: Sequence[TrainBatch],
     frozen: Sequence[FrozenTokens],
     was_gated: Sequence[Tensor],
+    shares: Sequence[Tensor],
     config: LossConfig,
     seed: int,
 ) -> list[TokenChoice]:
@@ -114,10 +115,11 @@ def choose_tokens(
     Args:
         frozen: log-probabilities and entropies of each micro-batch.
         was_gated: where the loss's gate made a token's loss flat, per micro-batch.
+        shares: share of each token in the loss, 0 where a correction takes it out of the denominators.
         seed: of Clip-Cov's random choice.
     """
     update = _Joined(batches)
-    weight = update.join([batch.weight for batch in batches])
+    weight = update.join(shares)
     is_kept, penalty = torch.ones_like(weight, dtype=torch.bool), torch.zeros_like(weight)
     advantage = update.join([batch.advantage for batch in batches])
     cov = covariance(update.join([tokens.logprob for tokens in frozen]), advantage)
@@ -126,7 +128,7 @@ def choose_tokens(
         match options:
             case ForkingTokensOptions():
                 is_fork = forking_tokens(update.join([tokens.entropy for tokens in frozen]), options)
-                weight = _weights_within(is_fork, update.units(config.unit), config, weight)
+                weight = _weights_within(is_fork & (weight > 0), update.units(config.unit), config, weight)
                 acted[options.kind] = ~is_fork
             case ClipCovOptions():
                 acted[options.kind] = clip_cov(cov, update.join(was_gated), options, seed)

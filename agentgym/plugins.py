@@ -37,6 +37,10 @@ class Options:
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
 
+    def idle(self) -> str:
+        """Return why the component can change nothing with these settings, empty if it can."""
+        return ""
+
     def check(self, *, is_ok: bool, message: str) -> None:
         """Refuse a value.
 
@@ -53,7 +57,8 @@ class Component:
 
     name: str
     family: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] | str
+    """``module:function`` imports the function only when it is called, for those that need torch."""
     options: type[Options] | None = None
     """Settings of its own; None if it has none."""
     paper: str = ""
@@ -73,6 +78,25 @@ class Component:
             return ""
         return f'{self.name} is experimental: reconstructed from what is public about "{self.paper}", not from its code'
 
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The function itself."""
+        if not isinstance(self.function, str):
+            return self.function
+        module, _, name = self.function.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
+
+    @property
+    def module(self) -> str:
+        """Name of the module that the function is from."""
+        return self.function.partition(":")[0] if isinstance(self.function, str) else self.function.__module__
+
+    def reads(self, name: str) -> bool:
+        """Whether the function takes a parameter of that name which its own options do not fill."""
+        own = {field.name for field in fields(self.options)} if self.options else set()
+        return name in inspect.signature(self.call).parameters and name not in own
+
     def arguments(self, values: Mapping[str, Any], options: Any) -> dict[str, Any]:
         """Return the keyword arguments of the function: each parameter from ``values``, or from the option it names.
 
@@ -83,7 +107,7 @@ class Component:
         own = {field.name for field in fields(options)} if options is not None else set()
         return {
             name: options if name == "options" else getattr(options, name) if name in own else values[name]
-            for name in inspect.signature(self.function).parameters
+            for name in inspect.signature(self.call).parameters
         }
 
 
@@ -99,7 +123,7 @@ class Registry(Mapping[str, C], Generic[C]):
 
     Args:
         family: name of the family in messages, as in ``estimator``.
-        builtin: package whose modules register agentgym's own components when they are imported.
+        builtin: module, or package whose modules, register agentgym's own components when they are imported.
         offered: names that a function of this family may take as parameters, beside its options.
     """
 
@@ -118,19 +142,25 @@ class Registry(Mapping[str, C], Generic[C]):
                 nothing fills.
         """
         before = self._components.get(component.name)
-        if before is not None and before.function.__module__ != component.function.__module__:
+        if before is not None and before.module != component.module:
             raise ConfigError(
-                f"{self.family} {component.name!r} is registered by {before.function.__module__} already; "
-                f"choose another name for that of {component.function.__module__}"
+                f"{self.family} {component.name!r} is registered by {before.module} already; "
+                f"choose another name for that of {component.module}"
             )
-        own = {field.name for field in fields(component.options)} if component.options else set()
-        unfilled = set(inspect.signature(component.function).parameters) - own - self.offered - {"options"}
-        if unfilled:
+        if not isinstance(component.function, str) and (unfilled := self.unfilled(component)):
             raise ConfigError(
-                f"{self.family} {component.name!r} takes {', '.join(sorted(unfilled))}, which nothing fills; "
+                f"{self.family} {component.name!r} takes {', '.join(unfilled)}, which nothing fills; "
                 f"a {self.family} may take options, its options' keys and {', '.join(sorted(self.offered))}"
             )
         self._components[component.name] = component
+
+    def unfilled(self, component: C) -> list[str]:
+        """Return the parameters of a component's function that neither the family nor its options fill."""
+        return sorted(
+            name
+            for name in inspect.signature(component.call).parameters
+            if component.reads(name) and name not in self.offered | {"options"}
+        )
 
     def __getitem__(self, reference: str) -> C:
         """Return the component of a name, ``module:name`` or ``file.py:name``.
@@ -163,7 +193,7 @@ class Registry(Mapping[str, C], Generic[C]):
         if not self._is_loaded:
             self._is_loaded = True  # before the imports, which may look names up
             package = importlib.import_module(self._builtin)
-            for module in pkgutil.iter_modules(package.__path__, f"{self._builtin}."):
+            for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{self._builtin}."):
                 importlib.import_module(module.name)
             _load_entry_points()
         return self._components

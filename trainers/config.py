@@ -20,7 +20,6 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.table import experimental_notes
 from agentgym.trainers.pipeline import PipelineConfig, refuse_for_periodic
 from agentgym.trainers.ray.config import ClusterConfig
 
@@ -313,7 +312,8 @@ class TrainConfig:
     def warnings(self) -> tuple[str, ...]:
         """What is to be said at start: rules that warn, and components that are reconstructions."""
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
-        return (*self.credit.warnings, *of_loss, *experimental_notes(self.loss))
+        notes = (component.note for component, _ in self.loss.parts() if component.note)
+        return (*self.credit.warnings, *of_loss, *notes)
 
 
 OF_CRITIC = ("value", "token_value", "q_value", "progress")

@@ -6,7 +6,6 @@ left out weighs 0. Whether it stays in the loss's denominators is the option ``d
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from agentgym.trainers.batch import TrainBatch
 from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses.component import CORRECTIONS
 from agentgym.trainers.losses.ratios import clamped, max_per_unit, mean_per_unit, sum_per_unit
 
 
@@ -125,20 +125,20 @@ def m2po_mask(log_rho_M: Tensor, options: of.M2poOptions) -> Tensor:
     return is_kept
 
 
-def decoupled(log_rho_N: Tensor, unit: Tensor | None, options: of.DecoupledOptions) -> Tensor:
+def decoupled(log_rho_N: Tensor, unit: Tensor, options: of.DecoupledOptions) -> Tensor:
     """Decoupled PPO's weight ``pi_prox / mu``: clamped at the cap, or 0 above it.
 
     Args:
-        unit: turn or row of each token for a geometric mean over it, None for tokens.
+        unit: turn or row of each token, for the geometric mean over it that ``level`` may ask for.
 
     Source: "Batch size-invariance for policy optimization"; AReaL ``areal/utils/functional/functional.py``.
 
     Example:
         >>> log_rho_N = torch.tensor([0.2, 3.0])
-        >>> [round(x, 6) for x in decoupled(log_rho_N, None, of.DecoupledOptions(cap=5.0)).tolist()]
+        >>> [round(x, 6) for x in decoupled(log_rho_N, torch.zeros(2), of.DecoupledOptions(cap=5.0)).tolist()]
         [1.221403, 0.0]
     """
-    rho = (log_rho_N if unit is None else mean_per_unit(log_rho_N, unit)).exp()
+    rho = (log_rho_N if options.level == "token" else mean_per_unit(log_rho_N, unit)).exp()
     return rho.clamp(max=options.cap) if options.action == "clamp" else torch.where(rho <= options.cap, rho, 0.0)
 
 
@@ -173,23 +173,45 @@ def vcpo_scale(log_weight: Tensor, options: of.VcpoOptions) -> float:
     return float(share**0.5) if options.scale == "sqrt" else share
 
 
-def weight_of(log_rho_N: Tensor, batch: TrainBatch, options: of.CorrectionOptions) -> Tensor:
-    """Return the weight of one correction, ``[N]``; ones for those that act on the whole update."""
-    weigh = _WEIGHTS.get(options.kind)
-    unit = batch.turn if getattr(options, "level", "") == "turn" else batch.row
-    return torch.ones_like(log_rho_N) if weigh is None else weigh(log_rho_N, unit, options)
+def m2po(is_in_m2po: Tensor) -> Tensor:
+    """Return 1 for the tokens that :func:`m2po_mask` keeps of the update, 0 for the others."""
+    return is_in_m2po.float()
+
+
+def batch_normalise(log_rho_N: Tensor, mean_weight: float) -> Tensor:
+    """Return ``1 / mean``, with which the other corrections' weights have a mean of 1 over the update."""
+    return torch.full_like(log_rho_N, 1 / mean_weight)
+
+
+def vcpo(log_rho_N: Tensor) -> Tensor:
+    """Return ones: VCPO scales the learning rate instead, by :func:`vcpo_scale`."""
+    return torch.ones_like(log_rho_N)
+
+
+def weight_of(
+    log_rho_N: Tensor,
+    batch: TrainBatch,
+    options: Any,
+    is_in_m2po: Tensor | None = None,
+    mean_weight: float = 1.0,
+) -> Tensor:
+    """Return the weight of one correction, ``[N]``.
+
+    Args:
+        is_in_m2po, mean_weight: about the whole update, for the corrections that need it.
+    """
+    component = CORRECTIONS[options.kind]
+    values = {
+        "log_rho_N": log_rho_N,
+        "unit": batch.turn if getattr(options, "level", "") == "turn" else batch.row,
+        "row": batch.row,
+        "turn": batch.turn,
+        "is_in_m2po": torch.ones_like(batch.row, dtype=torch.bool) if is_in_m2po is None else is_in_m2po,
+        "mean_weight": mean_weight,
+    }
+    weight: Tensor = component.call(**component.arguments(values, options))
+    return weight.to(log_rho_N.dtype)
 
 
 def _inside(ratio: Tensor, band: tuple[float, float]) -> Tensor:
     return (ratio >= band[0]) & (ratio <= band[1])
-
-
-_WEIGHTS: dict[str, Callable[[Tensor, Tensor, Any], Tensor]] = {
-    "token_tis": lambda rho, unit, options: token_tis(rho, options),
-    "seq_tis": seq_tis,
-    "icepop": lambda rho, unit, options: icepop(rho, options),
-    "seq_mis": seq_mis,
-    "geometric": geometric,
-    "divergence_rejection": divergence_rejection,
-    "decoupled": lambda rho, unit, options: decoupled(rho, None if options.level == "token" else unit, options),
-}

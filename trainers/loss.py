@@ -12,7 +12,8 @@ from agentgym.trainers import correction
 from agentgym.trainers.batch import TrainBatch
 from agentgym.trainers.hidden import trunk_of
 from agentgym.trainers.layout import hidden_states
-from agentgym.trainers.losses import policy, regularisers
+from agentgym.trainers.losses import policy
+from agentgym.trainers.losses.component import POLICY_LOSSES, REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.ratios import sequence_log_ratio
@@ -101,29 +102,31 @@ def gated_loss(
     scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
 ) -> tuple[Tensor, Tensor]:
     """The policy loss per token ``[N]`` before corrections, and where its gate bit."""
-    logprob, advantage = scores.logprob, batch.advantage
-    ratio = _ratio(scores, batch, config)
-    low, high = 1 - config.clip[0], 1 + config.clip[1]
-    options = config.loss_options
-    match config.kind:
-        case "ppo_clip" | "dapo" | "gspo":
-            return policy.ppo_clip(ratio, advantage, low, high, config.dual)
-        case "cispo":
-            return policy.cispo(logprob, ratio, advantage, low, high)
-        case "sapo":
-            return policy.sapo(ratio, advantage, options.tau_positive, options.tau_negative)
-        case "minpro":
-            ratio = policy.minpro_ratio(ratio, batch.row, cap_min_at_1=options.cap_min_at_1)
-            if options.surrogate == "cispo":
-                return policy.cispo(logprob, ratio, advantage, low, high)
-            return policy.ppo_clip(ratio, advantage, low, high, config.dual)
-        case "bapo":
-            low, high = facts.ratio_bounds or (options.low, options.high)
-            return policy.ppo_clip(ratio, advantage, low, high, config.dual)
-        case "aepo_clip":
-            return policy.aepo_clip(ratio, advantage, low, high, config.dual)
-        case "reinforce":
-            return policy.reinforce(logprob, ratio, advantage, options.cap)
+    component = POLICY_LOSSES[config.kind]
+    low, high = config.clip
+    values = {
+        **_of_tokens(scores, batch),
+        "ratio": _ratio(scores, batch, config),
+        "low": 1 - low,
+        "high": 1 + high,
+        "dual": config.dual,
+        "ratio_bounds": facts.ratio_bounds,
+    }
+    loss, was_gated = component.call(**component.arguments(values, config.loss_options))
+    return loss, was_gated
+
+
+def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
+    """What every part of the loss may read of a micro-batch's tokens, by name, ``[N]`` each."""
+    return {
+        "logprob": scores.logprob,
+        "logprob_old": scores.logprob_old,
+        "logprob_rollout": batch.rollout_logprob,
+        "entropy": scores.entropy,
+        "advantage": batch.advantage,
+        "row": batch.row,
+        "turn": batch.turn,
+    }
 
 
 def _ratio(scores: BatchLogprobs, batch: TrainBatch, config: LossConfig) -> Tensor:
@@ -138,8 +141,8 @@ def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig
     rho = correction.log_rho(logprob_old, batch.rollout_logprob)
     weight = torch.ones_like(rho)
     for options in config.corrections:
-        weight = weight * correction.weight_of(rho, batch, options)
-    return weight * facts.kept_of(batch) / facts.mean_weight
+        weight = weight * correction.weight_of(rho, batch, options, facts.kept_of(batch), facts.mean_weight)
+    return weight
 
 
 def _regularisers(
@@ -151,25 +154,19 @@ def _regularisers(
 ) -> list[tuple[str, Tensor, Tensor]]:
     """Return of each regulariser its name, its term per token and the term's share in the loss."""
     terms = []
-    share = facts.share_of(batch)
     for options in config.regularisers:
-        match options.kind:
-            case "kl":
-                assert scores.logprob_ref is not None
-                divergence = regularisers.kl(scores.logprob, scores.logprob_ref, options.estimator)
-                terms.append(("kl", divergence, options.coef * share))
-            case "entropy":
-                terms.append(("entropy_bonus", scores.entropy, -options.coef * share))
-            case "epo":
-                known = EntropyHistory() if history is None else history
-                historical = _historical(batch.turn_index, known).to(scores.entropy)
-                step = known.num_steps - 1  # the history holds the present step, which counts from 0
-                phase = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
-                terms.append(("epo", regularisers.epo(scores.entropy, historical, options, phase), share))
-            case "llds":
-                units = (batch.row, batch.turn)
-                fall = regularisers.llds(scores.logprob, scores.logprob_old, batch.advantage, *units, options)
-                terms.append(("llds", fall, torch.full_like(fall, options.coef / facts.num_tokens)))
+        component = REGULARISERS[options.kind]
+        values: dict[str, Any] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
+        if component.reads("historical"):
+            known = EntropyHistory() if history is None else history
+            step = known.num_steps - 1  # the history holds the present step, which counts from 0
+            values["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
+            values["phase"] = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
+        term = component.call(**component.arguments(values, options))
+        coef = component.sign * (1.0 if component.is_scaled else getattr(options, "coef", 1.0))
+        of_loss = component.averages_over == "loss"
+        share = facts.share_of(batch) if of_loss else torch.full_like(term, 1 / facts.num_tokens)
+        terms.append((component.metric or component.name, term, coef * share))
     return terms
 
 

@@ -11,7 +11,8 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
 from agentgym.rollout.quorum import Quorum
-from agentgym.trainers.losses.config import WHOLE_UPDATE, LossConfig
+from agentgym.trainers.losses.component import LossComponent
+from agentgym.trainers.losses.config import LossConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +70,6 @@ class PipelineConfig:
 
 WHOLE_STEP = ("reinforce_pp", "reinforce_pp_baseline", "spo")
 """Estimators that normalise over all groups of a step."""
-OF_WHOLE_UPDATE = ("epo", "llds")
-"""Regularisers that read something of the whole update."""
 
 
 def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
@@ -87,10 +86,8 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
     whole = [
         *([credit.estimator] if credit.estimator in WHOLE_STEP else []),
         *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
-        *(kind for kind in (loss.kind, *loss.correction_kinds) if kind in WHOLE_UPDATE),
-        *(part.kind for part in loss.token_masks),
+        *(part.name for part, _ in loss.parts() if _reads_whole_update(part)),
         *([f"rejected tokens out of the denominators ({', '.join(shrink)})"] if shrink else []),
-        *(part.kind for part in loss.regularisers if part.kind in OF_WHOLE_UPDATE),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
         *(["loss.num_epochs above 1"] if loss.num_epochs > 1 else []),
     ]
@@ -99,3 +96,7 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
             f"pipeline.mode=periodic takes gradients before all groups of a step are in, and that cannot be with "
             f"{', '.join(whole)}; use mode=sync"
         )
+
+
+def _reads_whole_update(part: LossComponent) -> bool:
+    return part.needs_whole_update or part.averages_over == "tokens" or part.family == "token mask"

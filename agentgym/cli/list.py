@@ -29,12 +29,12 @@ def _list_credit(as_json: bool) -> None:
 
     from agentgym.credit.component import credit_table
     from agentgym.trainers.config import arrays_only
-    from agentgym.trainers.losses.table import loss_table
+    from agentgym.trainers.losses.component import loss_table
 
     titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
     with output(as_json) as out:
         rows = [_component_row(c, arrays_only(c)) for c in credit_table()]
-        rows += [(row[0], row[1], row[3], "in the loop", "", row[2], row[4]) for row in loss_table()]
+        rows += [_component_row(c) for c in loss_table()]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles[:-1]:  # the test is for --json
@@ -44,7 +44,7 @@ def _list_credit(as_json: bool) -> None:
         out.console.print(table)
 
 
-def _component_row(component: Component, hindrance: str) -> tuple[str, ...]:
+def _component_row(component: Component, hindrance: str = "") -> tuple[str, ...]:
     trains = f"arrays only: {hindrance}" if hindrance else "in the loop"
     trains += f", {component.limits}" if component.limits else ""
     c = component

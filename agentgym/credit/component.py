@@ -12,7 +12,6 @@ adds. A new component is one file::
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -59,11 +58,6 @@ class CreditComponent(Component):
         """Return the optional columns of the table that it reads under the given settings."""
         return self.column_names(options) if callable(self.column_names) else self.column_names
 
-    def reads(self, name: str) -> bool:
-        """Whether the function takes a parameter of that name which its own options do not fill."""
-        own = {field.name for field in fields(self.options)} if self.options else set()
-        return name in inspect.signature(self.function).parameters and name not in own
-
     def run(self, values: Mapping[str, Any], options: Any, memory: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """Call the function.
 
@@ -76,7 +70,7 @@ class CreditComponent(Component):
         """
         has_memory = self.reads("memory")
         own = {"memory": memory.get(self.name, {})} if has_memory else {}
-        result = self.function(**self.arguments({**values, **own}, options))
+        result = self.call(**self.arguments({**values, **own}, options))
         return (result[0], {**memory, self.name: result[1]}) if has_memory else (result, memory)
 
 

@@ -14,7 +14,7 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.losses.config import DEFAULTS
+from agentgym.trainers.losses.component import POLICY_LOSSES
 from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
@@ -54,7 +54,7 @@ def why_refused(estimator: str, loss: str) -> str | None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", sorted(DEFAULTS))
+@pytest.mark.parametrize("loss", sorted(POLICY_LOSSES))
 @pytest.mark.parametrize("estimator", sorted(ESTIMATORS))
 def test_every_estimator_with_every_loss(estimator: str, loss: str, start: Path, tmp_path: Path) -> None:
     overrides = [

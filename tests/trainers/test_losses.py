@@ -21,7 +21,8 @@ from agentgym.trainers.layout import PaddedRows
 from agentgym.trainers.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses import policy, regularisers
-from agentgym.trainers.losses.config import DEFAULTS, LossConfig
+from agentgym.trainers.losses.component import POLICY_LOSSES
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
@@ -324,7 +325,7 @@ def test_decoupled_ppo() -> None:
     assert_close(weights(masked, [0.2, 0.1]), [0.0, math.exp(0.1)])
 
 
-def normaliser(log_rho: Sequence[float], *corrections: of.CorrectionOptions, **layout: Any) -> float:
+def normaliser(log_rho: Sequence[float], *corrections: Any, **layout: Any) -> float:
     old = torch.tensor(log_rho, dtype=torch.float64)
     config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
     frozen = frozen_tokens(old)
@@ -500,7 +501,7 @@ def test_llds() -> None:
 
 # --------------------------------------------------------------------------------------------------- properties
 
-KINDS = sorted(DEFAULTS)
+KINDS = sorted(POLICY_LOSSES)
 numbers = st.floats(-2.0, 2.0, allow_nan=False)
 
 

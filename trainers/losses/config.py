@@ -3,63 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from agentgym.credit import rules
 from agentgym.errors import ConfigError
-from agentgym.trainers.losses.mask_options import TokenMaskOptions
-from agentgym.trainers.losses.options import (
-    BapoOptions,
-    CorrectionOptions,
-    MinproOptions,
-    PolicyLossOptions,
-    RegulariserOptions,
-    ReinforceOptions,
-    SapoOptions,
-    TokenTisOptions,
+from agentgym.plugins import ByKind
+from agentgym.trainers.losses.component import (
+    CORRECTIONS,
+    POLICY_LOSSES,
+    REGULARISERS,
+    TOKEN_MASKS,
+    Aggregation,
+    LossComponent,
+    RatioLevel,
 )
+from agentgym.trainers.losses.options import TokenTisOptions
 
-PolicyLossName = Literal["aepo_clip", "bapo", "cispo", "dapo", "gspo", "minpro", "ppo_clip", "reinforce", "sapo"]
-RatioLevel = Literal["token", "turn", "sequence"]
-Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
 LayoutKind = Literal["rows", "prefix", "packed"]
-
-WEIGHTS = ("token_tis", "seq_tis", "icepop", "seq_mis", "decoupled")
-"""Corrections that weigh by ``pi_old / mu``; the others leave tokens out, or act on the learning rate."""
-WHOLE_UPDATE = ("m2po", "batch_normalise", "vcpo", "bapo")
-"""What must see all tokens of an update before the first gradient."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossDefaults:
-    """What a policy loss takes where the configuration is silent."""
-
-    clip_low: float | None = 0.2
-    """None: the loss reads no clip."""
-    clip_high: float | None = 0.28
-    dual_clip: float = 0.0
-    ratio_level: RatioLevel = "token"
-    aggregation: Aggregation = "token-mean"
-    options: type[Any] | None = None
-    may_dual_clip: bool = False
-
-
-DEFAULTS: dict[str, LossDefaults] = {
-    "ppo_clip": LossDefaults(may_dual_clip=True),
-    "dapo": LossDefaults(dual_clip=3.0, may_dual_clip=True),
-    "gspo": LossDefaults(clip_low=3e-4, clip_high=4e-4, ratio_level="turn", aggregation="seq-mean-token-mean"),
-    "cispo": LossDefaults(clip_low=1.0),
-    "sapo": LossDefaults(clip_low=None, clip_high=None, aggregation="seq-mean-token-mean", options=SapoOptions),
-    "minpro": LossDefaults(options=MinproOptions, may_dual_clip=True),
-    "bapo": LossDefaults(clip_low=None, clip_high=None, dual_clip=3.0, options=BapoOptions, may_dual_clip=True),
-    "aepo_clip": LossDefaults(clip_high=0.2, dual_clip=3.0, may_dual_clip=True),
-    "reinforce": LossDefaults(clip_low=None, clip_high=None, options=ReinforceOptions),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossConfig:
-    """Keys left at None take the values the loss was published with; :data:`DEFAULTS` lists them.
+    """Keys left at None take the values the loss was published with (:mod:`agentgym.trainers.losses.catalogue`).
 
     Example:
         >>> config = LossConfig(kind="gspo")
@@ -67,7 +32,8 @@ class LossConfig:
         ((0.0003, 0.0004), 'turn', 'turn', 'seq-mean-token-mean')
     """
 
-    kind: PolicyLossName = "ppo_clip"
+    kind: str = "ppo_clip"
+    """Name of a registered policy loss, ``module:name`` or ``file.py:name``."""
     clip_low: float | None = None
     """Ratios are clipped to ``[1 - clip_low, 1 + clip_high]``."""
     clip_high: float | None = None
@@ -75,7 +41,7 @@ class LossConfig:
     """Bound c of a loss with a negative advantage, ``-A c``; above 1, or 0 for none."""
     ratio_level: RatioLevel | None = None
     """What one ratio is taken over: each token, or the geometric mean of a turn or of a row."""
-    options: PolicyLossOptions | None = None
+    options: Annotated[Any, ByKind(POLICY_LOSSES)] | None = None
     """The loss's own settings."""
     aggregation: Aggregation | None = None
     """How tokens are averaged, see :func:`agentgym.trainers.batch.token_weights`."""
@@ -85,12 +51,12 @@ class LossConfig:
     """The constant divisor of ``seq-mean-token-sum-norm``."""
     mode: Literal["decoupled", "bypass"] = "decoupled"
     """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
-    corrections: tuple[CorrectionOptions, ...] = (TokenTisOptions(),)
+    corrections: tuple[Annotated[Any, ByKind(CORRECTIONS)], ...] = (TokenTisOptions(),)
     """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
-    token_masks: tuple[TokenMaskOptions, ...] = ()
+    token_masks: tuple[Annotated[Any, ByKind(TOKEN_MASKS)], ...] = ()
     """Tokens that are trained, left out or penalised, by entropy or covariance: see
     :mod:`agentgym.trainers.losses.token_masks`."""
-    regularisers: tuple[RegulariserOptions, ...] = ()
+    regularisers: tuple[Annotated[Any, ByKind(REGULARISERS)], ...] = ()
     num_updates: int = 1
     """Optimizer steps per epoch: the batch of rollouts is cut into so many minibatches. Denominators are those of the
     minibatch."""
@@ -124,7 +90,7 @@ class LossConfig:
         self._check_updates()
         if self.dual and self.dual <= 1:
             raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
-        if self.options is not None and self.options.kind != self.kind:
+        if self.options is not None and POLICY_LOSSES[self.options.kind].name != self.component.name:
             raise ConfigError(f"loss {self.kind!r} comes with options of {self.options.kind!r}")
         for stage in (self.corrections, self.token_masks, self.regularisers):
             kinds = [part.kind for part in stage]
@@ -146,16 +112,16 @@ class LossConfig:
             raise ConfigError("max_kl stops updates after a step's first: set num_updates or num_epochs above 1")
 
     def _check_parts(self) -> None:
-        defaults, kinds = DEFAULTS[self.kind], self.correction_kinds
+        defaults, kinds = self.component, self.correction_kinds
         if defaults.clip_low is None and (self.clip_low is not None or self.clip_high is not None):
             raise ConfigError(f"loss {self.kind!r} reads no clip_low or clip_high; its settings are in options")
         if self.dual and not defaults.may_dual_clip:
             raise ConfigError(f"loss {self.kind!r} has no dual clip")
         if self.kind == "gspo" and self.mean != "seq-mean-token-mean":
             raise ConfigError("gspo averages over sequences: aggregation must be seq-mean-token-mean (section 5.6)")
-        if self.kind != "gspo" and self.level != "token" and self.kind not in ("ppo_clip", "dapo", "cispo"):
+        if self.level != "token" and not defaults.takes_any_level:
             raise ConfigError(f"loss {self.kind!r} works on ratios per token")
-        weighing = [kind for kind in kinds if kind in WEIGHTS]
+        weighing = [kind for kind in kinds if CORRECTIONS[kind].weighs]
         if len(weighing) > 1:
             raise ConfigError(f"{' and '.join(weighing)} weigh by the same ratio twice (composition rule 3)")
         is_on_policy = self.mode == "decoupled" and not self.has_several_updates
@@ -164,7 +130,8 @@ class LossConfig:
                 "kl_cov penalises the change since a step's first update: set num_updates or num_epochs above 1"
             )
         if "batch_normalise" in kinds and not weighing:
-            raise ConfigError(f"batch_normalise needs weights to normalise: one of {', '.join(WEIGHTS)}")
+            able = ", ".join(name for name, known in CORRECTIONS.items() if known.weighs)
+            raise ConfigError(f"batch_normalise needs weights to normalise: one of {able}")
 
     def findings(self) -> rules.Findings:
         """The composition rules that this loss breaks by itself; :meth:`findings_with` needs to know the credit."""
@@ -186,9 +153,23 @@ class LossConfig:
     # ------------------------------------------------------------------------------------- with defaults filled in
 
     @property
+    def component(self) -> LossComponent:
+        """The policy loss."""
+        return POLICY_LOSSES[self.kind]
+
+    def parts(self) -> tuple[tuple[LossComponent, Any], ...]:
+        """Every part of the loss with its settings, in the order they act."""
+        return (
+            (self.component, self.loss_options),
+            *((CORRECTIONS[part.kind], part) for part in self.corrections),
+            *((TOKEN_MASKS[part.kind], part) for part in self.token_masks),
+            *((REGULARISERS[part.kind], part) for part in self.regularisers),
+        )
+
+    @property
     def clip(self) -> tuple[float, float]:
         """How far a ratio may go below and above 1; zeros where the loss reads no clip."""
-        defaults = DEFAULTS[self.kind]
+        defaults = self.component
         low = defaults.clip_low if self.clip_low is None else self.clip_low
         high = defaults.clip_high if self.clip_high is None else self.clip_high
         return low or 0.0, high or 0.0
@@ -196,17 +177,17 @@ class LossConfig:
     @property
     def dual(self) -> float:
         """Bound of the dual clip, 0 for none."""
-        return DEFAULTS[self.kind].dual_clip if self.dual_clip is None else self.dual_clip
+        return self.component.dual_clip if self.dual_clip is None else self.dual_clip
 
     @property
     def level(self) -> RatioLevel:
         """What one ratio is taken over."""
-        return self.ratio_level or DEFAULTS[self.kind].ratio_level
+        return self.ratio_level or self.component.ratio_level
 
     @property
     def mean(self) -> Aggregation:
         """How tokens are averaged."""
-        return self.aggregation or DEFAULTS[self.kind].aggregation
+        return self.aggregation or self.component.aggregation
 
     @property
     def unit(self) -> Literal["trajectory", "turn"]:
@@ -216,7 +197,7 @@ class LossConfig:
     @property
     def loss_options(self) -> Any:
         """The loss's own settings, its defaults if none are given."""
-        made = DEFAULTS[self.kind].options
+        made = self.component.options
         return self.options if self.options is not None or made is None else made()
 
     @property
@@ -245,6 +226,6 @@ class LossConfig:
     @property
     def needs_whole_update(self) -> bool:
         """Whether something must see all tokens of an update before the first gradient."""
-        kinds = (self.kind, *self.correction_kinds)
-        first = self.shrinks_denominators or bool(self.token_masks) or self.regulariser("epo") is not None
-        return first or any(kind in WHOLE_UPDATE for kind in kinds)
+        if self.shrinks_denominators or self.token_masks:
+            return True
+        return any(component.needs_whole_update for component, _ in self.parts())

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from agentgym.trainers.batch import TrainBatch, token_weights
 from agentgym.trainers.correction import log_rho, m2po_mask, vcpo_scale, weight_of
-from agentgym.trainers.losses.config import WEIGHTS, LossConfig
+from agentgym.trainers.losses.component import CORRECTIONS
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
 from agentgym.trainers.losses.ratios import first_of_unit, sum_per_unit
 
@@ -103,7 +104,7 @@ def _shares(
         is_kept = torch.ones_like(batch.row, dtype=torch.bool)
         for options in config.corrections:
             if getattr(options, "denominator", "all") == "kept":
-                is_kept &= facts.kept_of(batch) if options.kind == "m2po" else weight_of(rho, batch, options) > 0
+                is_kept &= weight_of(rho, batch, options, facts.kept_of(batch)) > 0
         pieces.append(is_kept)
     is_kept, unit = torch.cat(pieces), torch.cat([batch.unit for batch in batches])
     weights = token_weights(unit[is_kept].tolist(), config.mean, config.norm_length)
@@ -114,7 +115,7 @@ def _shares(
 
 def _mean_weight(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> float:
     """Return the mean weight of tokens, or of sequences where they share one; rejected ones do not count."""
-    options = next(part for part in config.corrections if part.kind in WEIGHTS)
+    options = next(part for part in config.corrections if CORRECTIONS[part.kind].weighs)
     pieces = []
     for batch, tokens in zip(batches, frozen, strict=True):
         weight = weight_of(log_rho(tokens.logprob_old, batch.rollout_logprob), batch, options)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from agentgym.credit.options import ByKind, Options
+from agentgym.plugins import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,3 @@ class KlCovOptions(_Share):
     kind: Literal["kl_cov"] = "kl_cov"
     share: float = 0.0002
     coef: float = 1.0
-
-
-TokenMaskOptions = Annotated[ForkingTokensOptions | ClipCovOptions | KlCovOptions, ByKind()]

@@ -6,9 +6,9 @@ Nothing here needs torch, so that a command line can read and list it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from agentgym.credit.options import ByKind, Options
+from agentgym.plugins import Options
 
 # ------------------------------------------------------------------------------------------------- policy losses
 
@@ -64,8 +64,6 @@ class ReinforceOptions(Options):
     cap: float = 2.0
     """Cap of the detached ratio that weighs a token's gradient; 0 leaves the ratio out."""
 
-
-PolicyLossOptions = Annotated[SapoOptions | MinproOptions | BapoOptions | ReinforceOptions, ByKind()]
 
 # --------------------------------------------------------------------------------------------------- corrections
 
@@ -210,20 +208,6 @@ class VcpoOptions(Options):
         self.check(is_ok=0 < self.base_ratio <= 1, message="base_ratio must be above 0 and at most 1")
 
 
-CorrectionOptions = Annotated[
-    TokenTisOptions
-    | SequenceTisOptions
-    | IcepopOptions
-    | SequenceMisOptions
-    | GeometricOptions
-    | DivergenceRejectionOptions
-    | M2poOptions
-    | DecoupledOptions
-    | BatchNormaliseOptions
-    | VcpoOptions,
-    ByKind(),
-]
-
 # -------------------------------------------------------------------------------------------------- regularisers
 
 
@@ -281,6 +265,3 @@ class LldsOptions(Options):
     """What has to lose likelihood before its tokens are penalised: a turn, or the tokens of a row together."""
     preserve_only_correct: bool = True
     """Penalise only tokens whose advantage is not below 0."""
-
-
-RegulariserOptions = Annotated[KlOptions | EntropyOptions | EpoOptions | LldsOptions, ByKind()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentgym.trainers.losses.options import BapoOptions
+from agentgym.trainers.losses.options import BapoOptions, MinproOptions
 from agentgym.trainers.losses.ratios import clamped, prefix_minimum
 
 TokenLoss = tuple[Tensor, Tensor]
@@ -88,6 +88,32 @@ def minpro_ratio(ratio: Tensor, row: Tensor, *, cap_min_at_1: bool = False) -> T
     """
     lowest = prefix_minimum(ratio.detach(), row)
     return ratio * (lowest.clamp(max=1.0) if cap_min_at_1 else lowest)
+
+
+def minpro(
+    logprob: Tensor,
+    ratio: Tensor,
+    advantage: Tensor,
+    row: Tensor,
+    low: float,
+    high: float,
+    *,
+    dual: float = 0.0,
+    options: MinproOptions,
+) -> TokenLoss:
+    """Experimental: the surrogate that the options name, over :func:`minpro_ratio`."""
+    ratio = minpro_ratio(ratio, row, cap_min_at_1=options.cap_min_at_1)
+    if options.surrogate == "cispo":
+        return cispo(logprob, ratio, advantage, low, high)
+    return ppo_clip(ratio, advantage, low, high, dual)
+
+
+def bapo(
+    ratio: Tensor, advantage: Tensor, ratio_bounds: tuple[float, float] | None, dual: float, options: BapoOptions
+) -> TokenLoss:
+    """PPO-clip with the bounds that :func:`bapo_bounds` found for the update, or those the search starts from."""
+    low, high = ratio_bounds or (options.low, options.high)
+    return ppo_clip(ratio, advantage, low, high, dual)
 
 
 def aepo_clip(ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float = 3.0) -> TokenLoss:

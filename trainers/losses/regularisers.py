@@ -97,6 +97,14 @@ class EntropyHistory:
         return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)
 
 
+def entropy_bonus(entropy: Tensor) -> Tensor:
+    """Return the entropies themselves: the loss subtracts their average.
+
+    Source: "Asynchronous Methods for Deep Reinforcement Learning".
+    """
+    return entropy
+
+
 def epo_phase(step: int, phase_steps: int) -> float:
     """Return EPO's weight beta of the smoothing penalty at ``step`` of ``phase_steps``, from 0; it jumps at the middle.
 

@@ -1,0 +1,141 @@
+"""The families of loss components: policy losses, corrections and regularisers, a registry and a decorator each.
+
+As in credit (:mod:`agentgym.credit.component`), a component is a function whose parameters say what it reads. Tensors
+are flat over the ``N`` sampled tokens of a micro-batch::
+
+    @policy_loss("half_clip", paper="...")
+    def half_clip(ratio: Tensor, advantage: Tensor, high: float) -> tuple[Tensor, Tensor]:
+        return -advantage * ratio.clamp(max=high), ratio > high
+
+Nothing here needs torch: agentgym's own functions are named, and imported when they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentgym.plugins import Component, F, Options, Registry, Status, checked_options
+
+RatioLevel = Literal["token", "turn", "sequence"]
+Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossComponent(Component):
+    """A part of the loss, and what the trainer must know of it."""
+
+    clip_low: float | None = 0.2
+    """Policy losses: default of the configuration's key, None if the loss reads no clip."""
+    clip_high: float | None = 0.28
+    dual_clip: float = 0.0
+    may_dual_clip: bool = False
+    ratio_level: RatioLevel = "token"
+    takes_any_level: bool = False
+    """Policy losses: the ratio may also be that of a turn or of a sequence."""
+    aggregation: Aggregation = "token-mean"
+    weighs: bool = False
+    """Corrections: weighs by ``pi_old / mu``, so that a second one would weigh twice."""
+    needs_whole_update: bool = False
+    """Must see all tokens of an update before its first gradient."""
+    needs_several_updates: bool = False
+    """Compares with the policy before the step's first update, so that it is 0 in that one."""
+    sign: float = 1.0
+    """Regularisers: sign of the term in the loss, -1 for a bonus."""
+    is_scaled: bool = False
+    """Regularisers: the function has the coefficient in it; otherwise the key ``coef`` of its options multiplies it."""
+    averages_over: Literal["loss", "tokens"] = "loss"
+    """Regularisers: averaged as the loss is (its ``aggregation``), or over all trained tokens."""
+    metric: str = ""
+    """Regularisers: name of its mean among the metrics; its own name if empty."""
+
+
+OF_TOKENS = ("logprob", "logprob_old", "logprob_rollout", "entropy", "advantage", "row", "turn")
+CATALOGUE = "agentgym.trainers.losses.catalogue"
+POLICY_LOSSES = Registry[LossComponent](
+    "policy loss", CATALOGUE, (*OF_TOKENS, "ratio", "low", "high", "dual", "ratio_bounds")
+)
+CORRECTIONS = Registry[LossComponent](
+    "correction", CATALOGUE, ("log_rho_N", "unit", "row", "turn", "is_in_m2po", "mean_weight")
+)
+REGULARISERS = Registry[LossComponent]("regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "historical", "phase"))
+TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
+"""agentgym's own alone: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
+FAMILIES = {
+    "loss": POLICY_LOSSES,
+    "correction": CORRECTIONS,
+    "token mask": TOKEN_MASKS,
+    "regulariser": REGULARISERS,
+}
+
+
+def policy_loss(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a policy loss: a function to the loss per token ``[N]`` and where its gate bit ``[N]``.
+
+    It may take ``ratio`` (to the old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``,
+    ``advantage``, ``entropy``, ``row`` and ``turn`` (the unit of each token), ``low``, ``high`` and ``dual`` (bounds of
+    the ratio), and the keys of its options.
+
+    Args:
+        name: its name in ``loss.kind`` and in ``agentgym list --credit``.
+        facts: fields of :class:`LossComponent`.
+    """
+    return _decorator("loss", name, facts)
+
+
+def correction(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a correction of the gap to the sampling policy: a function to detached weights ``[N]``.
+
+    It may take ``log_rho_N`` (log pi_old / mu, detached), ``row``, ``turn``, ``unit`` (the turn where its option
+    ``level`` is ``turn``, else the row), and the keys of its options. For ``facts`` see :class:`LossComponent`.
+    """
+    return _decorator("correction", name, facts)
+
+
+def regulariser(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a regulariser: a function to a term per token ``[N]``.
+
+    The loss adds its average times the key ``coef`` of its options (1 without such a key). It may take what a policy
+    loss takes of tokens, and ``logprob_ref`` (the policy before RL, whose scoring is paid for only then). For ``facts``
+    see :class:`LossComponent`.
+    """
+    return _decorator("regulariser", name, facts)
+
+
+def _decorator(
+    family: Literal["loss", "correction", "regulariser"], name: str, facts: dict[str, Any]
+) -> Callable[[F], F]:
+    known = dict(facts)
+    named = known.pop("options", None)
+
+    def register(function: F) -> F:
+        options = checked_options(family, name, function, named)
+        add(family, name, function, options=options, **known)
+        return function
+
+    return register
+
+
+def add(
+    family: Literal["loss", "correction", "token mask", "regulariser"],
+    name: str,
+    function: Callable[..., Any] | str,
+    *,
+    options: type[Options] | None = None,
+    **facts: Any,
+) -> None:
+    """Register a component by its function or by the name of its function."""
+    status: Status = facts.pop("status", "verified" if facts.get("parity") else "user")
+    component = LossComponent(name=name, family=family, function=function, options=options, status=status, **facts)
+    FAMILIES[family].add(component)
+
+
+def loss_table() -> tuple[LossComponent, ...]:
+    """Return every component of the loss, after those of :func:`agentgym.credit.component.credit_table`.
+
+    Example:
+        >>> [component.name for component in loss_table() if component.status == "experimental"]
+        ['minpro']
+    """
+    return tuple(component for family in FAMILIES.values() for component in family.values())

@@ -152,7 +152,7 @@ class ColumnsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticConfig:
-    """The critic of token_gae, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
+    """The critic of token_gae, poad, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
 
     Made only where one of them is named.
     """

@@ -360,6 +360,7 @@ SAME = [(0, [(0.5, "a", 1, 2), (0.0, "b", 1, 2)])]
 ABSOLUTE = (
     "archer",
     "bi_level_gae",
+    "poad",
     "rae",
     "reinforce_pp",
     "spiral_split",

@@ -29,15 +29,15 @@ def advantages(folder: Path, rng: np.random.Generator) -> float:
         tokens[0, turn, thread, 0, : num_tokens[turn, thread]] = 1
     masks = np.ones((1, num_turns + 1, num_threads, 1))
     masks[:, -1] = 0  # the episode is over
+    methods = load(folder / FILE, *(f"LanguageBuffer.{name}" for name in METHODS), namespace={"np": np})
     buffer = SimpleNamespace(
+        get_last_token_position=lambda action: methods["get_last_token_position"](buffer, action),
         algo="POAD", gamma=gamma, gae_lambda=lam, pad_token_id=PAD, cur_batch_index=0, cur_num_batch=0, max_batch=1,
         n_rollout_threads=num_threads, episode_length=num_turns, action_tokens=tokens, masks=masks,
         rewards=rewards[None, :, :, None],
         tppo_values=rng.normal(0, 1, (1, num_turns + 1, *shape[2:])),
         tppo_returns=np.zeros(shape), tppo_advantages=np.zeros(shape),
     )  # fmt: skip
-    methods = load(folder / FILE, *(f"LanguageBuffer.{name}" for name in METHODS), namespace={"np": np})
-    buffer.get_last_token_position = lambda action: methods["get_last_token_position"](buffer, action)
     methods["batch_process_tppo"](buffer, rng.normal(0, 1, (num_threads, 1)))
 
     def sampled(padded: np.ndarray) -> np.ndarray:

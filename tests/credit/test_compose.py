@@ -363,6 +363,7 @@ ABSOLUTE = (
     "poad",
     "rae",
     "reinforce_pp",
+    "returns",
     "spiral_split",
     "token_gae",
     "turn_gae",

@@ -26,6 +26,7 @@ from agentgym.credit.estimators.m_grpo import MGrpoOptions, m_grpo
 from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
 from agentgym.credit.estimators.rae import RaeOptions, rae
 from agentgym.credit.estimators.reinforce_pp import reinforce_pp
+from agentgym.credit.estimators.returns import returns
 from agentgym.credit.estimators.spo import SpoOptions, spo, spo_prior
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
@@ -263,6 +264,14 @@ def test_token_gae() -> None:
     credited = token_gae(table, whitened=False)
     assert_close(credited.token_advantage, [0.441975, 0.5705, 0.39, 0.2])
     assert_close(credited.token_return, [0.941975, 0.9705, 0.99, 1.0])
+
+
+def test_returns() -> None:
+    table = table_of([[0.5, 0.5], [0], [3]])
+    assert_close(returns(table, norm="mean_norm").advantage, [1, 1, 0, 3])
+    spread = np.std([1.0, 0.0, 3.0])
+    assert_close(returns(table).advantage, np.array([1, 1, 0, 3]) / spread)
+    assert_close(returns(table_of([[2], [2]])).advantage, [2, 2])
 
 
 def test_poad() -> None:

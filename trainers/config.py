@@ -151,7 +151,7 @@ class ColumnsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticConfig:
-    """The critic of token_gae, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
+    """The critic of token_gae, poad, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
 
     Made only where one of them is named.
     """
@@ -247,6 +247,8 @@ class TrainConfig:
                 f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
             )
         self._check_cluster()
+        if self.loss.has_opob and self.credit.modulators:
+            raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.model.lora.quantize != "none":
@@ -303,6 +305,11 @@ class TrainConfig:
         has_gain = "answer_logprobs" in self.credit.columns()
         return (
             *self.loss.findings_with(self.credit.granularity, modulators),
+            *rules.baseline_once(
+                self.credit.estimator,
+                has_opob=self.loss.has_opob,
+                subtracts_mean=self.credit.estimator != "returns",
+            ),
             *rules.reference_answers(
                 has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.is_on_policy
             ),

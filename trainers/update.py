@@ -29,6 +29,7 @@ from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_fac
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.minibatches import OldLogprobs, Rows, plan_minibatches
+from agentgym.trainers.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.ranks import Ranks
 from agentgym.trainers.samples import GroupVerdict, build_samples
 from agentgym.trainers.sharding import ranks_of, run_whole, whole
@@ -79,7 +80,8 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     step = _Step(model, config, temperature, reference, history)
     totals = UpdateTotals()
     minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
-    for number, (batches, share, old) in enumerate(minibatches):
+    for number, (rows, made, share_made, old) in enumerate(minibatches):
+        batches, share = step.credited(rows, made, share_made, old)
         facts, choices = step.prepare(batches, old, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
@@ -101,15 +103,18 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
 
 
 Share = list[tuple[TrainBatch, int]]
+Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
+"""Its rows, all its micro-batches, this rank's share, and what the share's ratios compare with."""
 
 
 def _minibatches(
     step: _Step, samples: Sequence[TrainingSample], plan: Sequence[Sequence[Rows]], ranks: Ranks
-) -> Iterator[tuple[list[TrainBatch], Share, list[Tensor | None]]]:
-    """Yield every minibatch: all its micro-batches, this rank's share, and what the share's ratios compare with."""
+) -> Iterator[Minibatch]:
+    """Yield every minibatch of every epoch."""
     if not plan:
         return
-    made = [batches_for(step.model, [samples[row] for row in rows], step.config) for rows in plan[0]]
+    chosen = [[samples[row] for row in rows] for rows in plan[0]]
+    made = [batches_for(step.model, rows, step.config) for rows in chosen]
     shares = [_share(batches, ranks) for batches in made]
     is_only = len(plan) * len(made) == 1
     old = [step.old_logprobs([batch for batch, _ in share], is_only=is_only) for share in shares]
@@ -120,12 +125,13 @@ def _minibatches(
                 assert logprob is not None
                 known.add(rows, batch, logprob)
         known.share(ranks)
-    yield from zip(made, shares, old, strict=True)
+    yield from zip(chosen, made, shares, old, strict=True)
     for epoch in plan[1:]:
         for rows in epoch:
-            batches = batches_for(step.model, [samples[row] for row in rows], step.config)
+            again = [samples[row] for row in rows]
+            batches = batches_for(step.model, again, step.config)
             share = _share(batches, ranks)
-            yield batches, share, [known.of(rows, batch) for batch, _ in share]
+            yield again, batches, share, [known.of(rows, batch) for batch, _ in share]
 
 
 def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
@@ -274,11 +280,7 @@ class _Step:
         nothing = [None] * len(old_logprobs)
         if not self.config.needs_whole_update:
             return update_facts(batches, (), self.config), nothing
-        frozen = []
-        for batch, logprob_old in zip(batches, old_logprobs, strict=True):
-            assert logprob_old is not None
-            logprob, entropy = self._frozen(self.model, batch)
-            frozen.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
+        frozen = self._frozen_tokens(batches, old_logprobs)
         facts = update_facts(batches, frozen, self.config)
         if not self.config.token_masks:
             return facts, nothing
@@ -293,6 +295,56 @@ class _Step:
         ]
         shares = [facts.share_of(batch) for batch in batches]
         return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
+
+    def credited(
+        self,
+        samples: Sequence[TrainingSample],
+        batches: list[TrainBatch],
+        share: Share,
+        old_logprobs: Sequence[Tensor | None],
+    ) -> tuple[list[TrainBatch], Share]:
+        """Return a minibatch with VCPO's baseline subtracted from its advantages, where it is configured."""
+        if not self.config.has_opob:
+            return batches, share
+        frozen = self._frozen_tokens(batches, old_logprobs)
+        found = Trajectories.of(samples)
+        if self.config.correction("vcpo").baseline == "proxy":
+            energy = proxy_energy(self.model, found, batches, self.temperature)
+        else:
+            energy = self._gradient_energy(samples, found, batches, frozen)
+        centred = subtract_opob(found, batches, frozen, energy)
+        return centred, [(batch, 1) for batch in centred]  # one rank has all of it
+
+    def _gradient_energy(
+        self,
+        samples: Sequence[TrainingSample],
+        found: Trajectories,
+        batches: Sequence[TrainBatch],
+        frozen: Sequence[FrozenTokens],
+    ) -> Tensor:
+        known = OldLogprobs()
+        for batch, tokens in zip(batches, frozen, strict=True):
+            known.add(list(range(len(samples))), batch, tokens.logprob_old)
+        config = replace(self.config, regularisers=(), token_masks=())
+        alone = _Step(self.model, config, self.temperature, None, self.history)
+
+        def make(rows: Rows) -> list[TrainBatch]:
+            return batches_for(self.model, [samples[row] for row in rows], config)
+
+        def backward(rows: Rows, batch: TrainBatch) -> None:
+            alone.backward(batch, known.of(rows, batch), UpdateFacts())
+
+        return gradient_energy(self.model, found, make, backward)
+
+    def _frozen_tokens(
+        self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]
+    ) -> list[FrozenTokens]:
+        frozen = []
+        for batch, logprob_old in zip(batches, old_logprobs, strict=True):
+            assert logprob_old is not None
+            logprob, entropy = self._frozen(self.model, batch)
+            frozen.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
+        return frozen
 
     def backward(
         self,

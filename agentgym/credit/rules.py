@@ -196,7 +196,10 @@ def entropy_signs(modulators: Collection[str], regularisers: Collection[str]) ->
 
 def baseline_once(estimator: str, *, has_opob: bool, subtracts_mean: bool) -> Findings:
     """Rule 19: VCPO's baseline on an advantage that has one already."""
-    message = f"VCPO's OPOB baseline on {estimator!r}, which subtracts a group mean: the baseline would act twice"
+    message = (
+        f"VCPO's OPOB baseline on {estimator!r}, which subtracts a baseline of its own: it would act twice; set "
+        "credit.estimator=returns"
+    )
     return _when(has_opob and subtracts_mean, 19, "E", message)
 
 

@@ -360,8 +360,10 @@ SAME = [(0, [(0.5, "a", 1, 2), (0.0, "b", 1, 2)])]
 ABSOLUTE = (
     "archer",
     "bi_level_gae",
+    "poad",
     "rae",
     "reinforce_pp",
+    "returns",
     "spiral_split",
     "token_gae",
     "turn_gae",

@@ -9,7 +9,7 @@ import pytest
 from credit_tables import assert_close, bandits, f1, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.estimators.gae import archer, bi_level_gae, token_gae, turn_gae
+from agentgym.credit.estimators.gae import PoadOptions, archer, bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.group_relative import (
     dr_grpo,
@@ -26,6 +26,7 @@ from agentgym.credit.estimators.m_grpo import MGrpoOptions, m_grpo
 from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
 from agentgym.credit.estimators.rae import RaeOptions, rae
 from agentgym.credit.estimators.reinforce_pp import reinforce_pp
+from agentgym.credit.estimators.returns import returns
 from agentgym.credit.estimators.spo import SpoOptions, spo, spo_prior
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
@@ -263,6 +264,47 @@ def test_token_gae() -> None:
     credited = token_gae(table, whitened=False)
     assert_close(credited.token_advantage, [0.441975, 0.5705, 0.39, 0.2])
     assert_close(credited.token_return, [0.941975, 0.9705, 0.99, 1.0])
+
+
+def test_returns() -> None:
+    table = table_of([[0.5, 0.5], [0], [3]])
+    assert_close(returns(table, norm="mean_norm").advantage, [1, 1, 0, 3])
+    spread = np.std([1.0, 0.0, 3.0])
+    assert_close(returns(table).advantage, np.array([1, 1, 0, 3]) / spread)
+    assert_close(returns(table_of([[2], [2]])).advantage, [2, 2])
+
+
+def test_poad() -> None:
+    table = table_of([[0, 1]], num_tokens=[2, 2], token_value=[0.5, 0.4, 0.6, 0.8])
+    credited = poad(table, whitened=False)
+    assert_close(credited.token_advantage, [0.395876, 0.521975, 0.39, 0.2])
+    assert_close(credited.token_return, [0.895876, 0.921975, 0.99, 1.0])
+    whitened = poad(table).token_advantage
+    assert whitened is not None
+    assert_close([whitened.mean(), whitened.std()], [0.0, 1.0])
+
+
+def test_poad_with_one_discount_is_token_gae() -> None:
+    table = table_of([[0.5, 1], [0, 0.25, 1]], num_tokens=[2, 1, 3, 1, 2], token_value=np.linspace(-1, 1, 9))
+    one = poad(table, gamma_action=0.9, gamma_token=0.9, whitened=False)
+    assert_close(one.token_advantage, token_gae(table, gamma=0.9, whitened=False).token_advantage)
+
+
+def test_poad_does_not_depend_on_how_an_action_is_cut_into_tokens() -> None:
+    """With the values of a deterministic action equal, what the first token gains is the same for two and for five."""
+    first = []
+    for num_tokens in (2, 5):
+        values = [0.3] * num_tokens + [0.6] * num_tokens
+        table = table_of([[0, 1]], num_tokens=[num_tokens] * 2, token_value=values)
+        advantage = poad(table, lam=1.0, whitened=False).token_advantage
+        assert advantage is not None
+        first.append(advantage[0])
+    assert_close(first, [0.65, 0.65])
+
+
+def test_poad_refuses_discounts_above_one() -> None:
+    with pytest.raises(ConfigError, match="gamma_action, gamma_token and lam must be between 0 and 1"):
+        PoadOptions(gamma_token=1.5)
 
 
 def test_turn_gae() -> None:

@@ -9,7 +9,7 @@ from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.credit.estimators.gae import bi_level_gae, token_gae, turn_gae
+from agentgym.credit.estimators.gae import bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
 from agentgym.credit.estimators.group_relative import flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
 from agentgym.credit.estimators.grpo import grpo
@@ -271,6 +271,33 @@ def test_m_grpo(batch: Batch) -> None:
             else:
                 expected.append(z(0.5 * main[i] + 0.5 * r, [x for g, x in calls if g == group]))
     assert_close(m_grpo(batch_table(batch)).advantage, expected, 1e-9)
+
+
+@few
+@given(batches, st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.5]), st.sampled_from([1.0, 0.5]))
+def test_poad_backs_up_within_and_between_actions(batch: Batch, action: float, token: float, lam: float) -> None:
+    """The release's loops over turns and their tokens, backwards; a turn is an action."""
+    table = batch_table(batch)
+    assert table.token_value is not None
+    values, expected, at = table.token_value.tolist(), [], 0
+    for _, turns in batch:
+        starts = [at + sum(n for _, _, _, n in turns[:index]) for index in range(len(turns))]
+        at += sum(n for _, _, _, n in turns)
+        carried, backwards = 0.0, []
+        for index in reversed(range(len(turns))):
+            reward, num_tokens = turns[index][0], turns[index][3]
+            for k in reversed(range(num_tokens)):
+                value = values[starts[index] + k]
+                if k == num_tokens - 1:
+                    is_end = index == len(turns) - 1
+                    ahead = 0.0 if is_end else values[starts[index + 1]]
+                    carried = reward + action * ahead - value + action * lam * (0.0 if is_end else carried)
+                else:
+                    carried = token * values[starts[index] + k + 1] - value + token * lam * carried
+                backwards.append(carried)
+        expected += backwards[::-1]
+    credited = poad(table, gamma_action=action, gamma_token=token, lam=lam, whitened=False)
+    assert_close(credited.token_advantage, expected, 1e-9)
 
 
 @few

@@ -122,7 +122,9 @@ def test_rule_2_a_group_of_one_has_no_company(estimator: Any) -> None:
         config.check_group_size(1)
 
 
-@pytest.mark.parametrize("estimator", ["reinforce_pp", "spo", "rae", "token_gae", "turn_gae", "bi_level_gae", "archer"])
+@pytest.mark.parametrize(
+    "estimator", ["reinforce_pp", "spo", "rae", "token_gae", "poad", "turn_gae", "bi_level_gae", "archer"]
+)
 def test_rule_2_estimators_without_groups_take_one(estimator: Any) -> None:
     CreditConfig(estimator=estimator).check_group_size(1)
 

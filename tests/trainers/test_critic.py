@@ -236,7 +236,7 @@ def config(*overrides: str, num_steps: int = 3) -> TrainConfig:
 
 
 @pytest.mark.parametrize("trunk", ["copy", "shared"])
-@pytest.mark.parametrize("estimator", ["token_gae", "turn_gae", "bi_level_gae", "archer"])
+@pytest.mark.parametrize("estimator", ["token_gae", "poad", "turn_gae", "bi_level_gae", "archer"])
 def test_estimators_with_a_critic_train_with_finite_numbers(estimator: str, trunk: str, tmp_path: Path) -> None:
     train(config(f"credit.estimator={estimator}", f"critic.trunk={trunk}"), tmp_path / "run")
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]

@@ -21,7 +21,7 @@ from agentgym.trainers.recipes import load_recipe
 ENV_FILE = Path(__file__).parent / "clue_env.py"
 NUM_STEPS = 5
 NEEDS = {"igpo": ['credit.shapers=[{"kind": "information_gain"}]']}
-PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae")
+PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae", "poad")
 """Estimators whose advantages differ within a turn: a sequence ratio over turns cannot carry them (rule 5)."""
 
 

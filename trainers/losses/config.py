@@ -102,6 +102,8 @@ class LossConfig:
     def _check_updates(self) -> None:
         if self.num_epochs < 1:
             raise ConfigError(f"num_epochs must be at least 1, got {self.num_epochs}")
+        if self.minibatch == "tokens" and self.has_opob:
+            raise ConfigError("vcpo's baseline compares the trajectories of a group: set minibatch=episodes")
         if self.minibatch == "tokens" and self.num_updates == 1:
             raise ConfigError("minibatch=tokens cuts an epoch into num_updates minibatches: set num_updates above 1")
         if self.max_kl is None:
@@ -212,6 +214,12 @@ class LossConfig:
     def regulariser(self, kind: str) -> Any:
         """Settings of the regulariser of that kind, None if there is none."""
         return next((part for part in self.regularisers if part.kind == kind), None)
+
+    @property
+    def has_opob(self) -> bool:
+        """Whether VCPO's baseline is subtracted from the advantages."""
+        vcpo = self.correction("vcpo")
+        return vcpo is not None and vcpo.baseline != "none"
 
     @property
     def has_several_updates(self) -> bool:

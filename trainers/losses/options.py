@@ -203,6 +203,10 @@ class VcpoOptions(Options):
     scale: Literal["sqrt", "linear"] = "sqrt"
     base_ratio: float = 1.0
     """Effective share of the batch at which the learning rate is left alone."""
+    baseline: Literal["none", "gradient", "proxy"] = "none"
+    """Subtract the baseline of least variance from the returns of a group (``credit.estimator=returns``). ``gradient``
+    makes a backward pass per trajectory: a step takes more than twice as long. ``proxy`` takes the norm of the gradient
+    with respect to the logits, one forward pass (ours)."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=0 < self.base_ratio <= 1, message="base_ratio must be above 0 and at most 1")

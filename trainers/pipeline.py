@@ -88,7 +88,7 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
         *([credit.estimator] if credit.estimator in WHOLE_STEP else []),
         *([f"columns made by the model ({', '.join(columns)})"] if columns else []),
         *(kind for kind in (loss.kind, *loss.correction_kinds) if kind in WHOLE_UPDATE),
-        *([f"rejected tokens out of the denominators ({', '.join(shrink)})"] if shrink else []),
+        *([f"denominator='kept' of {', '.join(shrink)}"] if shrink else []),
         *(part.kind for part in loss.regularisers if part.kind in OF_WHOLE_UPDATE),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
     ]

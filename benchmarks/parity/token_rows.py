@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -161,18 +161,20 @@ VERL_FUNCTIONS = SimpleNamespace(masked_sum=masked_sum, masked_mean=masked_mean)
 """What losses derived from verl read of ``verl.utils.torch_functional``, which imports tensordict."""
 
 
-@dataclass(slots=True)
-class ActorConfig:
+class ActorConfig(SimpleNamespace):
     """What verl's losses read of its actor's configuration."""
 
-    clip_ratio_low: float = 0.2
-    clip_ratio_high: float = 0.28
-    clip_ratio_c: float = 3.0
-    tau_pos: float = 1.0
-    tau_neg: float = 1.05
-    policy_loss: Any = None
-    global_batch_info: dict[str, Any] = field(default_factory=lambda: {"loss_scale_factor": NORM_LENGTH})
-    clip_ratio: float = 0.2
+    def __init__(self, **settings: Any) -> None:
+        defaults = {
+            "clip_ratio": 0.2,
+            "clip_ratio_low": 0.2,
+            "clip_ratio_high": 0.28,
+            "clip_ratio_c": 3.0,
+            "tau_pos": 1.0,
+            "tau_neg": 1.05,
+            "global_batch_info": {"loss_scale_factor": NORM_LENGTH},
+        }
+        super().__init__(**defaults | settings)
 
     def get(self, name: str, default: Any) -> Any:
         """Return a setting, as an OmegaConf node does."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from test_epochs import on_policy, verdicts
-from test_losses import tokens
 from test_train import config
+from token_batches import tokens
 
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.activity import Activity, changed_by_corrections

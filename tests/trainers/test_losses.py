@@ -10,8 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ranked_update import made_verdicts
-from tiny_models import tiny_model
+from token_batches import assert_close, frozen_tokens, logs, normaliser, sample, scores, tokens
 from torch import Tensor
 
 from agentgym.errors import ConfigError
@@ -23,89 +22,16 @@ from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses import policy, regularisers
 from agentgym.trainers.losses.component import POLICY_LOSSES
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.facts import UpdateFacts, update_facts
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.samples import build_samples
-from agentgym.trainers.update import update_policy
 from agentgym.types import TrainingSample
-
-
-def sample(
-    num_prompt: int,
-    num_sampled: int,
-    advantage: float = 1.0,
-    logprob: float = -1.0,
-    *,
-    turns: Sequence[int] | None = None,
-    trajectory: int = 0,
-) -> TrainingSample:
-    length = num_prompt + num_sampled
-    return TrainingSample(
-        token_ids=tuple(3 + i % 7 for i in range(length)),
-        loss_mask=(0,) * num_prompt + (1,) * num_sampled,
-        advantages=(0.0,) * num_prompt + (advantage,) * num_sampled,
-        rollout_logprobs=(0.0,) * num_prompt + (logprob,) * num_sampled,
-        policy_versions=(-1,) * num_prompt + (0,) * num_sampled,
-        turns=(-1,) * num_prompt + (tuple(turns) if turns else (0,) * num_sampled),
-        trajectory=trajectory,
-        ordinal=0,
-    )
-
-
-def tokens(
-    advantage: Sequence[float],
-    *,
-    rollout: Sequence[float] | None = None,
-    row: Sequence[int] | None = None,
-    turn: Sequence[int] | None = None,
-    turn_index: Sequence[int] | None = None,
-) -> TrainBatch:
-    """A micro-batch of bare tokens, one row and one turn unless told, averaged over tokens."""
-    num = len(advantage)
-    rows = torch.tensor([0] * num if row is None else row)
-    return TrainBatch(
-        layout=PaddedRows(
-            torch.zeros(0, dtype=torch.long), torch.zeros(int(rows.max()) + 1, num + 1, dtype=torch.long)
-        ),
-        row=rows,
-        state=torch.arange(num),
-        target=torch.zeros(num, dtype=torch.long),
-        advantage=torch.tensor(advantage, dtype=torch.float64),
-        rollout_logprob=torch.tensor([0.0] * num if rollout is None else rollout, dtype=torch.float64),
-        weight=torch.full((num,), 1 / num, dtype=torch.float64),
-        turn=rows if turn is None else torch.tensor(turn),
-        turn_index=torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
-        unit=rows,
-    )
-
-
-def scores(
-    logprob: Sequence[float] | Tensor, old: Sequence[float] | Tensor | None = None, **more: Any
-) -> BatchLogprobs:
-    new = torch.as_tensor(logprob, dtype=torch.float64)
-    before = torch.zeros_like(new) if old is None else torch.as_tensor(old, dtype=torch.float64)
-    entropy = more.pop("entropy", torch.zeros_like(new))
-    return BatchLogprobs(logprob=new, logprob_old=before, entropy=torch.as_tensor(entropy, dtype=torch.float64), **more)
-
-
-def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> FrozenTokens:
-    before = logprob if old is None else old
-    return FrozenTokens(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
 
 
 def per_token(
     config: LossConfig, log_ratio: Sequence[float], advantage: Sequence[float], facts: UpdateFacts | None = None
 ) -> list[float]:
     return gated_loss(scores(log_ratio), tokens(advantage), config, facts or UpdateFacts())[0].tolist()
-
-
-def assert_close(values: Sequence[float] | Tensor, expected: Sequence[float], tolerance: float = 1e-5) -> None:
-    assert list(torch.as_tensor(values).flatten().tolist()) == pytest.approx(list(expected), abs=tolerance)
-
-
-def logs(ratios: Sequence[float]) -> list[float]:
-    return [math.log(ratio) for ratio in ratios]
 
 
 # ---------------------------------------------------------------------------------------------------- denominators
@@ -325,66 +251,11 @@ def test_decoupled_ppo() -> None:
     assert_close(weights(masked, [0.2, 0.1]), [0.0, math.exp(0.1)])
 
 
-def normaliser(log_rho: Sequence[float], *corrections: Any, **layout: Any) -> float:
-    old = torch.tensor(log_rho, dtype=torch.float64)
-    config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
-    frozen = frozen_tokens(old)
-    return update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config).mean_weight
-
-
 def test_batch_normalise() -> None:
     assert normaliser(logs(RHO), of.TokenTisOptions()) == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
     config = LossConfig(corrections=(of.TokenTisOptions(), of.BatchNormaliseOptions()))
     halved = weights(config, logs(RHO), UpdateFacts(mean_weight=2.0))
     assert_close(halved, [0.15, 0.45, 0.6, 1, 1])
-
-
-def test_batch_normalise_counts_a_sequence_once() -> None:
-    row = [0, 0, 0, 1]
-    assert normaliser(logs([1, 1, 0.5, 1.5]), of.SequenceTisOptions(), row=row) == pytest.approx((0.5 + 1.5) / 2)
-    turns = of.SequenceTisOptions(level="turn")
-    mean = normaliser(logs([1, 1, 0.5, 1.5]), turns, row=row, turn=[0, 0, 1, 2])
-    assert mean == pytest.approx((1 + 0.5 + 1.5) / 3)
-
-
-def test_batch_normalise_leaves_rejected_tokens_out() -> None:
-    assert normaliser(logs(RHO), of.IcepopOptions()) == pytest.approx((0.9 + 1.2 + 4) / 3)
-    rejection = of.DivergenceRejectionOptions(threshold=0.3)  # of other tokens: their weights stay in the mean
-    mean = normaliser(logs(RHO), of.TokenTisOptions(), rejection)
-    assert mean == pytest.approx((0.3 + 0.9 + 1.2 + 2 + 2) / 5)
-
-
-def test_rejected_tokens_leave_the_denominators() -> None:
-    """verl averages over the tokens that stay; ``denominator="all"`` divides by all trained ones."""
-    log_rho, layout = [0.0, 1.0, 0.0, 0.0], {"row": [0, 0, 1, 1]}
-    given_scores = scores([0.0] * 4, log_rho)
-    expected = {
-        ("token-mean", "kept"): [1 / 3, 0, 1 / 3, 1 / 3],
-        ("token-mean", "all"): [0.25] * 4,
-        ("seq-mean-token-mean", "kept"): [1 / 2, 0, 1 / 4, 1 / 4],
-        ("seq-mean-token-sum", "kept"): [1 / 2, 0, 1 / 2, 1 / 2],
-        ("seq-mean-token-sum-norm", "kept"): [1 / 8, 0, 1 / 8, 1 / 8],
-    }
-    for (aggregation, denominator), shares in expected.items():
-        options: Any = of.DivergenceRejectionOptions(denominator=denominator)  # type: ignore[arg-type]
-        config = LossConfig(corrections=(options,), aggregation=aggregation, norm_length=8)  # type: ignore[arg-type]
-        batch = tokens([1.0] * 4, **layout)
-        frozen = frozen_tokens(given_scores.logprob, given_scores.logprob_old)
-        facts = update_facts([batch], [frozen], config)
-        assert_close(facts.share_of(batch), shares)
-        assert config.needs_whole_update == (denominator == "kept")
-
-
-def test_shares_are_those_of_the_update_in_every_micro_batch() -> None:
-    rows = [sample(2, 3, trajectory=0), sample(4, 2, trajectory=1), sample(6, 4, trajectory=1)]
-    config = LossConfig(corrections=(of.DivergenceRejectionOptions(),), aggregation="seq-mean-token-mean")
-    batches = build_batches(rows, aggregation="seq-mean-token-mean", tokens_per_microbatch=6)
-    assert [batch.first for batch in batches] == [0, 3, 5]
-    old = [batch.rollout_logprob.clone() for batch in batches]
-    old[2][0] += 9.0
-    frozen = [frozen_tokens(values) for values in old]
-    shares = [update_facts(batches, frozen, config).share_of(batch) for batch in batches]
-    assert_close(torch.cat(shares), [1 / 6] * 3 + [1 / 10] * 2 + [0] + [1 / 10] * 3)
 
 
 def test_vcpo() -> None:
@@ -453,24 +324,6 @@ def test_epo_penalty_has_a_gradient_where_the_release_has_none() -> None:
         penalty = regularisers.epo_penalty(entropy, torch.ones(2), of.EpoOptions(has_gradient=has_gradient))
         gradient = torch.autograd.grad((penalty + 0 * entropy).sum(), entropy)[0]
         assert_close(gradient, expected)
-
-
-@pytest.mark.parametrize("num_updates", [1, 2])
-def test_epo_history_holds_the_present_step(num_updates: int) -> None:
-    """As released: the entropies are those before the step's first update, however many updates follow."""
-    model: Any = tiny_model()
-    verdicts = made_verdicts(seed=0)
-    rows = build_batches(build_samples([verdict for verdict in verdicts if verdict.dropped is None]))
-    with torch.no_grad():
-        measured = [(batch.turn_index, token_logprobs(model, batch, 1.0)[1]) for batch in rows]
-    before = EntropyHistory().after({0: 3.0})
-    expected = before.after_tokens(*(torch.cat(parts) for parts in zip(*measured, strict=True)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    config = LossConfig(regularisers=(of.EpoOptions(),), num_updates=num_updates)
-    result = update_policy(model, optimizer, verdicts, config, temperature=1.0, max_grad_norm=1.0, history=before)
-    assert result.history.num_steps == 2
-    for turn in range(4):
-        assert result.history.mean(turn) == pytest.approx(expected.mean(turn), rel=1e-4)
 
 
 def test_turns_without_history_are_not_smoothed() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_epochs import on_policy, state, verdicts
-from test_losses import scores, tokens
+from token_batches import scores, tokens
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.batch import TrainBatch

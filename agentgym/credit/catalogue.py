@@ -20,6 +20,7 @@ from agentgym.credit.gae import (
 from agentgym.credit.gigpo import GigpoOptions, gigpo
 from agentgym.credit.group_relative import (
     FlowGrpoOptions,
+    McGrpoOptions,
     SupoOptions,
     dr_grpo,
     flow_grpo,
@@ -183,7 +184,8 @@ _ALL = (
     _entry(
         "mc_grpo",
         "Median-Centered Group Relative Policy Optimization for Small-Rollout RL",
-        _plain(mc_grpo),
+        _plain(mc_grpo, "unscaled_if_flat"),
+        options=McGrpoOptions,
         compares_groups=True,
     ),
     _entry(
@@ -232,7 +234,7 @@ _ALL = (
     _entry(
         "mt_grpo",
         "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
-        _plain(mt_grpo, "turn_weight"),
+        _plain(mt_grpo, "turn_weight", "turn_credit"),
         options=MtGrpoOptions,
         compares_groups=True,
         keeps_parts=True,
@@ -292,11 +294,14 @@ _ALL = (
     _entry(
         "turn_gae",
         "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
-        _plain(turn_gae, "gamma", "lam", "whitened"),
+        _plain(turn_gae, "gamma", "lam", "whitened", "whitening_unit"),
         options=TurnGaeOptions,
         granularity="turn",
         is_experimental=True,
-        columns=_of("value"),
+        columns=lambda options: (
+            "value",
+            *(("num_tokens",) if options.whitened and options.whitening_unit == "token" else ()),
+        ),
     ),
     _entry(
         "bi_level_gae",

@@ -18,7 +18,7 @@ from agentgym.credit.catalogue import ESTIMATORS, EstimatorName
 from agentgym.credit.component import Component, Granularity, Shared
 from agentgym.credit.gae import ArcherOptions, BiLevelGaeOptions, TokenGaeOptions, TurnGaeOptions
 from agentgym.credit.gigpo import GigpoOptions
-from agentgym.credit.group_relative import FlowGrpoOptions, SupoOptions
+from agentgym.credit.group_relative import FlowGrpoOptions, McGrpoOptions, SupoOptions
 from agentgym.credit.hgpo import HgpoOptions
 from agentgym.credit.igpo import IgpoOptions
 from agentgym.credit.m_grpo import MGrpoOptions
@@ -51,6 +51,7 @@ EstimatorOptions = Annotated[
     | GigpoOptions
     | HgpoOptions
     | IgpoOptions
+    | McGrpoOptions
     | MGrpoOptions
     | MtGrpoOptions
     | RaeOptions

@@ -221,7 +221,7 @@ SELECTIONS: dict[str, Component] = {
             RocOptions,
             "rStar2-Agent: Agentic Reasoning Technical Report",
             _filter(roc),
-            ("num_calls", "num_errors"),
+            ("num_calls", "num_errors", "num_answers"),
         ),
         _entry(
             "selection",

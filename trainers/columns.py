@@ -127,13 +127,10 @@ class ColumnMaker:
         return {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
 
     def _measured_drift(self, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
-        drift = self._drift.measure(
-            self._model,
-            groups,
-            temperature=self._config.sampling.temperature,
-            tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
-        )
-        self._drift.remember(groups)
+        temperature = self._config.sampling.temperature
+        size = self._config.columns.tokens_per_microbatch
+        drift = self._drift.measure(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
+        self._drift.remember(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
         return drift
 
 

@@ -16,7 +16,7 @@ from agentgym.types import Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One context window that was sampled earlier, with the log-probabilities of its sampled tokens then."""
+    """One context window sampled earlier, with the trainer's log-probabilities of its sampled tokens at that time."""
 
     token_ids: tuple[int, ...]
     at: tuple[int, ...]
@@ -26,6 +26,9 @@ class Response:
 
 class DriftMeter:
     """Keeps the last response to each task and measures ``mean |log-prob then - log-prob now|`` over its tokens.
+
+    Both log-probabilities come from the trainer's model, as in the release. Those of the inference engine differ from
+    them even while the weights stand still, which would count as drift.
 
     The response is the first valid member of the task's last group, all its context windows. Of more than ``max_tasks``
     tasks, those met longest ago are forgotten and start at 0 again.
@@ -46,13 +49,21 @@ class DriftMeter:
         scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
         return {key: _mean_change([(each, next(scores).logprobs) for each in self._last[key]]) for key in known}
 
-    def remember(self, groups: Sequence[TrajectoryGroup]) -> None:
-        """Take the groups' responses as the last ones."""
+    def remember(
+        self, model: Any, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
+    ) -> None:
+        """Keep the groups' responses as the last ones, with their log-probabilities under today's weights."""
+        spoken: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
         for key, group in zip(task_keys(groups), groups, strict=True):
-            spoken = next((_responses(t) for t in group.valid if t.turns), None)
-            if spoken is not None:
-                self._last.pop(key, None)
-                self._last[key] = spoken
+            windows = next((_windows(t) for t in group.valid if t.turns), None)
+            if windows is not None:
+                spoken.pop(key, None)
+                spoken[key] = windows
+        questions = [Question.about(*window) for windows in spoken.values() for window in windows]
+        scores = iter(score(model, questions, temperature=temperature, tokens_per_microbatch=tokens_per_microbatch))
+        for key, windows in spoken.items():
+            self._last.pop(key, None)
+            self._last[key] = tuple(Response(ids, at, tuple(next(scores).logprobs.tolist())) for ids, at in windows)
         for key in list(self._last)[: max(0, len(self._last) - self._max_tasks)]:
             del self._last[key]
 
@@ -87,15 +98,9 @@ def per_turn(groups: Sequence[TrajectoryGroup], of_task: Mapping[str, float]) ->
     )
 
 
-def _responses(trajectory: Trajectory) -> tuple[Response, ...]:
-    return tuple(
-        Response(
-            segment.token_ids,
-            sampled_positions(segment),
-            tuple(logprob for turn in segment.turns for logprob in turn.completion.logprobs),
-        )
-        for segment in trajectory.segments
-    )
+def _windows(trajectory: Trajectory) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the tokens and the positions of sampled tokens of each context window."""
+    return [(segment.token_ids, sampled_positions(segment)) for segment in trajectory.segments]
 
 
 def _mean_change(pairs: Sequence[tuple[Response, Floats]]) -> float:

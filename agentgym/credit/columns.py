@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from agentgym.credit.table import PER_TOKEN, PER_TRAJECTORY, codes_of
 from agentgym.errors import unknown_name
 from agentgym.types import RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 
+ANSWER_TOOLS = ("answer", "submit", "submit_answer", "finish")
+"""Tools that hand in a final answer."""
+ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
 CUT = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
@@ -126,6 +130,28 @@ def _errors(turn: Turn) -> int:
     return sum(reply.result is not None and reply.result.is_error for reply in turn.replies)
 
 
+def _answer_counts(trajectory: Trajectory) -> list[int]:
+    """Return the final answers in each turn: calls of an answer tool and texts in answer tags.
+
+    Tags that do not pair up in the episode count as no answer at all. If there is neither call nor tag, the text that
+    ends a completed episode is the answer.
+    """
+    turns = trajectory.turns
+    texts = "\n".join(turn.action.text for turn in turns)
+    num_tagged = len(ANSWER.findall(texts))
+    if texts.count("<answer>") != num_tagged or texts.count("</answer>") != num_tagged:
+        return [0] * len(turns)
+    counts = [
+        len(ANSWER.findall(turn.action.text))
+        + sum(isinstance(call, ToolCall) and call.name in ANSWER_TOOLS for call in turn.action.calls)
+        for turn in turns
+    ]
+    ends_with_text = bool(turns) and trajectory.status is Status.COMPLETED and not turns[-1].action.calls
+    if ends_with_text and not any(counts) and not turns[-1].is_void:
+        counts[-1] = 1
+    return counts
+
+
 def _segments(trajectory: Trajectory) -> list[int]:
     return [index for index, segment in enumerate(trajectory.segments) for _ in segment.turns]
 
@@ -188,6 +214,7 @@ PER_TURN: dict[str, Callable[[Turn], Any]] = {
     "answer": _answer,
 }
 PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
+    "num_answers": _answer_counts,
     "segment": _segments,
     "role": _roles,
     "invocation": _invocations,

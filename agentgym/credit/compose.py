@@ -99,7 +99,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
         state=replace(state, step=state.step + 1),
         diagnostics=diagnostics,
         statistics=statistics,
-        warnings=_data_warnings(batch, config, diagnostics),
+        warnings=(*_dropped(table, config, kept & mask, diagnostics), *_data_warnings(batch, config, diagnostics)),
     )
 
 
@@ -295,6 +295,18 @@ def _selected(
     """Rows that train, and the tokens that train where the selection chooses tokens."""
     chosen, _ = component.run({"table": table, "advantage": advantage, "step": step}, options, {})
     return chosen if isinstance(chosen, tuple) else (chosen, None)
+
+
+def _dropped(table: TurnTable, config: CreditConfig, trains: Bools, diagnostics: dict[str, float]) -> tuple[str, ...]:
+    """Add the share of groups that selections drop whole, and return a warning if it is all of them."""
+    if not config.selections or not len(table):
+        return ()
+    group = dense(table.group)
+    diagnostics["dropped_group_share"] = float((np.bincount(group, weights=trains) == 0).mean())
+    if diagnostics["dropped_group_share"] < 1.0:
+        return ()
+    names = ", ".join(part.kind for part in config.selections)
+    return (f"the selections ({names}) drop every group of this batch: its gradient is 0",)
 
 
 def _data_warnings(table: TurnTable, config: CreditConfig, diagnostics: dict[str, float]) -> tuple[str, ...]:

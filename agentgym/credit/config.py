@@ -192,10 +192,12 @@ class CreditConfig:
         return tuple(found)
 
     def check_group_size(self, group_size: int) -> None:
-        """Refuse what cannot be: a group-relative estimator needs company (composition rule 2).
+        """Refuse a group size that an estimator (composition rule 2) or a selection (section 6.13) cannot work with.
 
         Raises:
             ConfigError: with the rule's reason.
         """
         compares = ESTIMATORS[self.estimator].compares_groups
-        rules.refuse_errors(rules.group_size(self.estimator, group_size, compares_groups=compares))
+        kept = (rules.selection_size(part.kind, getattr(part, "keep", 0), group_size) for part in self.selections)
+        too_small = rules.group_size(self.estimator, group_size, compares_groups=compares)
+        rules.refuse_errors((*too_small, *(finding for findings in kept for finding in findings)))

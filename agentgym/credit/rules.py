@@ -132,6 +132,15 @@ def selection_statistics(selection: str, statistics: str, published: str) -> Fin
     return _when(statistics != published, 9, "W", message)
 
 
+def selection_size(selection: str, keep: int, size: int) -> Findings:
+    """Section 6.13: GRPO-RoC drops groups of fewer members than it keeps."""
+    message = (
+        f"{selection} keeps {keep} members and drops groups of fewer, so with group_size {size} nothing would train: "
+        "sample about twice as many as keep"
+    )
+    return _when(selection == "roc" and keep > size, "section 6.13", "E", message)
+
+
 def reference_answers(*, has_gain: bool, has_reference: bool, is_sampling_policy: bool = True) -> Findings:
     """Rule 10: information gain needs a reference answer, scored by the policy that sampled."""
     message = "information gain is measured on a reference answer, and the tasks have none"

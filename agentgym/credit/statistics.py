@@ -17,6 +17,9 @@ FLAT = 1e-6
 """Spread below which a group counts as constant: rounding alone can leave 1e-8 among equal values, and dividing by
 it would invent a signal."""
 
+LARGE = 1e100
+"""Size above which values are scaled before they are squared."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupStatistics:
@@ -52,6 +55,10 @@ def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStati
     """
     if not len(value):
         return GroupStatistics(value, value, group)
+    peak = float(np.abs(value).max())
+    if peak > LARGE:  # squares would overflow
+        of = group_statistics(value / peak, group, ddof=ddof)
+        return GroupStatistics(of.mean * peak, of.std * peak, of.count)
     codes = dense(group)
     count = np.bincount(codes)
     mean = np.bincount(codes, weights=value) / count
@@ -102,9 +109,24 @@ def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:
         return np.zeros_like(value)
     if total <= 1:
         raise ConfigError("whitening needs at least two units (tokens or turns) in the batch, got one")
+    peak = float(np.abs(value).max())
+    if peak > LARGE:  # squares would overflow; the result does not depend on the scale
+        return whiten(value / peak, weight)
     mean = float((units * value).sum()) / total
     variance = float((units * (value - mean) ** 2).sum()) / (total - 1)
     return np.asarray((value - mean) / np.sqrt(variance + 1e-8), dtype=np.float64)
+
+
+def require_finite(table: TurnTable, *names: str, by: str) -> None:
+    """Refuse columns that hold NaN or infinite values, which would spread over whole trajectories.
+
+    Raises:
+        ConfigError: naming the component and the column.
+    """
+    for name in names:
+        column = getattr(table, name)
+        if column is not None and not np.isfinite(column).all():
+            raise ConfigError(f"{by}: column {name!r} holds NaN or infinite values; check the model that made it")
 
 
 def trajectories(table: TurnTable) -> Trajectories:

@@ -14,7 +14,7 @@ import numpy as np
 
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.config import CreditConfig
-from agentgym.credit.estimators.gigpo import EPS
+from agentgym.credit.estimators.gigpo import EPS, score_alone
 from agentgym.credit.estimators.hgpo import EPS as HGPO_EPS
 from agentgym.credit.estimators.hgpo import ZERO
 from agentgym.credit.statistics import (
@@ -118,11 +118,12 @@ def _episode(table: TurnTable, config: CreditConfig) -> Term:
     else:
         unit = "episode"
         view = trajectories(table)
-        of = group_statistics(trajectory_returns(table)[view.first], view.group)
+        of = group_statistics(score[view.first], view.group)
         seen = GroupStatistics(of.mean[view.of_row], of.std[view.of_row], of.count[view.of_row])
     term = replace(_term("episode", 0, score, seen, config.norm), unit=unit)
     alone = term.count == 1
-    return replace(term, value=np.where(alone, score, term.value), mean=np.where(alone, 0.0, term.mean))
+    value = np.where(alone, score_alone(score, config.norm), term.value)
+    return replace(term, value=value, mean=np.where(alone, 0.0, term.mean))
 
 
 def _first_visits(table: TurnTable) -> Bools:

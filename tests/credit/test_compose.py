@@ -404,7 +404,7 @@ def test_every_component_can_run_on_the_same_batch() -> None:
 def test_curricula_follow_the_step() -> None:
     table = bandits(0, num_calls=[1])
     config = CreditConfig(estimator="turn_gae", shapers=(ToolBonusOptions(),))
-    table = table.with_columns(value=[0.0])
+    table = table.with_columns(value=[0.0], num_tokens=[1])
     with pytest.raises(ConfigError, match="at least two units"):  # one turn cannot be whitened
         credit_turns(table, config)
     rewards = [tool_bonus(table, step, config.shapers[0]).table.reward[0] for step in (0, 100, 200)]

@@ -81,14 +81,39 @@ def test_one_token_cannot_be_whitened(estimator: object) -> None:
 
 def test_mc_grpo() -> None:
     credited = mc_grpo(bandits(0, 0.2, 0.3, 1, 0.9))
-    assert_close(credited.advantage, [-1.25, -0.416667, 0, 2.916667, 2.5])
+    assert_close(credited.advantage, [-1.245847, -0.415282, 0, 2.906977, 2.491694])
     assert_close(credited.loss_weight, [1, 1, 0, 1, 1])
 
 
-def test_mc_grpo_without_spread_stays_unscaled() -> None:
+def test_mc_grpo_takes_lower_medians_in_even_groups() -> None:
+    credited = mc_grpo(bandits(0, 1, 2, 4))
+    assert_close(credited.advantage, np.array([-1, 0, 1, 3]) / 1.001 * 4 / 3)
+    assert_close(credited.loss_weight, [1, 0, 1, 1])
+
+
+def test_mc_grpo_without_spread() -> None:
     credited = mc_grpo(bandits(0, 0, 0, 0, 1))
-    assert_close(credited.advantage, [0, 0, 0, 0, 5])
+    assert_close(credited.advantage, [0, 0, 0, 0, 5000])
     assert_close(credited.loss_weight, [0, 1, 1, 1, 1])
+    unscaled = mc_grpo(bandits(0, 0, 0, 0, 1), unscaled_if_flat=True)
+    assert_close(unscaled.advantage, [0, 0, 0, 0, 5])
+
+
+def test_mt_grpo_compares_with_members_that_answered_without_a_tool() -> None:
+    table = table_of([[0, 0], [0, 0], [0]]).with_parts(
+        used=("process", [0.5, 0, 0.3, 0, 0]), right=("outcome", [0, 1, 0, 0, 0])
+    )
+    assert_close(mt_grpo(table).advantage[[0, 2]], [2.0813, -0.4448], 1e-4)
+    assert_close(mt_grpo(table, turn_credit="first").advantage, mt_grpo(table).advantage)
+
+
+def test_mt_grpo_may_credit_the_first_turn_alone() -> None:
+    table = table_of([[0, 0, 0], [0, 0]]).with_parts(
+        used=("process", [0.5, 0.5, 0, 0, 0]), right=("outcome", [0, 0, 1, 0, 0])
+    )
+    outcome = 1 / (np.sqrt(2) + 2e-4)
+    expected = [2 * outcome, outcome, outcome, -2 * outcome, -outcome]
+    assert_close(mt_grpo(table, turn_credit="first").advantage, expected)
 
 
 def test_gdpo() -> None:

@@ -65,7 +65,17 @@ def test_gigpo_reports_anchor_groups() -> None:
 
 def test_gigpo_single_row_keeps_its_score() -> None:
     table = TurnTable.from_lists(rewards=[[2.0]], states=[["s"]], group_of_trajectory=[0])
-    assert gigpo(table).advantage.tolist() == [2.0]
+    assert gigpo(table, norm="mean_norm").advantage.tolist() == [2.0]
+    np.testing.assert_allclose(gigpo(table).advantage, [2.0 / (1 + 1e-6)], rtol=1e-12)
+
+
+def test_gigpo_over_trajectories_has_the_first_turns_penalty_in_its_statistics() -> None:
+    table = TurnTable.from_lists(
+        rewards=[[0.0, 1.0], [0.0, 0.0]], is_valid=[[False, True], [True, False]], group_of_trajectory=[0, 0]
+    )
+    credited = gigpo(table, norm="mean_norm", step_weight=0.0, statistics_unit="trajectory", invalid_penalty=0.1)
+    mean = (0.9 + 0.0) / 2
+    np.testing.assert_allclose(credited.advantage, [0.9 - mean, 1.0 - mean, 0.0 - mean, -0.1 - mean], atol=1e-12)
 
 
 def test_states_of_different_groups_never_meet() -> None:
@@ -123,7 +133,7 @@ def literal_gigpo(rows: list[tuple[int, list[tuple[float, str]]]], gamma: float)
 
     def normalised(value: float, values: list[float], alone: float) -> float:
         if len(values) == 1:
-            return alone
+            return alone / (1 + 1e-6)
         std = float(np.std(values, ddof=1))
         return 0.0 if std < 1e-6 else (value - float(np.mean(values))) / (std + 1e-6)
 

@@ -178,15 +178,14 @@ def test_r3l_pivot(batch: Batch, pivots: list[int]) -> None:
     advantage = np.linspace(-1, 1, len(table))
     total = [sum(r for r, *_ in turns) for _, turns in batch]
     amplified, weights, at = [], [], 0
-    for i, (group, turns) in enumerate(batch):
-        same = {total[j] for j, (g, _) in enumerate(batch) if g == group}
+    for i, (_, turns) in enumerate(batch):
         pivot = pivots[i] if parents[i] >= 0 else 0
         if i + 1 < len(batch) and parents[i + 1] == i:
             pivot = pivots[i + 1]
         for t in range(len(turns)):
             a = float(advantage[at])
             a = 3 * a if a > 0 else a
-            amplified.append(max(a, 3.0) if len(same) == 1 and total[i] > 0 else a)
+            amplified.append(1.0 if total[i] >= 1 else a)
             weights.append(0.0 if t < pivot else 1.0)
             at += 1
     result = r3l_pivot(table, advantage)

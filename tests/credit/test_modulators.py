@@ -120,7 +120,9 @@ def test_r3l_pivot() -> None:
     table = bandits(0, 0, 1, 0, parent=[-1] * 4, branch_turn=[0] * 4)
     advantage = grpo(table).advantage
     assert_close(advantage, [-0.5, -0.5, 1.5, -0.5])
-    assert_close(r3l_pivot(table, advantage).advantage, [-0.5, -0.5, 4.5, -0.5], 2e-5)
+    assert_close(r3l_pivot(table, advantage).advantage, [-0.5, -0.5, 1, -0.5], 2e-5)
+    unlimited = R3lOptions(perfect_return=float("inf"))
+    assert_close(r3l_pivot(table, advantage, unlimited).advantage, [-0.5, -0.5, 4.5, -0.5], 2e-5)
 
 
 def test_r3l_trains_neither_base_nor_retry_before_the_pivot() -> None:
@@ -131,4 +133,4 @@ def test_r3l_trains_neither_base_nor_retry_before_the_pivot() -> None:
 
 def test_r3l_in_a_group_where_all_succeed_or_all_fail() -> None:
     table = bandits(1, 1, 0, 0, groups=[0, 0, 1, 1], parent=[-1] * 4, branch_turn=[0] * 4)
-    assert_close(r3l_pivot(table, np.zeros(4), R3lOptions(alpha=2.0)).advantage, [2, 2, 0, 0])
+    assert_close(r3l_pivot(table, np.zeros(4), R3lOptions(alpha=2.0)).advantage, [1, 1, 0, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,7 @@ from credit_tables import assert_close, bandits, few, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.credit.compose import CreditConfig, credit_turns
+from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns
 from agentgym.credit.selections.downsampling import (
     D3sOptions,
     PodsOptions,
@@ -28,6 +29,19 @@ from agentgym.credit.selections.filters import (
     dynamic_sampling,
     overlong_mask,
     void_turns,
+)
+from agentgym.credit.table import TurnTable
+from agentgym.errors import ConfigError
+from agentgym.types import (
+    Message,
+    RewardPart,
+    Segment,
+    Status,
+    Task,
+    ToolCall,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
 )
 
 
@@ -82,6 +96,71 @@ def test_roc() -> None:
 def test_roc_drops_small_and_equal_groups() -> None:
     columns = {"num_calls": [1] * 5, "num_errors": [0] * 5}
     assert not roc(bandits(1, 0, 1, 1, 1, groups=[0, 0, 1, 1, 1], **columns), RocOptions(keep=3)).any()
+
+
+def answered(said: str, *calls: str, status: Status = Status.COMPLETED, reward: float = 1.0) -> Trajectory:
+    """An episode of one turn for each call, and a last one that says something."""
+    task = Task(id="t", split="train", seed=0)
+    actions = [Message("assistant", "", (ToolCall(call),)) for call in calls]
+    actions += [Message("assistant", said)] if said else []
+    turns = tuple(Turn(index=at, action=action) for at, action in enumerate(actions))
+    turns = (*turns[:-1], replace(turns[-1], reward_parts=(RewardPart("solved", reward),)))
+    return Trajectory(task=task, env_id="e", status=status, segments=(Segment(turns),), seed=0)
+
+
+def recorded_group(*episodes: Trajectory) -> list[TrajectoryGroup]:
+    return [TrajectoryGroup(ordinal=0, task=episodes[0].task, trajectories=episodes)]
+
+
+@pytest.mark.parametrize(
+    ("episode", "expected"),
+    [
+        (answered("It is 7."), [1]),
+        (answered("<answer>7</answer>", "look"), [0, 1]),
+        (answered("<answer>7</answer> or <answer>8</answer>"), [2]),
+        (answered("<answer>7"), [0]),
+        (answered("", "look", "submit"), [0, 1]),
+        (answered("Hm, 7?", "submit_answer"), [1, 0]),
+        (answered("", "look", "go"), [0, 0]),
+        (answered("It is", status=Status.TRUNCATED_TOKENS), [0]),
+    ],
+)
+def test_final_answers_are_recorded(episode: Trajectory, expected: list[int]) -> None:
+    table = TurnTable.from_groups(recorded_group(episode), ["num_answers"])
+    assert table.num_answers is not None
+    assert table.num_answers.tolist() == expected
+
+
+def test_rocs_format_penalty_acts_on_recorded_episodes() -> None:
+    """Of four correct episodes with equal calls, the one without an answer and the one with three leave."""
+    correct = [
+        answered("<answer>7</answer>" * 3, "look"),
+        answered("<answer>7</answer>", "look"),
+        answered("7", "look", status=Status.TRUNCATED_TURNS),
+        answered("7", "look"),
+    ]
+    wrong = [answered("8", "look", reward=0.0) for _ in range(4)]
+    config = CreditConfig(estimator="grpo", selections=(RocOptions(keep=4),))
+    credit = assign_credit(recorded_group(*correct, *wrong), config)[0]
+    trained = [any(turn.loss_weight for turn in row) for row in credit]
+    assert trained == [False, True, False, True, True, True, False, False]
+
+
+def test_roc_that_keeps_more_than_a_group_has_is_refused() -> None:
+    config = CreditConfig(estimator="grpo", selections=(RocOptions(keep=16),))
+    with pytest.raises(ConfigError, match=r"roc keeps 16 members .* with group_size 8 nothing would train"):
+        config.check_group_size(8)
+    config.check_group_size(16)
+
+
+def test_a_batch_that_selections_drop_whole_is_reported() -> None:
+    config = CreditConfig(estimator="dr_grpo", selections=(DynamicSamplingOptions(metric="return"),))
+    dropped = credit_turns(bandits(1, 1, 0, 0, groups=[0, 0, 1, 1]), config)
+    assert dropped.diagnostics["dropped_group_share"] == 1.0
+    assert dropped.warnings == ("the selections (dynamic_sampling) drop every group of this batch: its gradient is 0",)
+    half = credit_turns(bandits(1, 0, 0, 0, groups=[0, 0, 1, 1]), config)
+    assert half.diagnostics["dropped_group_share"] == 0.5
+    assert half.warnings == ()
 
 
 def test_roc_keeps_a_minimum_of_either_kind() -> None:

@@ -110,8 +110,29 @@ def test_a_mismatch_falls_back_to_the_outcome_and_is_counted() -> None:
     assert shaped.diagnostics["info_gain_mismatches"] == 1
 
 
-def test_a_trajectory_cut_before_its_answer_has_a_gain_on_its_last_turn() -> None:
-    assert_close(information_gain(table_of([[0, 0]], answer_logprobs=[FIRST])).table.info_gain, [0.7, 0.5])
+def test_a_trajectory_that_hit_a_limit_has_a_gain_on_its_last_turn_only_if_asked_for() -> None:
+    table = table_of([[0, 0]], answer_logprobs=[FIRST])
+    assert_close(information_gain(table).table.info_gain, [0.7, np.nan])
+    assert_close(information_gain(table, InformationGainOptions(gain_at_limit=True)).table.info_gain, [0.7, 0.5])
+
+
+@pytest.mark.parametrize("bad", [-np.inf, np.nan])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_log_probability_that_is_not_finite_leaves_siblings_alone(bad: float, at: int) -> None:
+    spoiled = [[-1.5], [-0.8], [-0.3]]
+    spoiled[at] = [bad]
+    table = table_of([[0, 0, 1], [0, 0]], answer_logprobs=[spoiled, SECOND])
+    shaped = information_gain(table)
+    assert_close(shaped.table.info_gain, [np.nan] * 3 + [-0.2, np.nan])
+    assert shaped.diagnostics["info_gain_not_finite"] == 1
+    config = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(),))
+    assert_close(credit_turns(table, config).advantage, [1, 1, 1, -1, -1], 1e-4)
+
+
+def test_a_probability_may_fall_to_zero() -> None:
+    table = table_of([[0, 0]], answer_logprobs=[[[-1.0], [-np.inf]]])
+    shaped = information_gain(table, InformationGainOptions(mode="prob_diff"))
+    assert_close(shaped.table.info_gain, [-np.exp(-1.0), np.nan])
 
 
 def test_the_gain_is_merged_for_estimators_that_look_at_sums() -> None:
@@ -179,16 +200,21 @@ def test_ufo() -> None:
     decays = [ufo(table_of([[0.0] * n + [1.0]], answer=list(range(n + 1)))).table.reward[-1] for n in range(4)]
     assert_close(decays, [1, 0.5, 0.25, 0.125])
     failed = ufo(table_of([[0, 0, 0, 0]], answer=[0, 1, 0, 1])).table.reward
-    assert_close(failed, [0, 0, 0, -0.05])
+    assert_close(failed, [0, 0, 0, -0.25])
     malformed = ufo(table_of([[0, 0]], answer=[-1, 0]), UfoOptions(repetition_penalty=0.0)).table.reward
     assert_close(malformed, [0, -0.1])
+    mixed = ufo(table_of([[0, 0, 0, 1]], answer=[3, -1, 3, 4])).table.reward
+    assert_close(mixed[-1], 0.5**2 - 0.5 * (1 - 2 / 3) - 0.1)
 
 
 def test_tool_bonus() -> None:
-    options = ToolBonusOptions(bonus=1.0, fade_steps=200)
+    options = ToolBonusOptions(bonus=0.5, fade_steps=200)
     table = table_of([[0, 0], [0, 0]], num_calls=[2, 1, 0, 0])
     sizes = [tool_bonus(table, step, options).table.reward[1] for step in (0, 50, 100, 200, 300)]
     assert_close(sizes, [1, 0.853553, 0.5, 0, 0])
+    assert_close(tool_bonus(table, 0).table.reward, [0, 0.2, 0, 0])
+    assert_close(tool_bonus(table, 0, ToolBonusOptions(bonus=0.7)).table.reward, [0, 1, 0, 0])
+    assert_close(tool_bonus(table, 0, ToolBonusOptions(per="trajectory")).table.reward, [0, 0.1, 0, 0])
     per_call = tool_bonus(table, 0, ToolBonusOptions(bonus=1.0, per="call"))
     assert_close(per_call.table.reward, [2, 1, 0, 0])
 

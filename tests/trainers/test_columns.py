@@ -113,13 +113,24 @@ def test_drift_is_zero_on_a_first_visit_and_measures_the_last_response(small_mod
         assert made.metrics["revisited_share"] == 0.5 and np.mean(changes) > 1e-3
 
 
+def test_drift_compares_the_trainer_with_the_trainer(small_model: Any) -> None:
+    """The engine's log-probabilities differ from the trainer's, and the weights have not moved."""
+    response = spoken(small_model).trajectories[0].turns[0]
+    logprobs = tuple(value - 0.5 for value in response.completion.logprobs)
+    said = turn((3, 4), response.completion.token_ids, logprobs=logprobs)
+    of_engine = group(trajectory([said], task=a_task("t")), task=a_task("t"))
+    maker = ColumnMaker(train_config(CreditConfig(estimator="spo")), small_model, NO_RENDERER)
+    maker.make([of_engine])
+    assert maker.make([of_engine]).columns["drift"][0] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_tasks_met_longest_ago_are_forgotten(small_model: Any) -> None:
     meter = DriftMeter(max_tasks=2)
     for name in ("a", "b", "a", "c"):
-        meter.remember([spoken(small_model, name)])
+        meter.remember(small_model, [spoken(small_model, name)], temperature=1.0, tokens_per_microbatch=100)
     assert [key.partition(":")[0] for key in meter.state_dict()] == ["a", "c"]
     lost = group(trajectory([turn([1], [2])], status=Status.ENV_ERROR))
-    meter.remember([lost])
+    meter.remember(small_model, [lost], temperature=1.0, tokens_per_microbatch=100)
     assert len(meter.state_dict()) == 2
 
 

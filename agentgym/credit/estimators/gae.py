@@ -13,7 +13,13 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.reinforce_pp import ends_of_token_runs, token_rewards
-from agentgym.credit.statistics import ends_of_trajectories, mean_over_tokens, suffix_sums, whiten
+from agentgym.credit.statistics import (
+    ends_of_trajectories,
+    mean_over_tokens,
+    require_finite,
+    suffix_sums,
+    whiten,
+)
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 
@@ -56,10 +62,12 @@ class PoadOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnGaeOptions(_Discounts):
-    """Keys of turn-level GAE: discount per turn, lambda, whitening over turns."""
+    """Keys of turn-level GAE: discount per turn, lambda, whitening."""
 
     kind: Literal["turn_gae"] = "turn_gae"
     gamma: float = 0.99
+    whitening_unit: Literal["token", "turn"] = "token"
+    """Unit of the whitening: sampled tokens (column ``num_tokens``; the release) or turns (ours)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,7 @@ def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whiten
         [0.441975, 0.5705, 0.39, 0.2]
     """
     table.require("token_value", by="token_gae")
+    require_finite(table, "token_value", by="token_gae")
     assert table.token_value is not None
     rewards, is_last = token_rewards(table, by="token_gae"), ends_of_token_runs(table)
     advantage = _gae(rewards, table.token_value, is_last, gamma, lam)
@@ -168,16 +177,32 @@ def poad(
     status="experimental",
     options=TurnGaeOptions,
     granularity="turn",
-    columns=("value",),
+    columns=lambda options: (
+        "value",
+        *(("num_tokens",) if options.whitened and options.whitening_unit == "token" else ()),
+    ),
 )
-def turn_gae(table: TurnTable, *, gamma: float = 0.99, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
-    """Experimental (reconstructed): GAE with one value per turn, whitened over turns.
+def turn_gae(
+    table: TurnTable,
+    *,
+    gamma: float = 0.99,
+    lam: float = 0.95,
+    whitened: bool = True,
+    whitening_unit: str = "token",
+) -> TurnAdvantages:
+    """Experimental (reconstructed): GAE with one value per turn, whitened over the batch's tokens.
 
     ``delta_t = r_t + gamma V_{t+1} - V_t``, ``A_t = delta_t + gamma lam A_{t+1}``. Needs the column ``value``, read
     at the last prompt token before the turn. ``return_to_go`` is the critic's target ``A + V``.
 
+    Args:
+        gamma: discount per turn.
+        lam: lambda of GAE.
+        whitened: subtract the batch's mean and divide by its deviation.
+        whitening_unit: ``token`` counts each turn as often as it has tokens (column ``num_tokens``), ``turn`` once.
+
     Source: "Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs" (abstract);
-    the recursion is GAE's.
+    the recursion is GAE's, the whitening VAGEN's (``vagen/custom_advantage/no_concat_gae.py``, ``no_concat_gae``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0.2, 1]], group_of_trajectory=[0]).with_columns(value=[0.5, 0.6])
@@ -185,9 +210,16 @@ def turn_gae(table: TurnTable, *, gamma: float = 0.99, lam: float = 0.95, whiten
         [0.6702, 0.4]
     """
     table.require("value", by="turn_gae")
+    require_finite(table, "value", by="turn_gae")
     assert table.value is not None
     advantage = _gae(table.reward, table.value, ends_of_trajectories(table), gamma, lam)
-    return TurnAdvantages(advantage=whiten(advantage) if whitened else advantage, return_to_go=advantage + table.value)
+    target = advantage + table.value
+    if whitened and whitening_unit == "token":
+        table.require("num_tokens", by="turn_gae with whitening_unit='token'")
+        advantage = whiten(advantage, table.num_tokens)
+    elif whitened:
+        advantage = whiten(advantage)
+    return TurnAdvantages(advantage=advantage, return_to_go=target)
 
 
 @estimator(
@@ -220,6 +252,7 @@ def bi_level_gae(
         [0.940691, 0.884937, 0.82625, 0.575, 0.5]
     """
     table.require("num_tokens", "token_value", by="bi_level_gae")
+    require_finite(table, "token_value", by="bi_level_gae")
     assert table.num_tokens is not None and table.token_value is not None
     rewards = token_rewards(table, by="bi_level_gae")
     last_token = np.cumsum(table.num_tokens) - 1
@@ -257,6 +290,7 @@ def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
         ([0.2, 0.1], [0.76, 1.0])
     """
     table.require("q_value", "value", by="archer")
+    require_finite(table, "q_value", "value", by="archer")
     assert table.q_value is not None and table.value is not None
     q_value = table.q_value if table.q_value.ndim == 1 else table.q_value.min(axis=1)
     following = _following(table.value, ends_of_trajectories(table))

@@ -72,7 +72,8 @@ def gigpo(
         gamma: discount per turn of the returns that anchor groups compare.
         step_weight: the paper's omega.
         statistics_unit: ``turn`` takes a group's mean and deviation over turn rows (the released code; long
-            trajectories count more), ``trajectory`` over trajectories (the paper's equation 3).
+            trajectories count more), ``trajectory`` over trajectories (the paper's equation 3), each of which counts
+            with the score of its first turn: the penalty of an invalid first turn is in the statistics.
         invalid_penalty: subtracted from an invalid turn's episode score and return (the released scripts use 0.1).
         options: how anchor groups are made, and whether revisits count.
 
@@ -109,16 +110,19 @@ def episode_advantage(
     """GiGPO's A^E, shape ``[N]``: the trajectory's return against its group."""
     score = trajectory_returns(table) - invalid_penalty * ~table.is_valid
     episode = _episode_statistics(table, score, statistics_unit)
-    # A group of a single row keeps its score: the reference sets mean 0 and deviation 1 there.
-    return np.where(episode.count == 1, score, _normalised(score, episode, norm))
+    return np.where(episode.count == 1, score_alone(score, norm), _normalised(score, episode, norm))
+
+
+def score_alone(score: Floats, norm: str) -> Floats:
+    """Return the episode advantage in a group of one: the release sets mean 0 and deviation 1 there."""
+    return score / (1.0 + EPS) if norm == "mean_std_norm" else score
 
 
 def _episode_statistics(table: TurnTable, score: Floats, unit: str) -> GroupStatistics:
     if unit == "turn":
         return group_statistics(score, table.group)
     view = trajectories(table)
-    # The penalty is the row's own; a trajectory stands for itself by its return without it.
-    of = group_statistics(trajectory_returns(table)[view.first], view.group)
+    of = group_statistics(score[view.first], view.group)
     return GroupStatistics(of.mean[view.of_row], of.std[view.of_row], of.count[view.of_row])
 
 

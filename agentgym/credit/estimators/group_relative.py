@@ -26,6 +26,11 @@ from agentgym.credit.statistics import (
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 
+MAD_EPS = 1e-3
+"""MC-GRPO's addition to the median absolute deviation."""
+MOVING = 1e-6
+"""MC-GRPO's limit below which an advantage counts as 0."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowGrpoOptions(Options):
@@ -36,6 +41,16 @@ class FlowGrpoOptions(Options):
     """``turn`` counts long trajectories more, as the released code does."""
     agents: Literal["main", "all"] = "main"
     """Whose turns train where sub-agents are asked: the planner's alone, as released, or every agent's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McGrpoOptions(Options):
+    """Keys of MC-GRPO."""
+
+    kind: Literal["mc_grpo"] = "mc_grpo"
+    unscaled_if_flat: bool = False
+    """Do not divide in a group whose MAD is below 1e-6 (ours). The release divides by 1e-3 there: in a group of five
+    with one reward of 1 and four of 0, the one gets an advantage of 5000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,36 +178,44 @@ def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
     "mc_grpo",
     paper="Median-Centered Group Relative Policy Optimization for Small-Rollout RL",
     status="verified",
+    options=McGrpoOptions,
     compares_groups=True,
 )
-def mc_grpo(table: TurnTable) -> TurnAdvantages:
-    """``A_i = (S_i - median) / MAD``, scaled so that zeros cost the group nothing, and one rollout left out.
+def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantages:
+    """``A_i = (S_i - median) / (MAD + 1e-3)``, scaled so that zeros cost the group nothing, and one rollout left out.
 
-    MAD is the median of ``|S - median|``; where it is below 1e-6 the advantage stays unscaled (ours). Each non-zero A
-    is multiplied by group size over number of non-zero A. In a group of odd size the median rollout (the first of
-    those with A = 0) gets ``loss_weight`` 0; with an even size no rollout is the median and none is left out unless
-    one has A = 0. Meant for groups of G + 1 rollouts with G even.
+    MAD is the median of ``|S - median|``. Both are lower medians (``torch.median``): in a group of even size the lower
+    of the two middle values. Each A above 1e-6 in size is multiplied by the group size over the number of such A. The
+    first rollout with the median's reward gets ``loss_weight`` 0. Meant for groups of G + 1 rollouts with G even.
 
-    Source: "Median-Centered Group Relative Policy Optimization for Small-Rollout RL" (``grpo_trainer_gsm.py``).
+    The release is numerically bad in groups where most rewards are equal: MAD is 0, and the others get advantages of
+    1000 and more.
+
+    Args:
+        unscaled_if_flat: do not divide where MAD is below 1e-6.
+
+    Source: "Median-Centered Group Relative Policy Optimization for Small-Rollout RL" (``grpo_trainer_gsm.py``). The
+    release leaves out whichever of several median rollouts ``torch.median`` returns.
 
     Example:
         >>> rewards = [[0.0], [0.2], [0.3], [1.0], [0.9]]
         >>> credited = mc_grpo(TurnTable.from_lists(rewards=rewards, group_of_trajectory=[0] * 5))
         >>> np.round(credited.advantage, 6).tolist(), credited.loss_weight.tolist()
-        ([-1.25, -0.416667, 0.0, 2.916667, 2.5], [1.0, 1.0, 0.0, 1.0, 1.0])
+        ([-1.245847, -0.415282, 0.0, 2.906977, 2.491694], [1.0, 1.0, 0.0, 1.0, 1.0])
     """
     score, group, of_row = _scores(table)
     codes = dense(group)
-    centred = score - _medians(score, codes)[codes]
-    spread = _medians(np.abs(centred), codes)[codes]
-    advantage = np.where(spread < FLAT, centred, centred / np.maximum(spread, FLAT))
+    centred = score - _lower_medians(score, codes)[codes]
+    spread = _lower_medians(np.abs(centred), codes)[codes]
+    scale = np.where(spread < FLAT, 1.0, spread + MAD_EPS) if unscaled_if_flat else spread + MAD_EPS
+    advantage = centred / scale
+    is_moving = np.abs(advantage) > MOVING
     num_members = np.bincount(codes)[codes]
-    num_moving = np.bincount(codes, weights=advantage != 0)[codes]
-    advantage = advantage * num_members / np.maximum(num_moving, 1)
+    num_moving = np.bincount(codes, weights=is_moving)[codes]
+    advantage = np.where(is_moving, advantage * num_members / np.maximum(num_moving, 1), advantage)
     weight = np.ones(len(score))
-    still = np.flatnonzero(advantage == 0)
-    first_still = np.unique(codes[still], return_index=True)[1]
-    weight[still[first_still]] = 0.0
+    medians = np.flatnonzero(centred == 0)
+    weight[medians[np.unique(codes[medians], return_index=True)[1]]] = 0.0
     return _spread(table, advantage[of_row], loss_weight=weight[of_row])
 
 
@@ -279,10 +302,9 @@ def _spread(table: TurnTable, advantage: Floats, loss_weight: Floats | None = No
     return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0), loss_weight=loss_weight)
 
 
-def _medians(value: Floats, codes: Ints) -> Floats:
-    """Median of each group, shape ``[G]``."""
+def _lower_medians(value: Floats, codes: Ints) -> Floats:
+    """Return the median of each group, the lower of the two middle values in groups of even size, shape ``[G]``."""
     order = np.lexsort((value, codes))
     count = np.bincount(codes) if len(codes) else np.zeros(0, dtype=np.int64)
     start = np.cumsum(count) - count
-    middle = value[order[start + (count - 1) // 2]] + value[order[start + count // 2]]
-    return np.asarray(middle / 2, dtype=np.float64)
+    return np.asarray(value[order[start + (count - 1) // 2]], dtype=np.float64)

@@ -48,8 +48,8 @@ def igpo(
     """``A_t = z_t + gamma A_{t+1}`` over gains of the turns and the outcome on the last one, normalised per group.
 
     ``z = (x - mean) / (std + 1e-6)`` with ``std = sqrt(var + 1e-8)``, ``ddof=0``, and 1 for a single value. The outcome
-    is the trajectory's whole reward, which therefore must not hold the gain. A turn whose gain is not defined (NaN)
-    contributes nothing of its own.
+    is the trajectory's whole reward, which therefore must not hold the gain. A turn whose gain is not finite (NaN where
+    it is not defined) contributes nothing of its own.
 
     Args:
         normalisation: ``separate`` takes the statistics of gains and of outcomes, ``joint`` those of both together.
@@ -67,7 +67,8 @@ def igpo(
     table.require("info_gain", by="igpo (composition rule 10: it needs a reference answer)")
     assert table.info_gain is not None
     gain_weight, outcome_weight = (1.0, 1.0) if progress is None else (1.0 - 0.5 * progress, 0.5 + 0.5 * progress)
-    rows = np.flatnonzero(~np.isnan(table.info_gain))
+    is_defined = np.isfinite(table.info_gain)
+    rows = np.flatnonzero(is_defined)
     view = trajectories(table)
     gain = gain_weight * table.info_gain[rows]
     outcome = outcome_weight * per_trajectory(table, table.reward)
@@ -79,13 +80,13 @@ def igpo(
     own = on_last_turn(table, outcome)
     own[rows] += gain
     is_last = ends_of_trajectories(table)
-    raw = table.reward + np.nan_to_num(table.info_gain)
+    raw = table.reward + np.where(is_defined, table.info_gain, 0.0)
     return TurnAdvantages(advantage=suffix_sums(own, gamma, is_last), return_to_go=suffix_sums(raw, gamma, is_last))
 
 
 def _normalised(value: Floats, group: Ints) -> Floats:
     statistics = group_statistics(value, group, ddof=0)
-    std = np.where(statistics.count <= 1, 1.0, np.sqrt(statistics.std**2 + 1e-8))
+    std = np.where(statistics.count <= 1, 1.0, np.hypot(statistics.std, 1e-4))
     return np.asarray((value - statistics.mean) / (std + EPS), dtype=np.float64)
 
 

@@ -24,6 +24,8 @@ from agentgym.plugins import Options
 from agentgym.types import RewardRole
 
 EPS = 1e-4
+TOKEN_EPS = 1e-6
+"""GDPO in the release's verl trainer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,9 @@ class MtGrpoOptions(Options):
     kind: Literal["mt_grpo"] = "mt_grpo"
     turn_weight: float = 1.0
     """The paper's lambda (``turn_advantage_coef``)."""
+    turn_credit: Literal["each", "first"] = "each"
+    """Compare each turn's reward with those of the same index (ours), or credit the first turn with the trajectory's
+    sum of turn rewards (the release). With two turns they are the same."""
 
 
 @estimator(
@@ -58,10 +63,11 @@ class MtGrpoOptions(Options):
 def gdpo(
     table: TurnTable, *, weights: Mapping[str, float] | None = None, batch_norm: str = "trajectory"
 ) -> TurnAdvantages:
-    """``A_i = BN(sum_j w_j (R_ij - mean_j) / (std_j + 1e-4))``: each reward part is normalised in its group first.
+    """``A_i = BN(sum_j w_j (R_ij - mean_j) / (std_j + eps))``: each reward part is normalised in its group first.
 
     ``ddof=1``; a part that is NaN or constant in a group contributes 0. ``BN(s) = (s - mean) / (std + 1e-4)`` over all
-    trajectories of the batch, or verl's whitening over tokens (column ``num_tokens``).
+    trajectories of the batch with ``eps=1e-4`` (the release's TRL trainer), or verl's whitening over tokens (column
+    ``num_tokens``) with ``eps=1e-6`` (its verl trainer).
 
     Args:
         weights: weight of parts by name, 1 for the others.
@@ -86,9 +92,10 @@ def gdpo(
         raise ConfigError(f"gdpo: weights name parts {unknown}; the table has {', '.join(table.part_names)}")
     view = trajectories(table)
     total = np.zeros(len(view.first))
+    eps = TOKEN_EPS if batch_norm == "token" else EPS
     for name, column in zip(table.part_names, table.part_values.T, strict=True):
         score = per_trajectory(table, np.nan_to_num(column))
-        total += weights.get(name, 1.0) * zscore(score, view.group, eps=EPS)
+        total += weights.get(name, 1.0) * zscore(score, view.group, eps=eps)
     if batch_norm == "trajectory":
         total = zscore(total, np.zeros_like(view.group), eps=EPS)
     advantage = total[view.of_row]
@@ -108,34 +115,51 @@ def gdpo(
     granularity="turn",
     columns=("part_values",),
 )
-def mt_grpo(table: TurnTable, *, turn_weight: float = 1.0) -> TurnAdvantages:
+def mt_grpo(table: TurnTable, *, turn_weight: float = 1.0, turn_credit: str = "each") -> TurnAdvantages:
     """``A_t = A^O + turn_weight A^T_t`` on turns before the last, ``A^O`` on the last (the answer).
 
     ``A^O`` is the z-score of the trajectory's outcome in its group, ``A^T_t`` that of the turn's other reward parts
-    among turns of the same group and index that are not last (``ddof=1``, ``eps=1e-4``). A trajectory of one turn used
-    no tool: it gets the z-score of everything. Two turns are the published form, more are ours.
+    (``ddof=1``, ``eps=1e-4``). All members of the group are compared at every index t: one that had answered before
+    counts with its reward parts at t, 0 if it has no such turn. A trajectory of one turn used no tool: it gets the
+    z-score of everything. Two turns are the published form, more are ours.
+
+    Args:
+        turn_weight: the paper's lambda.
+        turn_credit: ``each`` compares turns of the same index; ``first`` gives the first turn the z-score of the sum
+            of all turn rewards and the others none, as the release does with episodes of several calls.
 
     Source: ``verifiers/trainers/mt_grpo_env_trainer.py``, estimator "aae".
 
     Example:
-        >>> table = TurnTable.from_lists(rewards=[[0, 0]] * 3, group_of_trajectory=[0] * 3)
+        >>> table = TurnTable.from_lists(rewards=[[0, 0], [0, 0], [0]], group_of_trajectory=[0] * 3)
         >>> table = table.with_parts(
-        ...     used_tool=("process", [[0.5, 0], [0, 0], [0.3, 0]]), right=("outcome", [[0, 1], [0, 0], [0, 0]]))
+        ...     used_tool=("process", [[0.5, 0], [0.3, 0], [0]]), right=("outcome", [[0, 1], [0, 0], [0]]))
         >>> np.round(mt_grpo(table).advantage, 4).tolist()
-        [2.0813, 1.1545, -1.6365, -0.5773, -0.4448, -0.5773]
+        [2.0813, 1.1545, -0.4448, -0.5773, -0.7558]
     """
     view = trajectories(table)
     outcome = zscore(outcomes(table), view.group, eps=EPS)
     of_turn = table.reward - role_reward(table, RewardRole.OUTCOME)
-    is_last = ends_of_trajectories(table)
-    advantage = outcome[view.of_row]
-    rows = np.flatnonzero(~is_last)
-    advantage[rows] += turn_weight * _by_turn_index(table, of_turn, rows)
+    own = _sum_on_first_turn(table, of_turn) if turn_credit == "first" else _by_turn_index(table, of_turn)
+    own = np.where(ends_of_trajectories(table), 0.0, own)
     whole = zscore(per_trajectory(table, table.reward), view.group, eps=EPS)
-    advantage = np.where(view.num_turns[view.of_row] == 1, whole[view.of_row], advantage)
+    advantage = np.where(view.num_turns[view.of_row] == 1, whole[view.of_row], outcome[view.of_row] + turn_weight * own)
     return TurnAdvantages(advantage=advantage, return_to_go=returns_to_go(table, 1.0))
 
 
-def _by_turn_index(table: TurnTable, value: Floats, rows: np.ndarray) -> Floats:
-    longest = int(table.turn.max(initial=0)) + 1
-    return zscore(value[rows], table.group[rows] * longest + table.turn[rows], eps=EPS)
+def _sum_on_first_turn(table: TurnTable, value: Floats) -> Floats:
+    view = trajectories(table)
+    score = zscore(per_trajectory(table, value), view.group, eps=EPS)
+    return np.where(table.turn == 0, score[view.of_row], 0.0)
+
+
+def _by_turn_index(table: TurnTable, value: Floats) -> Floats:
+    """Return the z-score of each turn's value among all members of its group, 0 for members without such a turn."""
+    view = trajectories(table)
+    result = np.zeros(len(table))
+    for index in range(int(table.turn.max(initial=-1)) + 1):
+        rows = np.flatnonzero(table.turn == index)
+        at_index = np.zeros(len(view.first))
+        at_index[view.of_row[rows]] = value[rows]
+        result[rows] = zscore(at_index, view.group, eps=EPS)[view.of_row[rows]]
+    return result

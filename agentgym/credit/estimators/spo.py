@@ -63,8 +63,9 @@ def spo(table: TurnTable, memory: Tracker, options: SpoOptions | None = None) ->
     """``A_i = z(r_i - v)`` over the batch, with v the success rate of the task in ``memory`` *before* this batch.
 
     Then ``alpha <- rho alpha + sum r`` and ``beta <- rho beta + sum (1 - r)``, ``rho = clip(2^(-D / 0.06), 0.875,
-    0.96)``. D is the column ``drift`` (its mean over the task's rollouts), 0 without it. Several rollouts of one task
-    in a batch are one visit: they share v and rho. A task never seen starts at :func:`spo_prior` of no samples.
+    0.96)``. D is the column ``drift`` (its mean over the task's rollouts), 0 without it and where it is not finite.
+    Several rollouts of one task in a batch are one visit: they share v and rho. A task never seen starts at
+    :func:`spo_prior` of no samples.
 
     Needs ``group_keys``. Returns lie in [0, 1].
 
@@ -102,7 +103,7 @@ def spo(table: TurnTable, memory: Tracker, options: SpoOptions | None = None) ->
 def _visited(table: TurnTable, tracker: Tracker, options: SpoOptions, keys: Mapping[int, str]) -> Tracker:
     view = trajectories(table)
     reward = per_trajectory(table, table.reward)
-    drift = np.zeros(len(table)) if table.drift is None else table.drift
+    drift = np.zeros(len(table)) if table.drift is None else np.where(np.isfinite(table.drift), table.drift, 0.0)
     of_group = group_statistics(drift[view.first], view.group).mean
     updated = dict(tracker)
     for group, key in keys.items():

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import estimator
+from agentgym.credit.estimators.gigpo import score_alone
 from agentgym.credit.statistics import (
     FLAT,
     GroupStatistics,
@@ -74,7 +75,9 @@ def ui_s1(table: TurnTable, options: UiS1Options | None = None, *, step_weight: 
     table.require("is_patched", by="ui_s1")
     score = table.reward if options.episode_score == "turn" else trajectory_returns(table)
     in_group = group_statistics(score, table.group)
-    episode = np.where(in_group.count == 1, score, _normalised(score, in_group, options.norm))
+    episode = np.where(
+        in_group.count == 1, score_alone(score, options.norm), _normalised(score, in_group, options.norm)
+    )
     step_return = patched_returns(table, options.gamma)
     step_of = codes_of(list(zip(table.group.tolist(), table.turn.tolist(), strict=True)))
     at_step = group_statistics(step_return, step_of)

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentgym.credit.component import modulator
 from agentgym.credit.modulators.modulated import Modulated
-from agentgym.credit.statistics import FLAT, group_statistics, per_trajectory, trajectories
+from agentgym.credit.statistics import group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.plugins import Options
@@ -33,8 +33,8 @@ class R3lOptions(Options):
     kind: Literal["r3l_pivot"] = "r3l_pivot"
     alpha: float = 3.0
     """Factor of positive advantages."""
-    success_above: float = 0.0
-    """In a group of equal returns above this, every advantage is ``alpha``."""
+    perfect_return: float = 1.0
+    """A trajectory with this return or more gets advantages of exactly 1."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.alpha > 0, message=f"alpha must be above 0, got {self.alpha}")
@@ -100,37 +100,39 @@ def owners(table: TurnTable) -> Ints:
 @modulator(
     "r3l_pivot",
     paper="Reflect-then-Retry Reinforcement Learning",
-    status="experimental",
+    parity="shiweijiezero/R3L@d503f6c:trinity/algorithm/advantage_fn/opmd_advantage.py",
     columns=(
         "parent",
         "branch_turn",
     ),
 )
 def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions | None = None) -> Modulated:
-    """Experimental (reconstructed): positive advantages times ``alpha``; what base and retry share is not trained.
+    """Positive advantages times ``alpha``, and exactly 1 in trajectories of a perfect return.
 
-    A retry names its base in ``parent`` and the pivot in ``branch_turn``; turns before the pivot get ``loss_weight`` 0
-    in both (before the last pivot in a base with several retries). Trajectories without a partner are trained whole.
-    In a group of equal returns above ``success_above`` every advantage becomes ``alpha``. Statistics are those of the
-    estimator over bases and retries together.
+    A trajectory whose return is at least ``perfect_return`` gets 1 whatever its advantage was, so a group in which all
+    are perfect still trains.
 
-    Source: "Reflect-then-Retry Reinforcement Learning" (R3L, public reviews).
+    What base and retry share is not trained. A retry names its base in ``parent`` and the pivot in ``branch_turn``;
+    turns before the pivot get ``loss_weight`` 0 in both (before the last pivot in a base with several retries).
+    Trajectories without a partner are trained whole. Statistics are those of the estimator over bases and retries
+    together.
+
+    Source: "Reflect-then-Retry Reinforcement Learning" (R3L; ``trinity/algorithm/advantage_fn/opmd_advantage.py`` and
+    ``grpo_advantage.py``, the functions ``opmd_reweight_adv`` and ``grpo_reweight_adv``).
 
     Example:
-        >>> table = TurnTable.from_lists(rewards=[[0], [0], [1], [0]], group_of_trajectory=[0] * 4)
+        >>> table = TurnTable.from_lists(rewards=[[0], [0.5], [1], [0]], group_of_trajectory=[0] * 4)
         >>> table = table.with_columns(parent=[-1] * 4, branch_turn=[0] * 4)
-        >>> r3l_pivot(table, np.array([-0.5, -0.5, 1.5, -0.5])).advantage.tolist()
-        [-0.5, -0.5, 4.5, -0.5]
+        >>> r3l_pivot(table, np.array([-0.8, 0.3, 1.3, -0.8])).advantage.round(6).tolist()
+        [-0.8, 0.9, 1.0, -0.8]
     """
     options = R3lOptions() if options is None else options
     table.require("parent", "branch_turn", by="r3l_pivot")
     assert table.parent is not None and table.branch_turn is not None
     view = trajectories(table)
     returns = per_trajectory(table, table.reward)
-    statistics = group_statistics(returns, view.group)
-    is_won = (statistics.std < FLAT) & (returns > options.success_above)
     amplified = np.where(advantage > 0, options.alpha * advantage, advantage)
-    amplified = np.where(is_won[view.of_row], np.maximum(amplified, options.alpha), amplified)
+    amplified = np.where((returns >= options.perfect_return)[view.of_row], 1.0, amplified)
     is_retry = table.parent >= 0
     pivot = np.zeros(int(table.trajectory.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(pivot, table.trajectory[is_retry], table.branch_turn[is_retry])

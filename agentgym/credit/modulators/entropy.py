@@ -46,7 +46,8 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None
     """``A g(H_t) + zeta f(H_{t+1})``, minus its mean over all turns of the batch.
 
     H is min-max scaled over all turns of the batch, ``g = exp(-k H) / mean exp(-k H)``, ``f = exp(-k' H_{t+1})`` and
-    0 on a trajectory's last turn. Needs the column ``entropy`` (of the sampling policy; no gradient flows).
+    0 on a trajectory's last turn. Needs the column ``entropy`` (of the sampling policy; no gradient flows). An entropy
+    that is not finite counts as the mean of the others.
 
     Source: "Harnessing Uncertainty: Entropy-Modulated Policy Gradients for Long-Horizon LLM Agents", the formulas and
     not the listing (ARLArena's port).
@@ -62,8 +63,9 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None
     assert table.entropy is not None
     if not len(table):
         return Modulated(advantage=advantage)
-    low, high = float(table.entropy.min()), float(table.entropy.max())
-    scaled = (table.entropy - low) / (high - low + 1e-8)
+    entropy = _finite(table.entropy)
+    low, high = float(entropy.min()), float(entropy.max())
+    scaled = (entropy - low) / (high - low + 1e-8)
     confidence = np.exp(-options.k * scaled)
     gain = confidence / (confidence.mean() + 1e-8)
     ahead = np.exp(-options.k_future * np.append(scaled[1:], 0.0))
@@ -91,12 +93,14 @@ def aepo_advantage(
     """Experimental (reconstructed): ``A (1 + scale z(H))`` per token, z over all sampled tokens of the batch.
 
     ``z = (H - mean) / std`` with ``ddof=1``, 0 where all tokens are equally uncertain. Needs the columns
-    ``num_tokens`` and ``token_entropy``.
+    ``num_tokens`` and ``token_entropy``. An entropy that is not finite counts as the mean of the others. The release
+    takes mean and deviation over a micro-batch.
 
     Args:
         token_advantage: what the estimator gave per token; by default each token has its turn's advantage.
 
-    Source: "Agentic Entropy-Balanced Policy Optimization" (third-party port and notes).
+    Source: "Agentic Entropy-Balanced Policy Optimization" (``verl/trainer/ppo/core_algos.py``,
+    ``compute_policy_loss_entropy_balanced_clipping``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[1]], group_of_trajectory=[0])
@@ -107,9 +111,19 @@ def aepo_advantage(
     options = AepoOptions() if options is None else options
     table.require("num_tokens", "token_entropy", by="aepo_advantage")
     assert table.token_entropy is not None
-    entropy = table.token_entropy
+    entropy = _finite(table.token_entropy)
     of_token = advantage[token_rows(table)] if token_advantage is None else token_advantage
     std = float(entropy.std(ddof=1)) if len(entropy) > 1 else 0.0
     score = (entropy - entropy.mean()) / std if std >= FLAT else np.zeros_like(entropy)
     modulated = of_token * (1.0 + options.scale * score)
     return Modulated(advantage=mean_over_tokens(table, modulated), token_advantage=modulated)
+
+
+def _finite(entropy: Floats) -> Floats:
+    """Return entropies with those that are not finite replaced by the mean of the others."""
+    is_finite = np.isfinite(entropy)
+    return (
+        entropy
+        if is_finite.all()
+        else np.where(is_finite, entropy, entropy[is_finite].mean() if is_finite.any() else 0.0)
+    )

@@ -20,7 +20,7 @@ class RocOptions(Options):
 
     kind: Literal["roc"] = "roc"
     keep: int = 16
-    """Rollouts of a group that train, of about twice as many."""
+    """Rollouts of a group that train, of about twice as many. A group size below it is refused."""
     min_positive: int = 2
     min_negative: int = 2
     statistics: Literal["kept", "full"] = "kept"
@@ -66,6 +66,7 @@ class D3sOptions(Options):
     columns=(
         "num_calls",
         "num_errors",
+        "num_answers",
     ),
 )
 def roc(table: TurnTable, options: RocOptions | None = None) -> Bools:
@@ -74,7 +75,7 @@ def roc(table: TurnTable, options: RocOptions | None = None) -> Bools:
     Of N members with P positive (return above 0) and Z others, ``round(|Z| n / N)`` others and ``round(|P| n / N)``
     positives are kept (to even), at least ``min_negative`` and ``min_positive`` where there are so many. The positives
     of the lowest :func:`roc_penalty` stay, the others in order of arrival. A group of fewer than ``keep`` members, or
-    of equal returns, is dropped.
+    of equal returns, is dropped. If both numbers are rounded up, one more than ``keep`` stays; the release stops there.
 
     Statistics: over the kept trajectories. Needs ``num_calls`` and ``num_errors``, and reads ``num_answers``.
 
@@ -102,7 +103,7 @@ def roc_penalty(table: TurnTable) -> Floats:
     """GRPO-RoC's penalty of each trajectory ``[I]``: share of failed calls (0.5 without calls) plus format.
 
     The format penalty reads the column ``num_answers`` and is 0 without it: 1 if there is no answer, else
-    ``min((answers - 1) / turns, 1)``.
+    ``min((answers - 1) / turns, 1)``. Recorded episodes have the column (:func:`columns.recorded_columns`).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 0], [0, 0]], group_of_trajectory=[0, 0])
@@ -229,7 +230,8 @@ def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions | No
     num_kept = int(np.ceil(options.sample_share * len(mean)))
     keep = most_varied(mean, num_kept)[view.of_row]
     rows = token_rows(table)
-    score = np.where(keep[rows], np.abs(advantage)[rows] * table.token_entropy, -1.0)
+    entropy = np.where(np.isfinite(table.token_entropy), table.token_entropy, 0.0)
+    score = np.where(keep[rows], np.abs(advantage)[rows] * entropy, -1.0)
     rho = min(1.0, options.start_share + (1.0 - options.start_share) * step / options.anneal_steps)
     num_tokens = int(np.ceil(rho * keep[rows].sum()))
     token_keep = np.zeros(len(score), dtype=np.bool_)

@@ -21,11 +21,11 @@ class UfoOptions(Options):
 
     kind: Literal["ufo"] = "ufo"
     decay: float = 0.5
-    """What a success is worth after each attempt that failed (ours)."""
-    repetition_penalty: float = 0.1
-    """The paper's lambda, times the share of attempts that repeated an answer."""
+    """Factor of a success for each well-formed answer before it."""
+    repetition_penalty: float = 0.5
+    """The paper's lambda, times the share of well-formed answers that repeated another."""
     malformed_reward: float = -0.1
-    """The paper's eta, per attempt without a well-formed answer (ours)."""
+    """The paper's eta, per attempt without a well-formed answer (the release's ``format_penalty``)."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=0 <= self.decay <= 1, message=f"decay must be between 0 and 1, got {self.decay}")
@@ -42,18 +42,18 @@ class UfoOptions(Options):
     ),
 )
 def ufo(table: TurnTable, options: UfoOptions | None = None) -> Shaped:
-    """Experimental (reconstructed): ``decay^(t-1) - lambda (1 - E / T) + eta * malformed`` on the last turn alone.
+    """``decay^(n-1) - lambda (1 - E / n) + eta * malformed`` on the last turn alone.
 
-    Every turn is one attempt. t is the number of the attempt that succeeded (1-based; it ends the episode, so it is
-    the last one), the first term is 0 for a failure. E is the number of different answers among T attempts. The last
-    turn succeeded if its outcome reward is above 0. Replaces all rewards. Needs the column ``answer``.
+    Every turn is one attempt. n is the number of well-formed answers, E the number of different ones; without any the
+    second term is 0. The first term is 0 for a failure. A success ends the episode, so its last turn succeeded if the
+    outcome reward there is above 0. Replaces all rewards. Needs the column ``answer``.
 
-    Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (public notes; the exponent's offset is ours).
+    Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (``ragen/env/metamathqa/env.py``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 0, 0, 1]], group_of_trajectory=[0])
         >>> np.round(ufo(table.with_columns(answer=[0, 0, 0, 1])).table.reward, 6).tolist()
-        [0.0, 0.0, 0.0, 0.075]
+        [0.0, 0.0, 0.0, -0.125]
     """
     options = UfoOptions() if options is None else options
     table.require("answer", by="ufo")
@@ -65,9 +65,10 @@ def ufo(table: TurnTable, options: UfoOptions | None = None) -> Shaped:
     num_different = np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=len(view.first))
     num_malformed = np.bincount(view.of_row[is_malformed], minlength=len(view.first))
     is_success = outcome_reward(table)[view.last] > 0
-    value = np.where(is_success, options.decay ** (view.num_turns - 1.0), 0.0)
-    value = value - options.repetition_penalty * (1.0 - num_different / np.maximum(view.num_turns, 1))
-    value = value + options.malformed_reward * num_malformed
+    num_answers = view.num_turns - num_malformed
+    value = np.where(is_success, options.decay ** np.maximum(num_answers - 1.0, 0.0), 0.0)
+    repeated = np.where(num_answers > 0, 1.0 - num_different / np.maximum(num_answers, 1), 0.0)
+    value = value - options.repetition_penalty * repeated + options.malformed_reward * num_malformed
     tries = float(view.num_turns[is_success].mean()) if is_success.any() else 0.0
     shaped = replace_reward(table, "ufo", on_last_turn(table, value))
     return Shaped(table=shaped, diagnostics={"attempts_to_success_mean": tries})

@@ -29,6 +29,8 @@ class InformationGainOptions(Options):
     """Difference of probabilities (paper, code default) or of log-probabilities (released train script)."""
     min_answer_tokens: int = 1
     """References with fewer tokens are passed over: gains on "yes" and "no" are noise."""
+    gain_at_limit: bool = False
+    """Also give the last turn of an episode that hit a limit a gain (ours). The release does not measure after it."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.min_answer_tokens >= 1, message="min_answer_tokens must be at least 1")
@@ -46,19 +48,22 @@ def information_gain(
     """``IG_t = f(l_t) - f(l_{t-1})`` with f = exp (``prob_diff``) or identity (``log_prob_diff``), in ``info_gain``.
 
     ``l_t`` is the mean log-prob of the reference answer after turn t. Of several references the one that is likeliest
-    before the first turn counts on all turns, so that the gains telescope. A turn that no observation followed (the
-    answer) has no gain: NaN. A trajectory with as many entries as turns plus one was cut before it answered, and its
-    last turn has a gain too.
+    before the first turn counts on all turns, so that the gains telescope. The last turn has no gain: NaN. A trajectory
+    with as many entries as turns plus one hit a limit before it answered; its last entry is read only with
+    ``gain_at_limit``.
 
-    A trajectory whose entries do not match its turns, or whose references are all too short, has no gain at all and is
-    left with its outcome; the diagnostics count both (``info_gain_mismatches``, ``info_gain_too_short``).
+    A trajectory has no gain at all, and is left with its outcome, if its entries do not match its turns, if its
+    references are all too short, or if a log-probability that it needs is missing or infinite. The diagnostics count
+    them (``info_gain_mismatches``, ``info_gain_too_short``, ``info_gain_not_finite``). With ``prob_diff``, -inf after
+    the first turn is a probability of 0.
 
     Needs ``answer_logprobs``, and ``answer_lengths`` for a ``min_answer_tokens`` above 1.
 
     Args:
         merged: also add the gain to the rewards (for estimators that do not keep it apart), as a part ``info_gain``.
 
-    Source: "Information Gain-based Policy Optimization" (``verl/utils/reward_score/info_gain.py``).
+    Source: "Information Gain-based Policy Optimization" (``scrl/llm_agent/generation.py``,
+    ``verl/utils/reward_score/info_gain.py``, release of February 2026).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 0, 1]], group_of_trajectory=[0])
@@ -73,30 +78,36 @@ def information_gain(
     assert table.answer_logprobs is not None
     view = trajectories(table)
     gain = np.full(len(table), np.nan)
-    num_mismatches = num_too_short = 0
+    refused = dict.fromkeys(("mismatches", "too_short", "not_finite"), 0)
     ids = table.trajectory[view.first].tolist()
     for index, first, num_turns in zip(ids, view.first.tolist(), view.num_turns.tolist(), strict=True):
-        logprobs = table.answer_logprobs[index]
-        if logprobs.ndim != 2 or logprobs.shape[0] not in (num_turns, num_turns + 1):
-            num_mismatches += 1
-            continue
         lengths = None if table.answer_lengths is None else table.answer_lengths[index]
-        chosen = _reference(logprobs, lengths, options.min_answer_tokens)
-        if chosen is None:
-            num_too_short += 1
-            continue
-        level = np.exp(logprobs[:, chosen]) if options.mode == "prob_diff" else logprobs[:, chosen]
-        gain[first : first + len(level) - 1] = np.diff(level)
+        own = _gains(table.answer_logprobs[index], lengths, num_turns, options)
+        if isinstance(own, str):
+            refused[own] += 1
+        else:
+            gain[first : first + len(own)] = own
     shaped = replace(table, info_gain=gain)
     if merged:
         shaped = add_reward(shaped, "info_gain", RewardRole.PROCESS, np.nan_to_num(gain))
-    diagnostics = {"info_gain_mismatches": float(num_mismatches), "info_gain_too_short": float(num_too_short)}
-    return Shaped(table=shaped, diagnostics=diagnostics)
+    return Shaped(table=shaped, diagnostics={f"info_gain_{why}": float(count) for why, count in refused.items()})
 
 
-def _reference(logprobs: Floats, lengths: Ints | None, min_tokens: int) -> int | None:
-    """The reference that is likeliest at the start among those long enough."""
-    start = logprobs[0].copy()
-    if lengths is not None:
-        start[lengths < min_tokens] = -np.inf
-    return int(start.argmax()) if len(start) and np.isfinite(start).any() else None
+def _gains(
+    logprobs: Floats, lengths: Ints | None, num_turns: int, options: InformationGainOptions
+) -> Floats | Literal["mismatches", "too_short", "not_finite"]:
+    """Return the gains of a trajectory's first turns, or why it has none."""
+    if logprobs.ndim != 2 or logprobs.shape[0] not in (num_turns, num_turns + 1):
+        return "mismatches"
+    measured = logprobs if options.gain_at_limit else logprobs[:num_turns]
+    is_long = np.ones(logprobs.shape[1], dtype=np.bool_) if lengths is None else lengths >= options.min_answer_tokens
+    if not is_long.any():
+        return "too_short"
+    start = np.where(is_long & np.isfinite(measured[0]), measured[0], -np.inf)
+    chosen = int(start.argmax())
+    if not np.isfinite(start[chosen]):
+        return "not_finite"
+    with np.errstate(invalid="ignore", over="ignore"):
+        level = np.exp(measured[:, chosen]) if options.mode == "prob_diff" else measured[:, chosen]
+        own = np.diff(level)
+    return own if np.isfinite(own).all() else "not_finite"

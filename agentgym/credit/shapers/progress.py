@@ -10,7 +10,7 @@ import numpy as np
 from agentgym.credit.component import shaper
 from agentgym.credit.parts import replace_reward
 from agentgym.credit.shapers.shaped import Shaped
-from agentgym.credit.statistics import ends_of_trajectories, per_trajectory
+from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, require_finite
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
 
@@ -35,9 +35,10 @@ def progress_loss(table: TurnTable) -> float:
         0.16
     """
     table.require("progress", by="spa")
+    require_finite(table, "progress", by="spa")
     assert table.progress is not None
     gap = per_trajectory(table, table.reward) - per_trajectory(table, table.progress)
-    return float((gap**2).mean()) if len(gap) else 0.0
+    return float((np.clip(gap, -1e100, 1e100) ** 2).mean()) if len(gap) else 0.0  # squares beyond would overflow
 
 
 @shaper(

@@ -11,6 +11,7 @@ from agentgym.credit.component import shaper
 from agentgym.credit.estimators.rae import turns_from_end
 from agentgym.credit.parts import replace_reward
 from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.statistics import require_finite
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
 
@@ -48,6 +49,7 @@ def spiral_split(table: TurnTable) -> Shaped:
         [0.0, 0.0, 1.0, -1.0]
     """
     table.require("role", "player_outcome", by="spiral_split")
+    require_finite(table, "player_outcome", by="spiral_split")
     assert table.role is not None and table.player_outcome is not None
     pairs = table.trajectory * (int(table.role.max(initial=0)) + 1) + table.role
     unit = np.unique(pairs, return_inverse=True)[1].reshape(-1)

@@ -41,13 +41,18 @@ class ToolBonusOptions(Options):
 
     kind: Literal["tool_bonus"] = "tool_bonus"
     bonus: float = 0.1
+    """Reward of one turn, trajectory or call."""
+    max_bonus: float = 1.0
+    """Most that a trajectory gets, before the bonus fades; calls that are paid one by one have no such limit."""
     fade_steps: int = 200
     """Training steps until the bonus is gone."""
-    per: Literal["trajectory", "call"] = "trajectory"
-    """Once for a trajectory that called a tool, or for every call (composition rule 12 warns)."""
+    per: Literal["turn", "trajectory", "call"] = "turn"
+    """For every turn that calls a tool (the release), once for a trajectory that does (ours), or for every call, on its
+    own turn (ours; composition rule 12 warns)."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=self.fade_steps >= 1, message=f"fade_steps must be at least 1, got {self.fade_steps}")
+        self.check(is_ok=self.max_bonus >= 0, message=f"max_bonus must be at least 0, got {self.max_bonus}")
 
 
 def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Floats:
@@ -118,27 +123,31 @@ def otc(
     columns=("num_calls",),
 )
 def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions | None = None) -> Shaped:
-    """``bonus * (1 + cos(pi s / S)) / 2`` at training step s, nothing after S; on the last turn, or per call.
+    """``min(bonus n, max_bonus) (1 + cos(pi s / S)) / 2`` on the last turn at training step s, nothing after step S.
 
-    Needs the column ``num_calls``. The size of the bonus and what it is paid for are ours.
+    n is the number of the trajectory's turns that call a tool; with ``per="trajectory"`` 1 if there is such a turn.
+    ``per="call"`` pays ``bonus`` per call on the turn that makes it. Needs the column ``num_calls``.
 
-    Source: "Learn the Ropes, Then Trust the Wins" (SPEAR), ``verl/recipe/spear/reward.py``.
+    Source: "Learn the Ropes, Then Trust the Wins" (SPEAR), ``verl/recipe/spear/reward.py``
+    (``default_compute_score_enforce_toolcall_posneg_decay``).
 
     Example:
-        >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0]).with_columns(num_calls=[1, 0])
-        >>> [round(float(tool_bonus(table, s, ToolBonusOptions(bonus=1.0)).table.reward[1]), 6) for s in (0, 50, 200)]
-        [2.0, 1.853553, 1.0]
+        >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0]).with_columns(num_calls=[2, 0])
+        >>> [round(float(tool_bonus(table, step).table.reward[1]), 6) for step in (0, 50, 200)]
+        [1.1, 1.085355, 1.0]
     """
     options = ToolBonusOptions() if options is None else options
     table.require("num_calls", by="tool_bonus")
     assert table.num_calls is not None
     share = (1 + np.cos(np.pi * step / options.fade_steps)) / 2 if step < options.fade_steps else 0.0
-    size = float(options.bonus * share)
+    calling = per_trajectory(table, (table.num_calls > 0).astype(np.int64))
+    if options.per == "trajectory":
+        calling = np.minimum(calling, 1.0)
+    value = on_last_turn(table, np.minimum(options.bonus * calling, options.max_bonus) * share)
     if options.per == "call":
-        value = np.asarray(size * table.num_calls, dtype=np.float64)
-    else:
-        value = on_last_turn(table, np.where(per_trajectory(table, table.num_calls) > 0, size, 0.0))
-    return Shaped(table=add_reward(table, "tool_bonus", RewardRole.PROCESS, value), diagnostics={"tool_bonus": size})
+        value = np.asarray(options.bonus * share * table.num_calls, dtype=np.float64)
+    shaped = add_reward(table, "tool_bonus", RewardRole.PROCESS, value)
+    return Shaped(table=shaped, diagnostics={"tool_bonus": _mean(per_trajectory(table, value))})
 
 
 def _times_outcome(table: TurnTable, factor: Floats) -> TurnTable:

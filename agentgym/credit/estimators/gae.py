@@ -15,6 +15,7 @@ from agentgym.credit.component import estimator
 from agentgym.credit.estimators.reinforce_pp import ends_of_token_runs, token_rewards
 from agentgym.credit.statistics import (
     ends_of_trajectories,
+    group_statistics,
     mean_over_tokens,
     require_finite,
     suffix_sums,
@@ -159,6 +160,7 @@ def poad(
         [0.395876, 0.521975, 0.39, 0.2]
     """
     table.require("token_value", by="poad")
+    require_finite(table, "token_value", by="poad")
     assert table.token_value is not None and table.num_tokens is not None
     rewards, is_last = token_rewards(table, by="poad"), ends_of_token_runs(table)
     gamma = np.full(len(rewards), gamma_token)
@@ -167,7 +169,8 @@ def poad(
     credited = _token_result(table, advantage, whitened=False)
     if not whitened or not len(advantage):
         return credited
-    final = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    of = group_statistics(advantage, np.zeros(len(advantage), dtype=np.int64), ddof=0)
+    final = (advantage - of.mean) / (of.std + 1e-8)
     return replace(credited, advantage=mean_over_tokens(table, final), token_advantage=final)
 
 

@@ -64,15 +64,16 @@ def ours(drawn: dict[str, Tensor], config: LossConfig) -> Scalar:
         weight=torch.tensor(token_weights(row.tolist(), config.mean, NORM_LENGTH), dtype=torch.float64),
         turn=row,
         turn_index=torch.zeros_like(row),
+        unit=row,
         samples=tuple(range(len(mask))),
         trajectories=tuple(range(len(mask))),
     )
     of_token = drawn["entropy"][mask]
     logprob = drawn["logprob"][mask]
-    frozen = FrozenTokens(logprob=logprob, logprob_old=old, entropy=of_token, weight=torch.ones(len(row)))
+    frozen = FrozenTokens(logprob=logprob, logprob_old=old, entropy=of_token)
     before = BatchLogprobs(logprob=logprob, logprob_old=old, entropy=of_token)
     was_gated = gated_loss(before, batch, config, UpdateFacts())[1]
-    (choice,) = choose_tokens([batch], [frozen], [was_gated], config, SEED)
+    (choice,) = choose_tokens([batch], [frozen], [was_gated], [batch.weight], config, SEED)
 
     def loss(logprob: Tensor) -> Tensor:
         scores = replace(before, logprob=logprob[mask], choice=choice)

@@ -88,8 +88,8 @@ def gradient_energy(
 ) -> Tensor:
     """Return the squared norm of each trajectory's gradient at an advantage of 1, ``[n]``.
 
-    Costs a forward and a backward pass per trajectory, one trajectory at a time, beside those of the update: a step
-    takes more than twice as long. Clears the model's gradients.
+    Costs a forward and a backward pass per trajectory, one trajectory at a time, beside those of the update. Short
+    episodes no longer share micro-batches, so this takes several times the update's own time. Clears the gradients.
 
     Args:
         make_batches: returns the micro-batches of some rows of the minibatch.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.errors import ConfigError, RunStoppedError
+from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.activity import changed_by_corrections
 from agentgym.trainers.batch import TrainBatch, build_batches, num_averaged
@@ -30,9 +29,10 @@ from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
+from agentgym.trainers.optimizer_step import clip_and_step
 from agentgym.trainers.ranks import Ranks
 from agentgym.trainers.samples import GroupVerdict, build_samples
-from agentgym.trainers.sharding import ranks_of, run_whole, whole
+from agentgym.trainers.sharding import ranks_of, run_whole
 from agentgym.trainers.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.types import TrainingSample
 
@@ -81,11 +81,12 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     totals = UpdateTotals()
     minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
     for number, (rows, made, share_made, old) in enumerate(minibatches):
-        batches, share = step.credited(rows, made, share_made, old)
-        facts, choices = step.prepare(batches, old, derive_seed(seed, "token masks", number))
+        frozen = step.frozen_tokens(made, old)
+        batches, share = step.credited(rows, made, share_made, frozen)
+        facts, choices = step.prepare(batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
-        for (batch, scale), logprob_old, choice in zip(share, old, choices, strict=True):
+        for (batch, scale), logprob_old, choice in zip(share, old, choices or [None] * len(share), strict=True):
             entropy, output = step.backward(batch, logprob_old, facts, scale, choice)
             outcomes.append((batch, entropy, output, scale))
         totals.kl_old = kl_to_sampling(outcomes)
@@ -95,7 +96,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         for outcome in outcomes:
             if outcome[-1]:
                 totals.add(*outcome)
-        totals.add_step(_clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
+        totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.regulariser("epo"):  # whose history holds this step already
         step.history = history.after(totals.entropy_of_turn())
@@ -203,7 +204,7 @@ class PartialUpdate:
         batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
         averaged = num_averaged(samples, config.mean, config.unit)
         logprobs = self._step.old_logprobs(batches, is_only=True)
-        facts, _ = self._step.prepare(batches, logprobs)
+        facts, _ = self._step.prepare(batches, self._step.frozen_tokens(batches, logprobs))
         for batch, logprob_old in zip(batches, logprobs, strict=True):
             scale = 1 if averaged is None else averaged
             outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
@@ -225,17 +226,8 @@ class PartialUpdate:
                 if parameter.grad is not None:
                     parameter.grad.div_(divisor)
             self._totals.loss /= divisor
-            self._totals.add_step(_clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
+            self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
         return UpdateResult(metrics=self._totals.means(), history=self._history.after(self._totals.entropy_of_turn()))
-
-
-def _clip_and_step(model: Any, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
-    """Step on the gradients that are there; gives their norm before clipping."""
-    norm: float = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)).item()
-    if not math.isfinite(norm):
-        raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
-    _step_scaled(optimizer, lr_scale)
-    return norm
 
 
 class _Step:
@@ -270,20 +262,13 @@ class _Step:
             self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
 
     def prepare(
-        self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None], seed: int = 0
+        self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], seed: int = 0
     ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
-        """Return what has to be known about the whole update, and each micro-batch's token masks.
-
-        Takes a pass of its own where the configuration needs it.
-        """
+        """Return what has to be known about the whole update, and each micro-batch's token masks if there are some."""
         self.include_present_step()
-        nothing = [None] * len(old_logprobs)
-        if not self.config.needs_whole_update:
-            return update_facts(batches, (), self.config), nothing
-        frozen = self._frozen_tokens(batches, old_logprobs)
         facts = update_facts(batches, frozen, self.config)
-        if not self.config.token_masks:
-            return facts, nothing
+        if not frozen or not self.config.token_masks:
+            return facts, []
         gated = [
             gated_loss(
                 BatchLogprobs(logprob=tokens.logprob, logprob_old=tokens.logprob_old, entropy=tokens.entropy),
@@ -301,12 +286,11 @@ class _Step:
         samples: Sequence[TrainingSample],
         batches: list[TrainBatch],
         share: Share,
-        old_logprobs: Sequence[Tensor | None],
+        frozen: Sequence[FrozenTokens],
     ) -> tuple[list[TrainBatch], Share]:
         """Return a minibatch with VCPO's baseline subtracted from its advantages, where it is configured."""
         if not self.config.has_opob:
             return batches, share
-        frozen = self._frozen_tokens(batches, old_logprobs)
         found = Trajectories.of(samples)
         if self.config.correction("vcpo").baseline == "proxy":
             energy = proxy_energy(self.model, found, batches, self.temperature)
@@ -336,9 +320,10 @@ class _Step:
 
         return gradient_energy(self.model, found, make, backward)
 
-    def _frozen_tokens(
-        self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]
-    ) -> list[FrozenTokens]:
+    def frozen_tokens(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> list[FrozenTokens]:
+        """Score the tokens before the update, in a pass of its own; empty where the configuration does not need it."""
+        if not self.config.needs_whole_update:
+            return []
         frozen = []
         for batch, logprob_old in zip(batches, old_logprobs, strict=True):
             assert logprob_old is not None
@@ -387,13 +372,3 @@ class _Step:
                 model,
                 lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),
             )
-
-
-def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
-    """An optimizer step with every learning rate scaled, for this step alone."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate * scale
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate

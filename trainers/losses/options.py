@@ -205,7 +205,7 @@ class VcpoOptions(Options):
     """Effective share of the batch at which the learning rate is left alone."""
     baseline: Literal["none", "gradient", "proxy"] = "none"
     """Subtract the baseline of least variance from the returns of a group (``credit.estimator=returns``). ``gradient``
-    makes a backward pass per trajectory: a step takes more than twice as long. ``proxy`` takes the norm of the gradient
+    makes a backward pass per trajectory, several times the update's own time. ``proxy`` takes the norm of the gradient
     with respect to the logits, one forward pass (ours)."""
 
     def __post_init__(self) -> None:

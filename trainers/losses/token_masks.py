@@ -128,7 +128,8 @@ def choose_tokens(
         match options:
             case ForkingTokensOptions():
                 is_fork = forking_tokens(update.join([tokens.entropy for tokens in frozen]), options)
-                weight = _weights_within(is_fork & (weight > 0), update.units(config.unit), config, weight)
+                unit = update.join([batch.unit for batch in batches])
+                weight = _weights_within(is_fork & (weight > 0), unit, config, weight)
                 acted[options.kind] = ~is_fork
             case ClipCovOptions():
                 acted[options.kind] = clip_cov(cov, update.join(was_gated), options, seed)
@@ -153,7 +154,6 @@ class _Joined:
     """The tokens of an update's micro-batches in the order of its samples, however these are split."""
 
     def __init__(self, batches: Sequence[TrainBatch]) -> None:
-        self._batches = batches
         self._sizes = [batch.num_tokens for batch in batches]
         sample = torch.cat([torch.tensor(batch.samples, device=batch.row.device)[batch.row] for batch in batches])
         self._order = sample.argsort(stable=True)  # a row's tokens are together and in order
@@ -167,21 +167,9 @@ class _Joined:
         """Undo :meth:`join`."""
         return torch.split(values[self._back], self._sizes)
 
-    def units(self, unit: str) -> list[tuple[int, int]]:
-        """Return what each token belongs to in the loss's averages."""
-        found = [
-            (batch.trajectories[row], turn if unit == "turn" else 0)
-            for batch in self._batches
-            for row, turn in zip(batch.row.tolist(), batch.turn_index.tolist(), strict=True)
-        ]
-        return [found[at] for at in self._order.tolist()]
 
-
-def _weights_within(is_chosen: Tensor, units: Sequence[tuple[int, int]], config: LossConfig, like: Tensor) -> Tensor:
-    chosen = is_chosen.tolist()
-    kept = token_weights(
-        [unit for unit, is_in in zip(units, chosen, strict=True) if is_in], config.mean, config.norm_length
-    )
+def _weights_within(is_chosen: Tensor, unit: Tensor, config: LossConfig, like: Tensor) -> Tensor:
+    kept = token_weights(unit[is_chosen].tolist(), config.mean, config.norm_length)
     weight = torch.zeros_like(like)
     weight[is_chosen] = torch.tensor(kept, dtype=like.dtype, device=like.device)
     return weight

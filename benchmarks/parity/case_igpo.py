@@ -88,8 +88,8 @@ def released_gains(folder: Path, mode: str, levels: np.ndarray) -> list[float]:
 
 
 MERGED = (
-    "The release takes the tokens with a normalised reward other than 0 for the ends of turns, so that a turn without a "
-    "gain, or with the mean gain, is merged with the next and not discounted. Ours discounts every turn. With the "
+    "The release takes the tokens with a normalised reward other than 0 for the ends of turns, so that a turn without "
+    "a gain, or with the mean gain, is merged with the next and not discounted. Ours discounts every turn. With the "
     "released gamma of 1 there is no difference."
 )
 CASES = (

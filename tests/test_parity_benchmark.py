@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agentgym.credit.component import credit_table
+from agentgym.plugins import Component
+from agentgym.trainers.losses.component import loss_table
+
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "parity"
 RELEASE = """
 import a_package_that_is_not_there
@@ -197,3 +201,14 @@ def test_every_case_has_a_row_that_is_equal_or_explained() -> None:
     for key, each in zip(keys, cases, strict=True):
         assert rows[key]["equal"] or each.explained, key
         assert rows[key]["explained"] == each.explained
+
+
+@pytest.mark.parametrize("component", (*credit_table(), *loss_table()), ids=lambda component: component.name)
+def test_verified_means_equal_to_released_code(component: Component) -> None:
+    rows = [row for row in json.loads((FOLDER / "results.json").read_text()) if row["component"] == component.name]
+    compared = {f"{row['repository']}@{row['commit']}" for row in rows if row["equal"]}
+    assert (component.status == "verified") == bool(component.parity)
+    if component.parity:
+        assert component.parity.partition(":")[0] in compared
+    else:
+        assert not compared, "the comparison is not named where the component is registered"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from agentgym.trainers import correction
 from agentgym.trainers.batch import TrainBatch
+from agentgym.trainers.losses.component import REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 
@@ -19,8 +21,6 @@ CHANGE = 1e-3
 """Smallest change of a weight that counts. Rounding in the engine and the trainer changes weights by about 1e-5."""
 UNGATED = ("sapo",)
 """Losses whose gate acts on every token, so that no token is ever counted as clipped."""
-TERMS = {"kl": "kl", "entropy": "entropy_bonus", "epo": "epo", "llds": "llds"}
-"""Metrics of the regularisers, by kind."""
 
 
 def changed_by_corrections(
@@ -86,6 +86,10 @@ class Activity:
         ]
         return lines
 
+    def say_once(self, warnings: Sequence[str]) -> list[str]:
+        """Return a line for each warning that the run has not said yet; numbers in it may change from step to step."""
+        return [f"note: {warning}" for warning in warnings if self._is_new(re.sub(r"[0-9.]+", "#", warning))]
+
     def metrics(self) -> dict[str, float]:
         """Return whether the latest step had a zero gradient, and the number of parts that do nothing."""
         num_inactive = sum(count >= self._patience for count in self._idle.values())
@@ -103,7 +107,8 @@ class Activity:
         """Return what each part did in a step; 0 for nothing."""
         config = self._config
         clip = {} if config.kind in UNGATED else {f"the clip of loss.kind={config.kind}": metrics["clip_fraction"]}
-        terms = {f"the regulariser {part.kind}": metrics.get(TERMS[part.kind], 0.0) for part in config.regularisers}
+        parts = [REGULARISERS[part.kind] for part in config.regularisers]
+        terms = {f"the regulariser {part.name}": metrics.get(part.metric or part.name, 0.0) for part in parts}
         shares = {
             **{f"the correction {part.kind}": f"changed/{part.kind}" for part in config.corrections},
             **{f"the token mask {part.kind}": f"changed/{part.kind}" for part in config.token_masks},

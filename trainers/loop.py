@@ -278,6 +278,8 @@ class TrainingLoop:
 
         credit, result = credit_groups(groups, config.credit, columns=made.columns, state=self.credit_state)
         self.credit_state = result.state
+        for line in self.activity.say_once(result.warnings):
+            self.log.say(line)
         verdicts = [
             judge_group(group, group_credit, config.group.min_valid, config.zero_variance_filter)
             for group, group_credit in zip(groups, credit, strict=True)

@@ -176,6 +176,13 @@ class CreditConfig:
                 self.estimator, has_roles="spiral_split" in shapers, compares_groups=entry.compares_groups
             ),
             *rules.modulator_order(names, estimator_granularity=entry.granularity),
+            *rules.idle_step_part(self.estimator, self.step_weight),
+            *(
+                finding
+                for component, options in self.components()
+                if options is not None
+                for finding in rules.idle_component(component.name, options.idle())
+            ),
             *self._option_findings(entry),
         )
 
@@ -198,6 +205,8 @@ class CreditConfig:
             ConfigError: with the rule's reason.
         """
         compares = ESTIMATORS[self.estimator].compares_groups
-        kept = (rules.selection_size(part.kind, getattr(part, "keep", 0), group_size) for part in self.selections)
+        parts = [(part.kind, getattr(part, "keep", 0)) for part in (*self.selections, *self.modulators)]
+        kept = [rules.selection_size(kind, keep, group_size) for kind, keep in parts]
+        kept += [rules.idle_in_group(kind, keep, group_size) for kind, keep in parts]
         too_small = rules.group_size(self.estimator, group_size, compares_groups=compares)
         rules.refuse_errors((*too_small, *(finding for findings in kept for finding in findings)))

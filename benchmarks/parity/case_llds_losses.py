@@ -53,7 +53,8 @@ def llds(gate: Literal["turn", "sequence"]) -> Callable[[Path, np.random.Generat
             loss: Tensor = scope["loss_noreduce"]
             return loss
 
-        config = LossConfig(kind="reinforce", corrections=(), regularisers=(LldsOptions(gate=gate),))
+        part = LldsOptions(gate=gate)
+        config = LossConfig(kind="reinforce", corrections=(), regularisers=(part,), num_updates=2)
         plain = LossConfig(kind="reinforce", corrections=())
         return gap(ours(rows, config) - ours(rows, plain), with_gradients(rows, released))
 

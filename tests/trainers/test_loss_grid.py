@@ -100,7 +100,7 @@ def corrected(*corrections: Any) -> LossConfig:
 
 def regularised(*regularisers: Any) -> LossConfig:
     """Return PPO-clip with regularisers."""
-    return LossConfig(corrections=(), regularisers=regularisers)
+    return LossConfig(corrections=(), regularisers=regularisers, num_updates=2)
 
 
 def options_of(registry: Mapping[str, LossComponent]) -> dict[str, Any]:

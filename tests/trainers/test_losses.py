@@ -339,7 +339,7 @@ def test_llds() -> None:
     layout: dict[str, Any] = {"rollout": old, "row": [0, 0, 0, 1, 1, 1], "turn": [0, 0, 1, 2, 3, 3]}
 
     def total(gate: Any, advantage: float = 0.0) -> float:
-        config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate=gate),))
+        config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate=gate),), num_updates=2)
         batch = tokens([advantage] * 6, **layout)
         output = policy_loss(scores(new, old), batch, config, UpdateFacts(num_tokens=6))
         return output.sums["llds"]
@@ -347,7 +347,7 @@ def test_llds() -> None:
     assert total("sequence") == pytest.approx(0.5)
     assert total("turn") == pytest.approx(0.7)
     assert total("turn", advantage=-1.0) == 0.0  # what failed may become less likely
-    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate="sequence"),))
+    config = LossConfig(regularisers=(of.LldsOptions(coef=0.1, gate="sequence"),), num_updates=2)
     output = policy_loss(scores(new, old), tokens([0.0] * 6, **layout), config, UpdateFacts(num_tokens=6))
     assert output.loss.item() == pytest.approx(0.1 * 0.083333, abs=1e-6)
 

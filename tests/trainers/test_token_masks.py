@@ -141,7 +141,7 @@ def test_masks_are_read_by_kind_and_refused_where_they_cannot_act() -> None:
         check_ranks(made, Ranks(rank=1, count=2))
     with pytest.raises(ConfigError, match="forking_tokens, clip_cov"):
         apply_overrides(made, ["pipeline.mode=periodic"])
-    with pytest.raises(ConfigError, match="since a step's first update"):
+    with pytest.raises(ConfigError, match="kl_cov acts from a step's second update on"):
         LossConfig(token_masks=(KlCovOptions(),))
     with pytest.raises(ConfigError, match="named twice"):
         LossConfig(token_masks=(ClipCovOptions(), ClipCovOptions()))

@@ -248,7 +248,7 @@ token_mask(
     "agentgym.trainers.losses.token_masks:forking_tokens",
     paper="Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM "
     "Reasoning",
-    status="reproduced",
+    parity="Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR@6f5dda6:verl/trainer/ppo/core_algos.py",
     test="tests/trainers/test_token_masks.py::test_forking_tokens_alone_are_averaged",
     options=masks.ForkingTokensOptions,
 )

@@ -126,11 +126,6 @@ class LossConfig:
         weighing = [kind for kind in kinds if CORRECTIONS[kind].weighs]
         if len(weighing) > 1:
             raise ConfigError(f"{' and '.join(weighing)} weigh by the same ratio twice (composition rule 3)")
-        is_on_policy = self.mode == "decoupled" and not self.has_several_updates
-        if is_on_policy and any(part.kind == "kl_cov" for part in self.token_masks):
-            raise ConfigError(
-                "kl_cov penalises the change since a step's first update: set num_updates or num_epochs above 1"
-            )
         if "batch_normalise" in kinds and not weighing:
             able = ", ".join(name for name, known in CORRECTIONS.items() if known.weighs)
             raise ConfigError(f"batch_normalise needs weights to normalise: one of {able}")
@@ -139,9 +134,19 @@ class LossConfig:
         """The composition rules that this loss breaks by itself; :meth:`findings_with` needs to know the credit."""
         gates = [name for name, value in (("dual_clip", self.dual_clip), ("ppo_clip", self.clip_high)) if value]
         on_ratio = [kind for kind in self.correction_kinds if kind != "vcpo"]
+        is_on_policy = self.mode == "decoupled" and not self.has_several_updates
+        chosen = self.kind not in ("ppo_clip", "reinforce") or (self.clip_low, self.clip_high) != (None, None)
+        waiting = tuple(part.name for part, _ in self.parts() if part.needs_several_updates)
         return (
             *rules.one_gate(self.kind, [*gates, *(["decoupled"] if "decoupled" in on_ratio else [])]),
             *rules.rollout_correction(self.mode, on_ratio),
+            *rules.one_update(is_on_policy=is_on_policy, parts=waiting, gate=self.kind if chosen else ""),
+            *(
+                finding
+                for part, options in self.parts()
+                if options is not None
+                for finding in rules.idle_component(part.name, options.idle())
+            ),
         )
 
     def findings_with(self, granularity: str, modulators: tuple[str, ...]) -> rules.Findings:

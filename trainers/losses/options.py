@@ -224,6 +224,9 @@ class KlOptions(Options):
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
     """``k3+`` has the value of k3 and the gradient of k2, which is unbiased."""
 
+    def idle(self) -> str:
+        return "coef is 0" if self.coef == 0 else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyOptions(Options):
@@ -231,6 +234,9 @@ class EntropyOptions(Options):
 
     kind: Literal["entropy"] = "entropy"
     coef: float = 0.001
+
+    def idle(self) -> str:
+        return "coef is 0" if self.coef == 0 else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +264,9 @@ class EpoOptions(Options):
         self.check(is_ok=0 <= self.low < self.high, message="needs 0 <= low < high")
         self.check(is_ok=self.phase_steps >= 0 and self.from_turn >= 0, message="steps and turns count from 0")
 
+    def idle(self) -> str:
+        return "coef is 0" if self.coef == 0 else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LldsOptions(Options):
@@ -269,3 +278,6 @@ class LldsOptions(Options):
     """What has to lose likelihood before its tokens are penalised: a turn, or the tokens of a row together."""
     preserve_only_correct: bool = True
     """Penalise only tokens whose advantage is not below 0."""
+
+    def idle(self) -> str:
+        return "coef is 0" if self.coef == 0 else ""

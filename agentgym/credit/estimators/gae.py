@@ -91,7 +91,7 @@ class ArcherOptions(Options):
 @estimator(
     "token_gae",
     paper="High-Dimensional Continuous Control Using Generalized Advantage Estimation",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     options=TokenGaeOptions,
     granularity="token",
     columns=(
@@ -125,7 +125,6 @@ def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whiten
     "poad",
     paper="Reinforcing Language Agents via Policy Optimization with Action Decomposition",
     parity="morning9393/ADRL@5ec1aa5:mappo/utils/language_buffer.py",
-    status="verified",
     options=PoadOptions,
     granularity="token",
     columns=(
@@ -177,7 +176,7 @@ def poad(
 @estimator(
     "turn_gae",
     paper="Turn-PPO: Turn-Level Advantage Estimation with PPO for Improved Multi-Turn RL in Agentic LLMs",
-    status="experimental",
+    parity="mll-lab-nu/VAGEN@2936322:vagen/custom_advantage/no_concat_gae.py",
     options=TurnGaeOptions,
     granularity="turn",
     columns=lambda options: (
@@ -228,7 +227,7 @@ def turn_gae(
 @estimator(
     "bi_level_gae",
     paper="RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning",
-    status="verified",
+    parity="RAGEN-AI/RAGEN@5eb79b8:ragen/trainer/core_algos.py",
     options=BiLevelGaeOptions,
     granularity="token",
     columns=(

@@ -49,7 +49,7 @@ class GigpoOptions(Options):
 @estimator(
     "gigpo",
     paper="Group-in-Group Policy Optimization for LLM Agent Training",
-    status="verified",
+    parity="zhangzf01/verl-agent@d501621:gigpo/core_gigpo.py",
     compares_groups=True,
     granularity="turn",
     columns=lambda options: ("observation",) if options.anchors == "similarity" else (),

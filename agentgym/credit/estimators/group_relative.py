@@ -67,7 +67,7 @@ class SupoOptions(Options):
 @estimator(
     "dr_grpo",
     paper="Understanding R1-Zero-Like Training: A Critical Perspective",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
 )
 def dr_grpo(table: TurnTable) -> TurnAdvantages:
@@ -86,7 +86,7 @@ def dr_grpo(table: TurnTable) -> TurnAdvantages:
 @estimator(
     "rloo",
     paper="Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
 )
 def rloo(table: TurnTable) -> TurnAdvantages:
@@ -111,7 +111,7 @@ def rloo(table: TurnTable) -> TurnAdvantages:
 estimator(
     "loop",
     paper="Reinforcement Learning for Long-Horizon Interactive LLM Agents",
-    status="experimental",
+    status="reproduced",
     compares_groups=True,
     test="tests/credit/test_estimators.py::test_rloo",
 )(rloo)
@@ -120,7 +120,7 @@ estimator(
 @estimator(
     "opo",
     paper="On-Policy RL with Optimal Reward Baseline",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     columns=("num_tokens",),
 )
@@ -149,7 +149,7 @@ def opo(table: TurnTable) -> TurnAdvantages:
 @estimator(
     "reinforce_pp_baseline",
     paper="REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     columns=("num_tokens",),
 )
@@ -177,7 +177,7 @@ def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
 @estimator(
     "mc_grpo",
     paper="Median-Centered Group Relative Policy Optimization for Small-Rollout RL",
-    status="verified",
+    parity="lotusroot-kim/MC-GRPO@da07745:src/open_r1/grpo_trainer_gsm.py",
     options=McGrpoOptions,
     compares_groups=True,
 )
@@ -222,7 +222,7 @@ def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantag
 @estimator(
     "flow_grpo",
     paper="In-the-Flow Agentic System Optimization for Effective Planning and Tool Use",
-    status="verified",
+    parity="lupantech/AgentFlow@b940064:agentflow/verl/daemon.py",
     options=FlowGrpoOptions,
     compares_groups=True,
     tells_agents=True,
@@ -266,7 +266,7 @@ def _of_main_agent(table: TurnTable, statistics_unit: str) -> TurnAdvantages:
 @estimator(
     "supo",
     paper="Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management",
-    status="verified",
+    status="reproduced",
     options=SupoOptions,
     compares_groups=True,
     columns=lambda options: ("is_truncated",) if options.mask_overlong else (),

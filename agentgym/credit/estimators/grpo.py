@@ -25,7 +25,7 @@ EPS = 1e-6
 @estimator(
     "grpo",
     paper="DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     test="tests/credit/test_golden.py::test_grpo",
 )

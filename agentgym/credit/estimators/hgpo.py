@@ -44,7 +44,7 @@ class HgpoOptions(Options):
 @estimator(
     "hgpo",
     paper="Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks",
-    status="verified",
+    parity="zhangzf01/verl-agent@d501621:recipe/hgpo/core_hgpo.py",
     compares_groups=True,
     granularity="turn",
 )

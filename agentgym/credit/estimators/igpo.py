@@ -93,7 +93,7 @@ def _normalised(value: Floats, group: Ints) -> Floats:
 @estimator(
     "igpo",
     paper="Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents",
-    status="verified",
+    parity="debajoycs98/IGPO@745078b:verl/trainer/ppo/core_algos.py",
     compares_groups=True,
     keeps_parts=True,
     granularity="turn",

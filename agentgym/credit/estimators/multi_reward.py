@@ -54,7 +54,7 @@ class MtGrpoOptions(Options):
 @estimator(
     "gdpo",
     paper="Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization",
-    status="verified",
+    parity="NVlabs/GDPO@b080e63:verl-GDPO/verl/trainer/ppo/ray_trainer.py",
     options=GdpoOptions,
     compares_groups=True,
     keeps_parts=True,
@@ -108,7 +108,7 @@ def gdpo(
 @estimator(
     "mt_grpo",
     paper="Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
-    status="verified",
+    parity="SiliangZeng/Multi-Turn-RL-Agent@7dbdd08:verifiers/trainers/mt_grpo_env_trainer.py",
     options=MtGrpoOptions,
     compares_groups=True,
     keeps_parts=True,

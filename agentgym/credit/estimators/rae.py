@@ -39,7 +39,7 @@ class RaeOptions(Options):
 @estimator(
     "rae",
     paper="SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn RL",
-    status="verified",
+    parity="spiral-rl/spiral@a02d0ed:train_spiral.py",
     granularity="turn",
     limits="one game per run",
     columns=lambda options: ("role", *(("group_keys",) if options.baseline_of == "task_role" else ())),

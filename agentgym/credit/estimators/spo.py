@@ -56,7 +56,7 @@ def spo_prior(num_samples: int, num_successes: int, rho_min: float = 0.875) -> t
 @estimator(
     "spo",
     paper="Single-stream Policy Optimization",
-    status="verified",
+    parity="verl-project/verl-recipe@48ea0a7:spo/spo_ray_trainer.py",
     columns=lambda options: ("group_keys", *(("num_tokens",) if options.whitening == "token" else ())),
 )
 def spo(table: TurnTable, memory: Tracker, options: SpoOptions | None = None) -> tuple[TurnAdvantages, Tracker]:

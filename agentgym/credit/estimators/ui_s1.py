@@ -52,7 +52,7 @@ class UiS1Options(Options):
 @estimator(
     "ui_s1",
     paper="UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning",
-    status="verified",
+    parity="X-PLUG/MobileAgent@11cea57:UI-S1/uis1/core_uis1.py",
     compares_groups=True,
     granularity="turn",
     columns=("is_patched",),

@@ -43,7 +43,7 @@ class R3lOptions(Options):
 @modulator(
     "shared_prefix",
     paper="Agentic Reinforced Policy Optimization",
-    status="verified",
+    status="reproduced",
     columns=(
         "parent",
         "branch_turn",

@@ -34,11 +34,14 @@ class AepoOptions(Options):
     kind: Literal["aepo_advantage"] = "aepo_advantage"
     scale: float = 0.2
 
+    def idle(self) -> str:
+        return "scale is 0" if self.scale == 0 else ""
+
 
 @modulator(
     "empg",
     paper="Harnessing Uncertainty: Entropy-Modulated Policy Gradients for Long-Horizon LLM Agents",
-    status="verified",
+    status="reproduced",
     columns=("entropy",),
     granularity="turn",
 )
@@ -77,7 +80,7 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None
 @modulator(
     "aepo_advantage",
     paper="Agentic Entropy-Balanced Policy Optimization",
-    status="experimental",
+    parity="multi-agent-deep-research/ARPO@81e3a5d:AEPO/verl_aepo_entropy/verl/trainer/ppo/core_algos.py",
     columns=(
         "num_tokens",
         "token_entropy",

@@ -58,11 +58,14 @@ class D3sOptions(Options):
         self.check(is_ok=is_ok, message="sample_share and start_share must be above 0 and at most 1")
         self.check(is_ok=self.anneal_steps >= 1, message="anneal_steps must be at least 1")
 
+    def idle(self) -> str:
+        return "sample_share and start_share are 1" if self.sample_share == self.start_share == 1 else ""
+
 
 @selection(
     "roc",
     paper="rStar2-Agent: Agentic Reasoning Technical Report",
-    status="verified",
+    parity="microsoft/rStar@ecbfb94:rstar2_agent/down_sample/roc.py",
     columns=(
         "num_calls",
         "num_errors",
@@ -169,7 +172,7 @@ def most_varied(value: Floats, keep: int) -> Bools:
 @selection(
     "pods",
     paper="Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL",
-    status="experimental",
+    parity="YixuanEvenXu/pods@187f43b:trainer/maxvargrpo_trainer.py",
 )
 def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
     """Experimental (reconstructed): turns ``[N]`` of each group's subset of largest reward variance.

@@ -51,7 +51,7 @@ class OverlongMaskOptions(Options):
 @selection(
     "dynamic_sampling",
     paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-    status="verified",
+    parity="verl-project/verl-recipe@48ea0a7:dapo/dapo_ray_trainer.py",
     columns=lambda options: () if options.metric == "return" else ("part_values",),
 )
 def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = None) -> Bools:
@@ -83,7 +83,7 @@ def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = 
 @selection(
     "void_turns",
     paper="SimpleTIR: End-to-End Reinforcement Learning for Multi-Turn Tool-Integrated Reasoning",
-    status="verified",
+    parity="ltzheng/SimpleTIR@e7b5b44:recipe/simpletir/agent_utils.py",
     options=VoidTurnsOptions,
     columns=("is_void",),
 )
@@ -110,7 +110,7 @@ def void_turns(table: TurnTable) -> Bools:
 @selection(
     "overlong_mask",
     paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-    status="verified",
+    parity="ltzheng/SimpleTIR@e7b5b44:recipe/simpletir/simpletir_ray_trainer.py",
     options=OverlongMaskOptions,
     columns=("is_truncated",),
 )

@@ -35,7 +35,7 @@ class UfoOptions(Options):
 @shaper(
     "ufo",
     paper="A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning",
-    status="experimental",
+    parity="lichengliu03/unary-feedback@b9eb4bd:ragen/env/metamathqa/env.py",
     columns=(
         "part_values",
         "answer",

@@ -43,6 +43,9 @@ class GraOptions(Options):
         self.check(is_ok=set(self.priorities) <= known, message=message)
         self.check(is_ok=min(self.priorities.values(), default=0) >= 0, message="priorities must be at least 0")
 
+    def idle(self) -> str:
+        return "all roles have one priority, so that nothing is gated" if len(set(self.priorities.values())) < 2 else ""
+
 
 @shaper(
     "g_ra",

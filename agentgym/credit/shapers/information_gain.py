@@ -39,7 +39,7 @@ class InformationGainOptions(Options):
 @shaper(
     "information_gain",
     paper="Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents",
-    status="verified",
+    parity="debajoycs98/IGPO@745078b:scrl/llm_agent/generation.py",
     columns=("answer_logprobs",),
 )
 def information_gain(

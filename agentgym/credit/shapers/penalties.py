@@ -26,6 +26,9 @@ class InvalidCallOptions(Options):
     def __post_init__(self) -> None:
         self.check(is_ok=self.penalty >= 0, message=f"penalty must be at least 0, got {self.penalty}")
 
+    def idle(self) -> str:
+        return "penalty is 0" if self.penalty == 0 else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlongOptions(Options):
@@ -43,11 +46,14 @@ class OverlongOptions(Options):
         self.check(is_ok=is_ok, message="buffer_tokens must be above 0 and at most max_tokens")
         self.check(is_ok=self.factor >= 0, message="factor must be at least 0")
 
+    def idle(self) -> str:
+        return "factor is 0" if self.factor == 0 else ""
+
 
 @shaper(
     "invalid_call",
     paper="Group-in-Group Policy Optimization for LLM Agent Training (code)",
-    status="verified",
+    status="reproduced",
 )
 def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) -> Shaped:
     """``r_t - penalty`` on invalid turns.
@@ -74,7 +80,7 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) ->
 @shaper(
     "overlong_penalty",
     paper="DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-    status="verified",
+    parity="volcengine/verl@b178a3c:verl/workers/reward_manager/dapo.py",
     columns=("num_tokens",),
 )
 def overlong_penalty(table: TurnTable, options: OverlongOptions | None = None) -> Shaped:

@@ -44,7 +44,7 @@ def progress_loss(table: TurnTable) -> float:
 @shaper(
     "spa",
     paper="SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution",
-    status="verified",
+    parity="WangHanLinHenry/SPA-RL-Agent@ed20087:prm/rl_data_org.py",
     columns=("progress",),
 )
 def spa(table: TurnTable, options: SpaOptions | None = None) -> Shaped:

@@ -26,7 +26,7 @@ class SpiralSplitOptions(Options):
 @shaper(
     "spiral_split",
     paper="SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn RL",
-    status="experimental",
+    parity="spiral-rl/spiral@a02d0ed:train_spiral.py",
     options=SpiralSplitOptions,
     columns=(
         "role",

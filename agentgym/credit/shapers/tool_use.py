@@ -54,6 +54,9 @@ class ToolBonusOptions(Options):
         self.check(is_ok=self.fade_steps >= 1, message=f"fade_steps must be at least 1, got {self.fade_steps}")
         self.check(is_ok=self.max_bonus >= 0, message=f"max_bonus must be at least 0, got {self.max_bonus}")
 
+    def idle(self) -> str:
+        return "bonus is 0" if self.bonus == 0 else ""
+
 
 def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Floats:
     """OTC's ``r_tool`` of m calls where the best known rollout used n, elementwise.
@@ -119,7 +122,7 @@ def otc(
 @shaper(
     "tool_bonus",
     paper="Learn the Ropes, Then Trust the Wins: Self-imitation with Progressive Exploration (SPEAR)",
-    status="verified",
+    parity="TencentYoutuResearch/SPEAR@7e84315:verl/recipe/spear/reward.py",
     columns=("num_calls",),
 )
 def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions | None = None) -> Shaped:

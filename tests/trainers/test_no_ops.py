@@ -1,0 +1,104 @@
+"""Settings under which a component can change nothing are refused or warned of when they are read."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from agentgym.credit.component import credit_table
+from agentgym.credit.config import CreditConfig
+from agentgym.credit.modulators.salt import SaltOptions
+from agentgym.credit.selections.downsampling import D3sOptions, PodsOptions, RocOptions
+from agentgym.credit.selections.filters import DynamicSamplingOptions
+from agentgym.credit.shapers.gating import GraOptions
+from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions
+from agentgym.credit.shapers.tool_use import ToolBonusOptions
+from agentgym.errors import ConfigError
+from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses.component import loss_table
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.recipes import RECIPES, load_recipe
+
+CREDIT: list[tuple[dict[str, Any], str]] = [
+    ({"shapers": (InvalidCallOptions(penalty=0.0),), "estimator": "rloo"}, "invalid_call: penalty is 0"),
+    ({"shapers": (OverlongOptions(factor=0.0),)}, "overlong_penalty: factor is 0"),
+    ({"shapers": (ToolBonusOptions(bonus=0.0),)}, "tool_bonus: bonus is 0"),
+    ({"shapers": (GraOptions(priorities={"outcome": 0, "process": 0}),)}, "g_ra: all roles have one priority"),
+    ({"selections": (D3sOptions(start_share=1.0),)}, "d3s: sample_share and start_share are 1"),
+]
+
+
+@pytest.mark.parametrize(("keys", "reason"), CREDIT)
+def test_credit_without_effect_is_refused(keys: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"{reason}.*so it changes nothing; leave it out"):
+        CreditConfig(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "reason"),
+    [
+        ({"modulators": (SaltOptions(),), "estimator": "turn_gae"}, 1, "salt compares the members of a group"),
+        ({"selections": (DynamicSamplingOptions(),), "estimator": "spo"}, 1, "dynamic_sampling compares the members"),
+        ({"selections": (PodsOptions(keep=4),)}, 4, "pods keeps 4 members of 4: it leaves nobody out"),
+        ({"selections": (RocOptions(keep=8),)}, 4, "roc keeps 8 members and drops groups of fewer"),
+    ],
+)
+def test_groups_of_the_wrong_size_are_refused(keys: dict[str, Any], size: int, reason: str) -> None:
+    config = CreditConfig(**keys)
+    with pytest.raises(ConfigError, match=reason):
+        config.check_group_size(size)
+    config.check_group_size(8 if "roc" in reason else 9)
+
+
+def test_gigpo_without_its_step_part_warns() -> None:
+    (warning,) = CreditConfig(estimator="gigpo", step_weight=0.0).warnings
+    assert "as grpo does" in warning
+
+
+@pytest.mark.parametrize("part", [of.KlOptions(coef=0), of.EntropyOptions(coef=0), of.EpoOptions(coef=0)])
+def test_coefficients_of_0_are_refused(part: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{part.kind}: coef is 0, so it changes nothing; leave it out"):
+        LossConfig(regularisers=(part,))
+
+
+def test_what_compares_with_the_first_update_needs_a_second() -> None:
+    llds = of.LldsOptions()
+    with pytest.raises(ConfigError, match="llds acts from a step's second update on, and there is one"):
+        LossConfig(regularisers=(llds,))
+    for config in (
+        LossConfig(regularisers=(llds,), num_epochs=2),
+        LossConfig(regularisers=(llds,), num_updates=2),
+        LossConfig(regularisers=(llds,), mode="bypass", corrections=()),
+    ):
+        assert config.regulariser("llds") == llds
+
+
+def test_a_gate_that_cannot_act_is_warned_of() -> None:
+    recipe = load_recipe("tiny")
+    said = "with one update per step every ratio is 1, so the gate of {} never acts"
+
+    def warned(*overrides: str, gate: str) -> bool:
+        return any(said.format(gate) in warning for warning in apply_overrides(recipe, overrides).warnings)
+
+    assert warned("loss.kind=gspo", "credit.estimator=grpo", gate="gspo")
+    assert warned("loss.clip_high=0.4", gate="ppo_clip")
+    assert not warned(gate="ppo_clip")
+    assert not warned("loss.kind=dapo", "loss.num_epochs=2", gate="dapo")
+    assert not warned("loss.kind=dapo", "loss.mode=bypass", "loss.corrections=[]", gate="dapo")
+
+
+@pytest.mark.parametrize("component", (*credit_table(), *loss_table()), ids=lambda component: component.name)
+def test_published_settings_are_not_idle(component: Any) -> None:
+    if component.options is None:
+        return
+    required = {field.name for field in fields(component.options)} - {"kind"}
+    made = component.options()
+    assert not made.idle(), f"the defaults of {component.name} do nothing"
+    assert required is not None
+
+
+def test_every_recipe_loads() -> None:
+    assert all(load_recipe(name).warnings is not None for name in RECIPES)

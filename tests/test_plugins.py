@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from agentgym import plugins
 from agentgym.credit.component import ESTIMATORS, FAMILIES, SELECTIONS, SHAPERS, estimator, shaper
 from agentgym.credit.compose import credit_turns
 from agentgym.credit.config import CreditConfig
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from agentgym import plugins
 from agentgym.credit.component import estimator, modulator, selection, shaper
 from agentgym.credit.modulators.modulated import Modulated
 from agentgym.credit.shapers.shaped import Shaped
@@ -91,6 +93,7 @@ def _registries_as_before() -> Iterator[None]:
     yield
     for family, registry in FAMILIES.items():
         registry._components = before[family]
+    plugins._loaded_files.clear()
 
 
 @pytest.fixture

@@ -293,6 +293,10 @@ class TrainConfig:
                 "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
                 "when an episode is over; set a number"
             )
+        if self.engine.kind not in ("torch", "vllm"):
+            raise ConfigError(
+                f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {self.engine.kind!r}"
+            )
         if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
             raise ConfigError(
                 "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "

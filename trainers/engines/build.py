@@ -13,6 +13,7 @@ import torch
 from agentgym.engine import Engine
 from agentgym.errors import ConfigError
 from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.engines.vllm_client import ModelFacts
@@ -26,13 +27,33 @@ MODEL_FOLDER = "model"
 
 
 def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
-    """An engine that samples from ``model``; of vLLM servers nothing is asked yet.
+    """Make the engine that ``engine.kind`` names, which samples from ``model``; vLLM servers are not asked yet.
 
     Raises:
-        ConfigError: the engine cannot do this.
+        ConfigError: the engine cannot do this, or what a user's function made is no engine.
     """
-    if config.engine.kind == "torch":
-        return torch_engine(config, model)
+    component = ENGINES[config.engine.kind]
+    values = {"config": config, "model": model, "run_dir": run_dir}
+    made = component.call(**component.arguments(values, config.engine.own_options))
+    if not isinstance(made, Engine):
+        raise ConfigError(
+            f"engine.kind={config.engine.kind} made a {type(made).__name__}, which lacks methods of "
+            "agentgym.engine.Engine"
+        )
+    return made
+
+
+def embedded(config: TrainConfig, model: Any) -> Engine:
+    """Make the embedded engine over the trainer's model."""
+    return torch_engine(config, model)
+
+
+def servers(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
+    """Make the client of the vLLM servers that the configuration names.
+
+    Raises:
+        ConfigError: the way that weights go does not fit the model or the device.
+    """
     facts = model_facts(model)
     root = weight_dir(config, run_dir)
     sync: WeightSync

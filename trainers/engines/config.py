@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from agentgym.errors import ConfigError
+from agentgym.plugins import ByKind
+from agentgym.trainers.engines.component import ENGINES
 
 TRANSFERS = ("nccl", "ipc")
 """vLLM's own ways to move weights from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm_transfer`."""
@@ -21,7 +23,10 @@ class EngineConfig:
         'folder'
     """
 
-    kind: Literal["torch", "vllm"] = "torch"
+    kind: str = "torch"
+    """``torch``: the embedded engine; ``vllm``: servers; or a registered engine, ``module:name``, ``file.py:name``."""
+    options: Annotated[Any, ByKind(ENGINES)] | None = None
+    """Settings of a user's engine; None takes its defaults."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the embedded engine computes in; ``auto``: bfloat16 on a GPU, float32 on a CPU. The trainer computes in the
     model's own; where the two differ, ``loss.corrections`` account for what rounding does to the probabilities."""
@@ -58,12 +63,15 @@ class EngineConfig:
     """Servers that a completion is tried on before its episode is given up."""
 
     def __post_init__(self) -> None:
+        component = ENGINES[self.kind]
+        if self.options is not None and ENGINES[self.options.kind].name != component.name:
+            raise ConfigError(f"engine {self.kind!r} comes with options of {self.options.kind!r}")
         if self.kind == "vllm":
             self._check_urls()
-            if self.batch_invariant:
-                raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         elif self.urls or self.sleep:
             raise ConfigError("engine.urls and engine.sleep are for vLLM servers; set engine.kind=vllm too")
+        if self.kind != "torch" and self.batch_invariant:
+            raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         for name in (
             *("start_timeout_s", "request_timeout_s", "update_timeout_s", "server_wait_s"),
             *("health_interval_s", "health_timeout_s", "max_probe_gap"),
@@ -72,6 +80,12 @@ class EngineConfig:
                 raise ConfigError(f"engine.{name} must be above 0, got {getattr(self, name)}")
         if self.max_attempts < 1:
             raise ConfigError(f"engine.max_attempts must be at least 1, got {self.max_attempts}")
+
+    @property
+    def own_options(self) -> Any:
+        """Settings of a user's engine, its defaults if none are given; None for agentgym's own."""
+        made = ENGINES[self.kind].options
+        return self.options if self.options is not None or made is None else made()
 
     def _check_urls(self) -> None:
         if len({url.rstrip("/") for url in self.urls}) != len(self.urls):

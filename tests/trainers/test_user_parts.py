@@ -1,0 +1,108 @@
+"""Losses, corrections, regularisers and engines of a user's own file train, are saved, and resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentgym import plugins
+from agentgym.errors import ConfigError
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.checkpoint import checkpoint_path
+from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.engines.component import ENGINES
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.component import FAMILIES
+from agentgym.trainers.overrides import apply_overrides, load_config
+from agentgym.trainers.recipes import load_recipe
+
+HERE = Path(__file__).parent
+FILE = str(HERE / "user_parts.py")
+
+
+@pytest.fixture(autouse=True)
+def _registries_as_before() -> Iterator[None]:
+    registries: list[Any] = [*FAMILIES.values(), ENGINES]
+    before = [dict(registry._components) for registry in registries if list(registry)]
+    yield
+    for registry, components in zip(registries, before, strict=True):
+        registry._components = components
+    plugins._loaded_files.clear()
+
+
+def config(*overrides: str) -> TrainConfig:
+    made = replace(
+        load_recipe("tiny"),
+        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
+        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
+        num_steps=2,
+        groups_per_step=3,
+        group=GroupConfig(group_size=4, num_envs=8),
+        eval=EvalConfig(num_episodes=2),
+        checkpoint_every=1,
+    )
+    return apply_overrides(made, [f"env.id={HERE / 'counting_env.py'}:Counting-v0", *overrides])
+
+
+PARTS = (
+    f"loss.kind={FILE}:log_clip",
+    f'loss.corrections=[{{"kind": "{FILE}:half", "factor": 0.25}}]',
+    f'loss.regularisers=[{{"kind": "{FILE}:flat"}}]',
+    f"engine.kind={FILE}:noted",
+    f'engine.options={{"kind": "{FILE}:noted", "name": "who.txt"}}',
+)
+
+
+def test_a_run_trains_with_a_users_parts_and_resumes(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(config(*PARTS), run)
+    assert (run / "who.txt").read_text() == "made"
+    rows = [row for row in read_json_lines(run / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(row["flat"] > 0 and row["grad_norm"] > 0 for row in rows)
+    assert all(row["correction_weight"] == pytest.approx(0.25) for row in rows)
+    saved = json.loads((run / "config.json").read_text())
+    assert saved["loss"]["corrections"] == [{"kind": f"{FILE}:half", "factor": 0.25}]
+    assert load_config(run / "config.json") == config(*PARTS)
+    last = checkpoint_path(run, "rl", 2)
+    whole = torch.load(last, weights_only=True)["model"]
+    for path in (last, run / "model" / "model.safetensors"):
+        path.unlink()
+    train(config(*PARTS), run, resume=True)
+    again = torch.load(last, weights_only=True)["model"]
+    assert all(torch.equal(value, again[name]) for name, value in whole.items())
+
+
+def test_a_correction_that_weighs_is_not_joined_with_another() -> None:
+    parts = f'loss.corrections=[{{"kind": "{FILE}:half"}}, {{"kind": "token_tis"}}]'
+    with pytest.raises(ConfigError, match="weigh by the same ratio twice"):
+        config(parts)
+
+
+def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"broken made a str, which lacks methods of agentgym\.engine\.Engine"):
+        train(config(f"engine.kind={FILE}:broken", "sft.num_demos=2", "sft.num_epochs=1"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("engine.kind=torhc", "unknown engine 'torhc'; did you mean 'torch'"),
+        (f"engine.kind={FILE}:nothing", "unknown engine 'nothing'"),
+        (f'loss.regularisers=[{{"kind": "{FILE}:nothing"}}]', "unknown regulariser 'nothing'"),
+    ],
+)
+def test_unknown_parts_are_refused(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        config(override)
+
+
+def test_ray_starts_agentgyms_own_engines_alone() -> None:
+    with pytest.raises(ConfigError, match="starts engines of kind torch and vllm on a Ray cluster"):
+        config(f"engine.kind={FILE}:noted", "cluster.address=auto")

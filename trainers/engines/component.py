@@ -1,0 +1,43 @@
+"""Engines by name: the embedded one, vLLM servers, and those of users.
+
+An engine is registered as a function that makes it::
+
+    @engine("mine")
+    def mine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
+        return MyEngine(model)
+
+``engine.kind`` in a configuration names it, as ``mine``, ``module:mine`` or ``file.py:mine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentgym.plugins import Component, F, Registry, checked_options
+
+ENGINES = Registry[Component]("engine", "agentgym.trainers.engines.component", ("config", "model", "run_dir"))
+
+
+def engine(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register an engine: a function that makes an :class:`~agentgym.engine.Engine`.
+
+    It may take ``config`` (the :class:`~agentgym.trainers.config.TrainConfig`), ``model`` (the trainer's, whose weights
+    the engine takes at ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options, which ``engine.options`` holds.
+
+    Args:
+        name: its name in ``engine.kind``.
+        facts: fields of :class:`~agentgym.plugins.Component`.
+    """
+
+    def register(function: F) -> F:
+        known = dict(facts)
+        options = checked_options("engine", name, function, known.pop("options", None))
+        ENGINES.add(Component(name=name, family="engine", function=function, options=options, **known))
+        return function
+
+    return register
+
+
+for _name, _function in (("torch", "embedded"), ("vllm", "servers")):
+    ENGINES.add(Component(name=_name, family="engine", function=f"agentgym.trainers.engines.build:{_function}"))

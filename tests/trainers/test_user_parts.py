@@ -46,6 +46,7 @@ def config(*overrides: str) -> TrainConfig:
         groups_per_step=3,
         group=GroupConfig(group_size=4, num_envs=8),
         eval=EvalConfig(num_episodes=2),
+        zero_variance_filter="off",
         checkpoint_every=1,
     )
     return apply_overrides(made, [f"env.id={HERE / 'counting_env.py'}:Counting-v0", *overrides])

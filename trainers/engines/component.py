@@ -23,7 +23,8 @@ def engine(name: str, **facts: Any) -> Callable[[F], F]:
     """Register an engine: a function that makes an :class:`~agentgym.engine.Engine`.
 
     It may take ``config`` (the :class:`~agentgym.trainers.config.TrainConfig`), ``model`` (the trainer's, whose weights
-    the engine takes at ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options, which ``engine.options`` holds.
+    the engine takes at ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options, which
+    ``engine.options`` holds.
 
     Args:
         name: its name in ``engine.kind``.

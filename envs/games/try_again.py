@@ -1,8 +1,8 @@
 """Unary feedback: a wrong answer is told to be wrong and nothing else, and one may try again.
 
 Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (UFO, 2025), which turns single-turn data into
-episodes of several attempts. As in the shaper ``ufo`` (:mod:`agentgym.credit.shapers.attempts`) the exponent's offset
-and the defaults of decay and of the price of a missing answer are ours.
+episodes of several attempts. Reward and defaults are those of the released code (``ragen/env/metamathqa/env.py``),
+as in the shaper ``ufo`` (:mod:`agentgym.credit.shapers.attempts`).
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class Attempts:
 class TryAgainEnv(Env):
     """Answer a question; a wrong answer is answered by "Try again." and nothing else.
 
-    The reward comes with the last attempt, in three parts: ``success``, ``decay ** (t - 1)`` for the right answer in
-    attempt t; ``repetition``, minus ``repetition_penalty`` times the share of attempts that repeated an answer or gave
-    none; and ``malformed``, ``malformed_reward`` for every attempt without an answer. It is the reward of the shaper
-    ``ufo``: use one of the two.
+    The reward comes with the last attempt, in three parts: ``success``, ``decay ** (n - 1)`` if the n-th answer is
+    right; ``repetition``, minus ``repetition_penalty`` times the share of answers that repeated another; and
+    ``malformed``, ``malformed_reward`` for every attempt without an answer, which the other two parts do not count. It
+    is the reward of the shaper ``ufo``: use one of the two.
 
     Args:
         data: questions as JSON lines with ``question`` and ``answers``; without it sums are made from the seed.
@@ -140,7 +140,7 @@ class TryAgainEnv(Env):
         data: str | Path | None = None,
         max_attempts: int = 5,
         decay: float = 0.5,
-        repetition_penalty: float = 0.1,
+        repetition_penalty: float = 0.5,
         malformed_reward: float = -0.1,
         says: str = TRY_AGAIN,
         render_mode: str | None = None,
@@ -178,13 +178,14 @@ class TryAgainEnv(Env):
         return "Correct." if is_right else "No attempts are left."
 
     def _settle(self, is_right: bool) -> None:
-        answers = self._attempts.answers
+        num_missing = self._attempts.answers.count(None)
+        num_answers = len(self._attempts.answers) - num_missing
         if is_right:
-            self.award(self._decay ** (len(answers) - 1), "success")
-        repeated = 1 - self._attempts.num_different / len(answers)
+            self.award(self._decay ** (num_answers - 1), "success")
+        repeated = 1 - self._attempts.num_different / num_answers if num_answers else 0.0
         if repeated and self._repetition_penalty:
             self.award(-self._repetition_penalty * repeated, "repetition", RewardRole.COST)
-        if (num_missing := answers.count(None)) and self._malformed_reward:
+        if num_missing and self._malformed_reward:
             self.award(self._malformed_reward * num_missing, "malformed", RewardRole.FORMAT)
         self.finish()
 

@@ -264,9 +264,11 @@ def test_wrong_settings_are_named() -> None:
     [
         (("right",), 1.0),
         (("1", "right"), 0.5),
-        (("1", "1", "1", "right"), 0.125 - 0.1 * (1 - 2 / 4)),
+        (("1", "1", "1", "right"), 0.125 - 0.5 * (1 - 2 / 4)),
         (("1", "2", "3", "4"), 0.0),
-        (("", "right"), 0.5 - 0.1 * (1 - 1 / 2) - 0.1),
+        (("", "right"), 1.0 - 0.1),
+        (("", "1", "1", "right"), 0.25 - 0.5 * (1 - 2 / 3) - 0.1),
+        (("", "", "", ""), -0.4),
     ],
 )
 def test_try_again_pays_as_the_shaper_ufo_does(answers: tuple[str, ...], reward: float) -> None:

@@ -144,7 +144,7 @@ def test_numbers_are_those_of_direct_calls() -> None:
 
 def test_groups_and_phantoms_agree_with_the_librarys_diagnostics() -> None:
     gated = CreditConfig(estimator="grpo", shapers=(GraOptions(),))  # reads reward parts, so outcomes are known
-    plain = replace(gated, shapers=(GraOptions(priorities={"outcome": 0}),))  # gates nothing
+    plain = replace(gated, shapers=(GraOptions(thresholds=(-10.0,)),))  # every gate is open
     batches = recorded_batches(plain)
     given = summaries_of(batches, {"gated": gated, "plain": plain})
     for name, config in (("gated", gated), ("plain", plain)):

@@ -115,7 +115,7 @@ def test_shapes_are_those_the_credit_table_takes(model: Any) -> None:
     scores = scored(model, "batched")
     assert [level.shape for level in scores.logprobs] == [(3, 1), (2, 1), (4, 3), (1, 3), (0, 3)]
     assert [row.tolist() for row in scores.lengths][:1] == [[len(ids("red"))]]
-    credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(min_answer_tokens=1),))
+    credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(min_answer_tokens=1, gain_at_limit=True),))
     columns = {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
     _, result = credit_groups(questions(), credit, columns=columns)
     assert result.diagnostics["info_gain_mismatches"] == 0
@@ -127,7 +127,7 @@ def test_shapes_are_those_the_credit_table_takes(model: Any) -> None:
 def test_gains_telescope(model: Any) -> None:
     scores = scored(model, "packed")
     for mode in ("log_prob_diff", "prob_diff"):
-        credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(mode=mode),))
+        credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(mode=mode, gain_at_limit=True),))
         _, result = credit_groups(questions(), credit, columns={"answer_logprobs": scores.logprobs})
         assert result.table.info_gain is not None
         for index, logprobs in enumerate(scores.logprobs[:4]):

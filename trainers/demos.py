@@ -65,7 +65,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
         ),
         GroupConfig(group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),
-        on_episode=on_episode,
+        on_episode=lambda _, trajectory: on_episode(trajectory),
     )
     return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)
 

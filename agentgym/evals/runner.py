@@ -15,6 +15,7 @@ from agentgym.evals.statistics import wilson_interval
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
@@ -79,19 +80,17 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
     files = EpisodeFiles(out_dir, resume=resume)
-    ordinals = {derive_seed(seed, ordinal, 0): ordinal for ordinal in range(len(tasks))}
     keys = [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
     left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
-    def keep(trajectory: Trajectory) -> None:
-        if trajectory.seed not in ordinals:
+    def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
+        if trajectory.seed != request.seed:  # of a game in which the policy plays every player
             raise UsageError(
                 f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
                 "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
                 "policy (agentgym eval --opponent)"
             )
-        ordinal = ordinals[trajectory.seed]
-        files.add(TrajectoryGroup(ordinal=ordinal, task=trajectory.task, trajectories=(trajectory,)))
+        files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
         on_episode(trajectory)
 
     config = replace(group_config, group_size=1, min_valid=1)

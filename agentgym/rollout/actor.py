@@ -16,7 +16,17 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason, Message, Observation, ToolSpec, Usage
+from agentgym.types import (
+    EMPTY_COMPLETION,
+    Completion,
+    FinishReason,
+    Latency,
+    Message,
+    Observation,
+    ToolSpec,
+    Turn,
+    Usage,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +43,22 @@ class Decision:
     """The context was full and this is what the policy keeps of it: nothing for the environment."""
     render_s: float = 0.0
     generate_s: float = 0.0
+
+    def as_turn(self, index: int, state_key: str) -> Turn:
+        """Return the turn that records this decision, before the environment has answered."""
+        turn = Turn(
+            index=index,
+            prompt_ids=self.prompt_ids,
+            completion=self.completion,
+            usage=self.usage,
+            action=self.action,
+            state_key=state_key,
+            latency=Latency(self.render_s, self.generate_s),
+        )
+        if not self.is_summary:
+            return turn
+        # summaries are compared with summaries written in the same state, not with the actions taken in it
+        return replace(turn, kind="summary", state_key=f"summary in {state_key}", is_void=not self.action.text.strip())
 
 
 class Actor(Protocol):

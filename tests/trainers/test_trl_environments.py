@@ -27,7 +27,7 @@ import agentgym
 from agentgym.check.chaos import Chaos
 from agentgym.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError, UsageError
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
 from agentgym.trainers.config import ModelConfig

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym.env import Env
 from agentgym.errors import MissingExtraError, RunStoppedError, UsageError
 from agentgym.registry import make
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.trl.episode import Episode, EpisodeSettings
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.trainers.trl.schemas import tool_method

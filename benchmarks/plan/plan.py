@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import math
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.rollout.simulator import Mode, Plan, simulate
-from agentgym.rollout.traces import EngineCost, EpisodeTrace, Recording, TurnTrace
+sys.path.append(str(Path(__file__).parents[1] / "simulator"))
+from simulator import Mode, Plan, simulate
+from traces import EngineCost, EpisodeTrace, Recording, TurnTrace
 
 HERE = Path(__file__).parent
 CHUNK = 10

@@ -111,7 +111,7 @@ class GroupPlayer:
         return _Member(request)
 
     async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
-        async with self._in_flight.place((member.request.ordinal, member.request.member)):
+        async with self._in_flight.slot((member.request.ordinal, member.request.member)):
             played = await self._play_until_valid(member)
         for trajectory in played:
             self._on_episode(member.request, trajectory)
@@ -199,6 +199,6 @@ def check_failure_rate(groups: Sequence[TrajectoryGroup], config: GroupConfig) -
     reasons = Counter(t.error or t.status for t in failed)
     reason, count = reasons.most_common(1)[0]
     raise RunStoppedError(
-        f"{len(failed)} of {len(trajectories)} episodes were lost to the infrastructure after {config.max_retries} "
-        f"retries each (limit {config.max_failure_rate:.0%}); most often ({count}x): {reason}"
+        f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure, after "
+        f"{config.max_retries} retries each (limit {config.max_failure_rate:.0%}); most often ({count}x): {reason}"
     )

@@ -4,7 +4,7 @@ Playing an episode, layer by layer::
 
     GroupStream.take    start the groups of the next training steps, in the order of their ordinals
     GroupPlayer.play    make one request per group member, and repeat it if the infrastructure fails
-    InFlight.place      wait until another episode may start
+    InFlight.slot       wait until another episode may start
     Pool.play           lend an environment: of this process (EnvPool) or of a Ray worker (RayPool)
     play_task           play one episode, or a game with one episode per player
     run_episode         reset, then decide and step until the episode ends

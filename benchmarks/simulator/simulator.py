@@ -189,7 +189,7 @@ class _Simulation:
     async def _episode(self, priority: tuple[int, int], trace: EpisodeTrace) -> list[tuple[int, int]]:
         """Play one episode; return (version, tokens) of each of its turns."""
         sampled = []
-        async with self.in_flight.place(priority):
+        async with self.in_flight.slot(priority):
             engine = min(self.engines, key=lambda candidate: candidate.num_sessions)
             engine.num_sessions += 1
             try:

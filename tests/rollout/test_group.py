@@ -179,7 +179,7 @@ def test_a_lost_member_stops_neither_siblings_nor_the_run() -> None:
 
 def test_too_many_failures_stop_the_run_with_the_reason() -> None:
     config = GroupConfig(group_size=2, max_retries=1, max_failure_rate=0.5)
-    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes were lost .* crash by plan"):
+    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed .* crash by plan"):
         play_groups(lambda: Chaos(Counter(), crash=1.0), config)
 
 

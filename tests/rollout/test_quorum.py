@@ -170,7 +170,7 @@ def test_older_groups_get_their_places_first() -> None:
     begun: list[tuple[int, int]] = []
 
     async def episode(in_flight: InFlight, priority: tuple[int, int]) -> None:
-        async with in_flight.place(priority):
+        async with in_flight.slot(priority):
             begun.append(priority)
             await asyncio.sleep(1)
 

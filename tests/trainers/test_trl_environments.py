@@ -251,7 +251,7 @@ def test_too_many_failures_stop_the_run() -> None:
     worlds = [factory(), factory()]
     for world in worlds:
         assert world.reset(**ROW) == UNAVAILABLE
-    with pytest.raises(RunStoppedError, match=r"2 of 2 episodes were lost to the infrastructure \(limit 50%\).*crash"):
+    with pytest.raises(RunStoppedError, match=r"2 of 2 episodes failed .* \(limit 50%\).*crash"):
         reward_of(*worlds)
 
 

@@ -82,7 +82,7 @@ class RayPool:
             raise cause_of(error) from None
         except RayError as error:
             self._workers.leave_out(worker, first_line(error), incarnation)
-            raise EnvError(f"env worker {worker.index} was lost in the middle of an episode") from None
+            raise EnvError(f"env worker {worker.index} died during an episode") from None
 
 
 async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:

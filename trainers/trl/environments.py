@@ -178,6 +178,6 @@ def _stop_if_failing(ours: Sequence[TrlEnvironment], lost: Sequence[Episode]) ->
     limit = max((environment._settings.max_failure_rate for environment in ours), default=1.0)
     if len(lost) > limit * len(ours):
         raise RunStoppedError(
-            f"{len(lost)} of {len(ours)} episodes were lost to the infrastructure (limit {limit:.0%}); "
+            f"{len(lost)} of {len(ours)} episodes failed because of the infrastructure (limit {limit:.0%}); "
             f"the last: {lost[-1].error}"
         )

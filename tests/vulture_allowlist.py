@@ -151,7 +151,7 @@ _.wait_until_ready  # SandboxPool: for who measures or wants a full pool
 _.num_replaced
 _.num_open
 
-_.trainer_busy_share  # what agentgym.rollout.simulator predicts, for who plans
+_.trainer_busy_share  # what benchmarks/simulator predicts, for who plans
 _.staleness_max  # likewise
 
 # --- search environments

@@ -49,7 +49,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[Trajectory, ...]:
-    """One noisy oracle episode of each task, in tokens; what the infrastructure spoilt is left out.
+    """Play one noisy oracle episode of each task, in tokens; return the valid trajectories.
 
     Args:
         max_context_tokens, max_new_tokens, context: those of the policy that learns from it.
@@ -65,7 +65,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
         ),
         GroupConfig(group_size=1, min_valid=1),
         seed=derive_seed(seed, "demos"),
-        on_episode=on_episode,
+        on_episode=lambda _, trajectory: on_episode(trajectory),
     )
     return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)
 
@@ -73,13 +73,13 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
 def collect_texts(
     make_env: Callable[[], Env], tasks: Sequence[Task], *, seed: int, max_retries: int = 2
 ) -> tuple[list[str], list[str]]:
-    """What is said in some episodes, and the words that valid actions name: what a small tokenizer is trained on.
+    """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
 
-    The oracle acts where there is one, a random policy elsewhere. An episode that the infrastructure spoils is played
-    again in a new environment: left out, it would make another tokenizer.
+    The oracle acts where there is one, a random policy elsewhere. A failed episode is played again in a new
+    environment, since without it the tokenizer would differ.
 
     Raises:
-        InfrastructureError: an episode was spoilt more than ``max_retries`` times.
+        InfrastructureError: an episode failed more than ``max_retries`` times.
     """
     texts: list[str] = []
     words: set[str] = set()

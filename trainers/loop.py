@@ -191,7 +191,6 @@ class TrainingLoop:
     def _make_stream(self, first_step: int) -> GroupStream:
         config = self.config
         schedule = TaskSchedule(self.r.train_tasks, derive_seed(config.seed, "rl tasks"))
-
         player = GroupPlayer(
             self.r.pool,
             self.r.make_actor(),
@@ -201,12 +200,8 @@ class TrainingLoop:
             in_flight=self.in_flight,
         )
 
-        async def play(ordinal: int) -> TrajectoryGroup:
-            ((_, task),) = schedule.take(ordinal, 1)
-            return await player.play(ordinal, task)
-
         return GroupStream(
-            play,
+            lambda ordinal: player.play(ordinal, schedule.task(ordinal)),
             groups_per_step=config.groups_per_step,
             max_staleness=config.pipeline.bound,
             num_groups=config.num_steps * config.groups_per_step,

@@ -15,20 +15,21 @@ from agentgym.evals.statistics import wilson_interval
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalSummary:
-    """The result of an evaluation; rates and means are over the episodes that are evidence about the policy."""
+    """The result of an evaluation. Rates and means are over valid episodes."""
 
     suite_or_env: str
     policy: str
     num_episodes: int
-    """All episodes, those lost to the infrastructure included."""
+    """All episodes, failed ones included."""
     num_failed: int
-    """Episodes lost to the infrastructure; they count neither as success nor as failure."""
+    """Episodes whose infrastructure failed; they count neither as success nor as failure."""
     success: float
     success_low: float
     """Lower end of the 95 % Wilson interval."""
@@ -58,9 +59,8 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 ) -> EvalSummary:
     """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
-    An episode that the infrastructure spoilt is retried; if that does not help it is counted apart, never as a
-    failure of the policy. A killed evaluation loses the episodes in flight; with ``resume`` the others are not played
-    again, except those that the infrastructure spoilt.
+    An episode whose infrastructure fails is retried. If it still fails it is counted apart, not as a failure of the
+    policy. A killed evaluation loses the episodes in flight. ``resume`` plays these and the failed ones again.
 
     Args:
         tasks: the tasks in order; a task's position and ``seed`` fix the seed of the policy's sampling.
@@ -73,25 +73,23 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 
     Raises:
         UsageError: no tasks, or a game without an opponent.
-        RunStoppedError: too many episodes were lost to the infrastructure, or all.
+        RunStoppedError: too many episodes failed, or all.
         CorruptDataError: the files to resume from cannot be read.
     """
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
     files = EpisodeFiles(out_dir, resume=resume)
-    ordinals = {derive_seed(seed, ordinal, 0): ordinal for ordinal in range(len(tasks))}
     keys = [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
     left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
-    def keep(trajectory: Trajectory) -> None:
-        if trajectory.seed not in ordinals:
+    def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
+        if trajectory.seed != request.seed:  # of a game in which the policy plays every player
             raise UsageError(
                 f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
                 "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
                 "policy (agentgym eval --opponent)"
             )
-        ordinal = ordinals[trajectory.seed]
-        files.add(TrajectoryGroup(ordinal=ordinal, task=trajectory.task, trajectories=(trajectory,)))
+        files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
         on_episode(trajectory)
 
     config = replace(group_config, group_size=1, min_valid=1)
@@ -107,7 +105,7 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
     """Sum up rows of ``episodes.jsonl``.
 
     Raises:
-        RunStoppedError: no row is evidence about the policy, so there is nothing to sum up.
+        RunStoppedError: no episode is valid, so there is nothing to sum up.
     """
     evidence = [row for row in rows if Status(row["status"]).is_evidence]
     if not evidence:

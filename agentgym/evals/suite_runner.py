@@ -29,8 +29,8 @@ from agentgym.evals.runner import EvalSummary, evaluate, summarise
 from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict, suite_to_dict
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.types import Trajectory
 
 SUITE_FILE = "suite.json"

@@ -1,6 +1,6 @@
-"""Who decides in an episode: a model behind an engine, or a scripted policy.
+"""Actors, which decide in an episode: a model behind an engine, or a script.
 
-An actor serves one episode. The loop tells it what the environment says and asks it for decisions.
+An actor serves one episode. The loop passes it the observations and asks it for decisions.
 """
 
 from __future__ import annotations
@@ -16,59 +16,82 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import EMPTY_COMPLETION, Completion, FinishReason, Message, Observation, ToolSpec, Usage
+from agentgym.types import (
+    EMPTY_COMPLETION,
+    Completion,
+    FinishReason,
+    Latency,
+    Message,
+    Observation,
+    ToolSpec,
+    Turn,
+    Usage,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """An action, with the tokens it was made of where a model made it."""
+    """An action, with its tokens if a model sampled it."""
 
     action: Message
     prompt_ids: tuple[int, ...] = ()
     completion: Completion = EMPTY_COMPLETION
     usage: Usage | None = None
-    """What an endpoint counted that gives no token ids."""
+    """Token counts of an endpoint that returns no token ids."""
     begins_segment: bool = False
     is_summary: bool = False
-    """The context was full and this is what the policy keeps of it: nothing for the environment."""
+    """True for a summary of a full context, which the environment does not see."""
     render_s: float = 0.0
     generate_s: float = 0.0
 
+    def as_turn(self, index: int, state_key: str) -> Turn:
+        """Return the turn that records this decision, before the environment has answered."""
+        turn = Turn(
+            index=index,
+            prompt_ids=self.prompt_ids,
+            completion=self.completion,
+            usage=self.usage,
+            action=self.action,
+            state_key=state_key,
+            latency=Latency(self.render_s, self.generate_s),
+        )
+        if not self.is_summary:
+            return turn
+        # summaries are compared with summaries written in the same state, not with the actions taken in it
+        return replace(turn, kind="summary", state_key=f"summary in {state_key}", is_void=not self.action.text.strip())
+
 
 class Actor(Protocol):
-    """Decides in one episode."""
+    """The interface of what decides in one episode."""
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
-        """The episode's first observation."""
+        """Take the first observation of the episode."""
         ...
 
     async def decide(self) -> Decision | None:
-        """The next action, or None if the context has no room for one."""
+        """Return the next decision, or None if the context has no room for one."""
         ...
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
-        """What the environment answered to the last action, or to what was played in its place.
-
-        A summary has no answer.
-        """
+        """Take the answer to the last action, or to ``played`` if that replaced it. Summaries have no answer."""
         ...
 
     async def end(self) -> None:
-        """The episode is over, whatever the reason."""
+        """Free what the episode needed; called however it ended."""
         ...
 
 
 MakeActor = Callable[[Env, int], Actor]
-"""Makes the actor of one episode from its environment and the seed of the policy's sampling."""
+"""Makes the actor of one episode from its environment and the sampling seed."""
 
 
 class ModelActor:
-    """A policy behind an engine: renders, samples, reads; keeps the token buffer.
+    """A policy behind an engine: renders prompts, samples, parses, and keeps the token buffer.
 
     Args:
-        sampling: ``max_new_tokens`` is the longest action; a summary has a limit of its own (``context``).
-        context: what of the episode each prompt holds.
-        max_turns: the environment's limit, for contexts that tell how many turns are left.
+        sampling: ``max_new_tokens`` limits an action; summaries have their own limit (``context``).
+        context: which history goes into each prompt.
+        max_turns: the environment's limit, for contexts that say how many turns are left.
     """
 
     def __init__(
@@ -136,7 +159,7 @@ class ModelActor:
 
 
 class ScriptedActor:
-    """A policy that is a function of the environment and its last observation, without tokens."""
+    """A function from the last observation to an action, without tokens."""
 
     def __init__(self, choose: Callable[[Observation], Message]) -> None:
         self._choose = choose
@@ -155,12 +178,12 @@ class ScriptedActor:
 
 
 class DemonstrationActor:
-    """A scripted policy written down in a model's tokens: what supervised fine-tuning learns from.
+    """A script written in a model's tokens: the demonstrations of supervised fine-tuning.
 
-    Where the context asks for a summary, it is :func:`~agentgym.rollout.memory.scripted_summary`.
+    When the context asks for a summary, it writes :func:`~agentgym.rollout.memory.scripted_summary`.
 
     Args:
-        max_new_tokens, context, max_turns: those of the policy that learns, so that contexts change where its own do.
+        max_new_tokens, context, max_turns: those of the trained policy, so that its segments begin at the same turns.
     """
 
     def __init__(

@@ -1,15 +1,15 @@
-"""Context policies: what of an episode the prompt of its next turn holds.
+"""Context policies: which history goes into the next prompt.
 
-* ``full``: everything, in one segment for as long as the chat template keeps it.
-* ``window``: the task, the last turns as text, and what is seen now; every turn is a segment. GiGPO ("Group-in-Group
-  Policy Optimization for LLM Agent Training") and HGPO play this way.
-* ``summarise``: everything, until the next turn would not fit; then the policy is asked for a summary, in a turn that
-  is trained as any other, and a segment begins with the task, the summary and what has not been answered yet. After
-  SUPO ("Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management"), whose next segment begins
-  with task and summary alone: ours keeps the last observation word for word, so that one of any length is never lost.
+* ``full``: everything, in one segment as long as the chat template keeps the prefix.
+* ``window``: the task, the last turns as text, and the current observation; every turn is a segment. GiGPO
+  ("Group-in-Group Policy Optimization for LLM Agent Training") and HGPO use it.
+* ``summarise``: everything, until the next turn would not fit. Then the policy writes a summary, in a turn that is
+  trained like any other. The next segment begins with the task, the summary and the last observation. After SUPO
+  ("Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management"), whose next segment begins with
+  task and summary alone. Ours keeps the last observation verbatim, so that no observation is dropped.
 
-Whatever the policy, tokens that were sampled stay as they were sampled in the segment they were sampled in. Where an
-environment did something else in place of an action, later prompts hold that, in a new segment.
+Sampled tokens always stay unchanged in their segment. If the environment replaced an action by another, later prompts
+show the other one, in a new segment.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from agentgym.types import Completion, MalformedCall, Message, Observation, Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextConfig:
-    """What of an episode the prompt of its next turn holds; the same in training, demonstrations and evaluation."""
+    """Which history goes into the next prompt; the same in training, demonstrations and evaluation."""
 
     policy: Literal["full", "window", "summarise"] = "full"
     num_turns: int = 2
-    """``window``: past turns that a prompt shows; fewer where they do not fit."""
+    """``window``: past turns in a prompt; fewer if they do not fit."""
     turns_left: bool = False
-    """Say with every observation how many turns are left; the environment must have a limit."""
+    """Add to every observation how many turns are left; the environment must have a limit."""
     window_tokens: int = 0
     """Longest segment; 0 takes the engine's limit (``model.max_context_tokens``)."""
     summary_tokens: int = 128
-    """``summarise``: longest summary. Room for it is kept free in every segment."""
+    """``summarise``: longest summary. Every segment keeps room for it."""
     max_summaries: int = 7
-    """``summarise``: summaries per episode (SUPO's S); after them an episode ends when its window is full."""
+    """``summarise``: summaries per episode (SUPO's S). After the last one a full window ends the episode."""
     instruction: str = "Your context is full. Summarise what you need to go on with the task."
-    """``summarise``: what asks for a summary."""
+    """``summarise``: the message that asks for a summary."""
 
     def __post_init__(self) -> None:
         if self.num_turns < 0 or self.window_tokens < 0 or self.max_summaries < 0:
@@ -60,10 +60,10 @@ class ContextConfig:
             raise ConfigError("context.summary_tokens must be at least 1 and context.instruction must say something")
 
     def changed(self, values: Mapping[str, Any]) -> ContextConfig:
-        """A copy with values replaced, by name.
+        """Return a copy with values replaced, by name.
 
         Raises:
-            ConfigError: an unknown name, or a value that cannot be.
+            ConfigError: an unknown name, or an invalid value.
 
         Example:
             >>> ContextConfig().changed({"policy": "window", "num_turns": 4}).num_turns
@@ -81,11 +81,11 @@ class ContextConfig:
             raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
     def window(self, max_context_tokens: int) -> int:
-        """Longest segment on an engine with this limit."""
+        """Return the longest segment on an engine with this limit."""
         return min(self.window_tokens or max_context_tokens, max_context_tokens)
 
     def check_room(self, max_context_tokens: int, max_new_tokens: int) -> None:
-        """Refuse a window in which nothing but completions would fit.
+        """Reject a window that has no room for prompts.
 
         Raises:
             ConfigError: naming the numbers.
@@ -100,7 +100,7 @@ class ContextConfig:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """What prompts hold beside the environment's words: what a tokenizer trained on those must know, too."""
+        """Text that prompts add to the environment's; a tokenizer trained from scratch must know it, too."""
         windowed = (TURNS_TAKEN.format(number=2) + "\n", NOW + "\n") if self.policy == "window" else ()
         summary = (SUMMARY + "\n", NOW + "\n", self.instruction) if self.policy == "summarise" else ()
         return (*windowed, *summary, *((TURNS_LEFT.format(number=3),) if self.turns_left else ()))
@@ -145,7 +145,7 @@ class Context:
         self._config, self._renderer, self._tools, self._room = config, renderer, tools, room
         self._first, self._now = first, first
         self.past: list[Exchange] = []
-        """The turns that are over, summaries left out."""
+        """Finished turns, without summaries."""
         self._session = Session(renderer, tools, self._noted(first))
 
     @property
@@ -165,7 +165,7 @@ class Context:
 
     @property
     def num_free_tokens(self) -> int:
-        """What is left of the window; below 1 the episode cannot go on."""
+        """Free tokens in the window; below 1 the episode must end."""
         return self._room.window - self._session.num_tokens
 
     @property
@@ -174,13 +174,13 @@ class Context:
         return min(self._room.completion, self.num_free_tokens)
 
     def add_completion(self, completion: Completion) -> Message:
-        """Append what was sampled, and read it."""
+        """Append sampled tokens, and return the message that they render."""
         message = self._session.add_completion(completion)
         self.past.append(Exchange(self._now, self._as_text(message)))
         return message
 
     def add_replies(self, replies: Observation, played: Message | None = None) -> None:
-        """What the environment answered to the last action, or to what was played in its place."""
+        """Append the answer to the last action, or to ``played`` if that replaced it."""
         if played is not None:
             self.past[-1] = replace(self.past[-1], action=self._as_text(played))
             self._session.replace_action(played)
@@ -188,7 +188,7 @@ class Context:
         self._show(self._noted(replies))
 
     def _show(self, noted: Observation) -> None:
-        """Make the next prompt."""
+        """Build the next prompt."""
         self._session.add_replies(noted)
 
     def _noted(self, observation: Observation) -> Observation:
@@ -198,7 +198,7 @@ class Context:
         return with_turns_left(observation, limit - len(self.past))
 
     def _as_text(self, action: Message) -> str:
-        """An action as later prompts tell it: its calls, or what was said after thinking."""
+        """Return an action as later prompts show it: its calls, or its text after thinking."""
         calls = [call for call in action.calls if not isinstance(call, MalformedCall)]
         if calls and len(calls) == len(action.calls):
             return self._renderer.codec.format(calls, self._tools)
@@ -206,7 +206,7 @@ class Context:
 
 
 class WindowContext(Context):
-    """The last turns as text; every prompt is made anew."""
+    """The last turns as text; every prompt is built from scratch."""
 
     def _show(self, noted: Observation) -> None:
         num_turns = min(self._config.num_turns, len(self.past))
@@ -219,8 +219,8 @@ class WindowContext(Context):
 class SummaryContext(Context):
     """Everything until the window is full, then a summary.
 
-    Before every action there is room for it, for the question that asks for a summary, and for the summary: so after
-    the action a summary can always be asked for, however long the environment's answer is.
+    Before every action there is room for the action, the question and a summary. So a summary is always possible after
+    the action, however long the environment's answer is.
     """
 
     def __init__(
@@ -258,10 +258,10 @@ _CONTEXTS = {"full": Context, "window": WindowContext, "summarise": SummaryConte
 def open_context(
     config: ContextConfig, renderer: ChatRenderer, tools: Sequence[ToolSpec], first: Observation, room: Room
 ) -> Context:
-    """The context of an episode that begins with ``first``."""
+    """Return the context of an episode that begins with ``first``."""
     return _CONTEXTS[config.policy](config, renderer, tools, first, room)
 
 
 def _said(message: Message) -> str:
-    """What a message says after its thinking."""
+    """Return the text of a message after its thinking."""
     return message.text.rpartition("</think>")[2].strip()

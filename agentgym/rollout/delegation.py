@@ -1,4 +1,4 @@
-"""Sub-agents in a rollout: episodes within an episode, played by the same policy in contexts of their own."""
+"""Sub-agents: episodes within an episode, played by the same policy in contexts of their own."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from dataclasses import replace
 
 from agentgym.env import Env
 from agentgym.errors import EngineError, EnvError, EnvTimeoutError
+from agentgym.rollout.request import RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Segment, Status, Task, Trajectory
 
-PlaySubAgent = Callable[[Env, Task, int], Awaitable[Trajectory]]
-"""Plays one episode of a sub-agent's environment, with a seed of the policy's sampling."""
 _ERRORS = {Status.TIMEOUT: EnvTimeoutError, Status.ABORTED: EngineError, Status.ENV_ERROR: EnvError}
 
 
 class Delegation:
-    """The sub-agents of one episode, and what is kept of them.
+    """The sub-agents of one episode, and their segments.
 
     Args:
-        play: plays one.
-        seed: of the policy's sampling in the episode that asks.
-        step_timeout_s: what a step of that episode may take, sub-agents not counted.
+        play: plays the episode of one sub-agent (:func:`~agentgym.rollout.loop.run_episode`).
+        request: the episode that asks.
     """
 
-    def __init__(self, play: PlaySubAgent, seed: int, step_timeout_s: float) -> None:
-        self._play, self._seed, self._step_timeout_s = play, seed, step_timeout_s
+    def __init__(self, play: Callable[[Env, RolloutRequest], Awaitable[Trajectory]], request: RolloutRequest) -> None:
+        self._play = play
+        self._request = replace(request, num_retries=0, on_turn=ignore_turn)
         self._num_invocations = self._num_running = 0
         self.segments: list[Segment] = []
         self.clock: asyncio.Timeout | None = None
-        """The running step's, which stands still while a sub-agent plays."""
+        """Time-out of the running step; it stands still while a sub-agent plays."""
 
     async def __call__(self, agent: str, env: Env, task: Task) -> None:
         invocation = self._num_invocations
         self._num_invocations += 1
-        seed = derive_seed(self._seed, "sub-agent", invocation)
+        seed = derive_seed(self._request.seed, "sub-agent", invocation)
         self._pause(+1)
         try:
-            trajectory = await self._play(env, task, seed)
+            trajectory = await self._play(env, replace(self._request, task=task, seed=seed))
         finally:
             self._pause(-1)
         self.segments += [replace(segment, agent=agent, invocation=invocation) for segment in trajectory.segments]
@@ -49,4 +48,5 @@ class Delegation:
         self._num_running += change
         if self.clock is not None and not self.clock.expired():
             now = asyncio.get_running_loop().time()
-            self.clock.reschedule(None if self._num_running else now + self._step_timeout_s)
+            step_timeout_s = self._request.limits.step_timeout_s
+            self.clock.reschedule(None if self._num_running else now + step_timeout_s)

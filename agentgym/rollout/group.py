@@ -1,9 +1,9 @@
 """Groups: G episodes of one task from one start state, many groups at a time.
 
-A member that the infrastructure spoilt is played again on a fresh environment, with the same seeds, up to a limit; what
-still fails is left out by those who come after. One bad episode stops neither its siblings nor the run; a failure rate
-above the limit stops the run with the reason. A member that a complete group did not need is no failure: it is cut, and
-kept in the group's account.
+A member whose infrastructure failed is played again on a fresh environment, with the same seeds, up to a limit. Credit
+and training leave out members that still fail. A failed member stops neither its siblings nor the run, but a failure
+rate above the limit stops the run with the reason. A member that a complete group does not need is cancelled; it is no
+failure, and ``TrajectoryGroup.cut`` records it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError
 from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.in_flight import InFlight
-from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
+
+OnEpisode = Callable[[RolloutRequest, Trajectory], None]
+"""Called after each finished episode, with its request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +36,9 @@ class GroupConfig:
     num_envs: int = 64
     """Episodes played at the same time."""
     max_retries: int = 2
-    """Times an episode is played again after the infrastructure failed."""
+    """Times an episode is repeated after the infrastructure failed."""
     max_failure_rate: float = 0.5
-    """Share of episodes lost to the infrastructure, retries included, above which the run stops."""
+    """Share of episodes that failed after all retries, above which the run stops."""
     limits: EpisodeLimits = EpisodeLimits()
 
     def __post_init__(self) -> None:
@@ -50,13 +53,13 @@ class GroupConfig:
 
 
 class GroupPlayer:
-    """Plays groups, each for itself, as far as the pool and the limit of episodes allow.
+    """Plays groups, each on its own, as fast as the pool and the limit of episodes allow.
 
     Args:
         seed: sampling seeds derive from (seed, ordinal, member).
-        quorum: how many members are started and how many complete a group; by default ``group_size`` of them, all.
-        in_flight: lets episodes begin, older groups first; by default the pool alone limits them.
-        on_episode: called after each finished episode, for progress; after a game for each of its trajectories.
+        quorum: how many members are started and how many complete a group; by default ``group_size`` of each.
+        in_flight: lets episodes start, older groups first; by default the pool alone limits them.
+        on_episode: called with the request and the trajectory of each finished episode; for each player of a game.
         opponent: plays against the policy in games of several players; without one the policy plays all of them.
     """
 
@@ -69,7 +72,7 @@ class GroupPlayer:
         seed: int,
         quorum: Quorum | None = None,
         in_flight: InFlight | None = None,
-        on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+        on_episode: OnEpisode = lambda request, trajectory: None,
         opponent: MakeActor | None = None,
     ) -> None:
         self._opponent = opponent
@@ -82,75 +85,81 @@ class GroupPlayer:
         """Play episodes of a task until the group is complete.
 
         Args:
-            ordinal: the task's in the run.
+            ordinal: position of the task in the run's task order.
         """
-        members = [
-            _Member(task, ordinal, number, derive_seed(self._seed, ordinal, number))
-            for number in range(self._quorum.num_started)
-        ]
+        members = [self._member(ordinal, task, number) for number in range(self._quorum.num_started)]
         jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
         counting = await first_valid(jobs, is_evidence, self._quorum.num_needed)
         cut = [
-            members[at].cut_off(None if job.cancelled() else job.result())
+            members[at].as_cut(None if job.cancelled() else job.result())
             for at, job in enumerate(jobs)
             if at not in counting
         ]
         trajectories = tuple(trajectory for at in counting for trajectory in jobs[at].result())
         return TrajectoryGroup(ordinal=ordinal, task=task, trajectories=trajectories, cut=tuple(cut))
 
+    def _member(self, ordinal: int, task: Task, number: int) -> _Member:
+        request = RolloutRequest(
+            task=task,
+            make_actor=self._make_actor,
+            opponent=self._opponent,
+            ordinal=ordinal,
+            member=number,
+            seed=derive_seed(self._seed, ordinal, number),
+            limits=self._config.limits,
+        )
+        return _Member(request)
+
     async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
-        async with self._in_flight.place((member.ordinal, member.number)):
+        async with self._in_flight.slot((member.request.ordinal, member.request.member)):
             played = await self._play_until_valid(member)
         for trajectory in played:
-            self._on_episode(trajectory)
+            self._on_episode(member.request, trajectory)
         return played
 
     async def _play_until_valid(self, member: _Member) -> tuple[Trajectory, ...]:
-        for attempt in range(self._config.max_retries + 1):
+        for num_retries in range(self._config.max_retries + 1):
+            request = member.begin(num_retries, self._in_flight.observe)
             try:
-                played = await self._attempt(member, attempt)
-            except InfrastructureError as error:  # the environment could not even be made, or a game be begun
-                lost = Trajectory(
-                    task=member.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=member.seed,
-                    error=str(error), num_retries=attempt,
+                played = await self._pool.play(request)
+            except InfrastructureError as error:  # the environment could not be made, or a game could not start
+                failed = Trajectory(
+                    task=request.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=request.seed,
+                    error=str(error), num_retries=num_retries,
                 )  # fmt: skip
-                played = (lost,)
+                played = (failed,)
             if is_evidence(played):
                 break
         return played
 
-    async def _attempt(self, member: _Member, attempt: int) -> tuple[Trajectory, ...]:
-        turns = member.begin()
+
+class _Member:
+    """A group member in progress: its request, and the turns of its current attempt."""
+
+    def __init__(self, request: RolloutRequest) -> None:
+        self.request = request
+        self._turns: list[Turn] | None = None
+
+    def begin(self, num_retries: int, on_turn: Callable[[Turn], None]) -> RolloutRequest:
+        """Return the request of an attempt, which notes its turns."""
+        turns = self._turns = []
 
         def note(turn: Turn) -> None:
             turns.append(turn)
-            self._in_flight.observe(turn)
+            on_turn(turn)
 
-        return await self._pool.play(
-            member.task, self._make_actor, self._config.limits,
-            seed=member.seed, opponent=self._opponent, num_retries=attempt, on_turn=note,
-        )  # fmt: skip
+        return replace(self.request, num_retries=num_retries, on_turn=note)
 
-
-class _Member:
-    """One member of a group on its way."""
-
-    def __init__(self, task: Task, ordinal: int, number: int, seed: int) -> None:
-        self.task, self.ordinal, self.number, self.seed = task, ordinal, number, seed
-        self._turns: list[Turn] | None = None
-
-    def begin(self) -> list[Turn]:
-        """Where an attempt's turns go."""
-        self._turns = []
-        return self._turns
-
-    def cut_off(self, finished: tuple[Trajectory, ...] | None) -> CutMember:
-        """What is kept of a member that the group did not need."""
+    def as_cut(self, finished: tuple[Trajectory, ...] | None) -> CutMember:
+        """Return the record of a member that the group did not need."""
         reason: CutReason = "surplus" if finished else "waiting" if self._turns is None else "slow"
         turns = self._turns or []
-        num_tokens = sum(turn.num_sampled_tokens for turn in turns)
         return CutMember(
-            member=self.number, seed=self.seed, reason=reason, num_turns=len(turns), num_sampled_tokens=num_tokens
+            member=self.request.member,
+            seed=self.request.seed,
+            reason=reason,
+            num_turns=len(turns),
+            num_sampled_tokens=sum(turn.num_sampled_tokens for turn in turns),
         )
 
 
@@ -161,17 +170,16 @@ async def run_groups(
     config: GroupConfig,
     *,
     seed: int,
-    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+    on_episode: OnEpisode = lambda request, trajectory: None,
     opponent: MakeActor | None = None,
 ) -> tuple[TrajectoryGroup, ...]:
-    """:meth:`GroupPlayer.play` of every (ordinal, task), all at once.
+    """Call :meth:`GroupPlayer.play` for every (ordinal, task), all at once.
 
     Raises:
-        RunStoppedError: more than ``max_failure_rate`` of the episodes were lost to the infrastructure.
+        RunStoppedError: more than ``max_failure_rate`` of the episodes failed.
     """
     player = GroupPlayer(pool, make_actor, config, seed=seed, on_episode=on_episode, opponent=opponent)
-    # one task group over all groups: what goes wrong in one stops the others
-    async with asyncio.TaskGroup() as running:
+    async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
     groups = tuple(job.result() for job in jobs)
     check_failure_rate(groups, config)
@@ -182,15 +190,15 @@ def check_failure_rate(groups: Sequence[TrajectoryGroup], config: GroupConfig) -
     """Stop a run whose infrastructure fails too often.
 
     Raises:
-        RunStoppedError: more than ``max_failure_rate`` of the episodes were lost; with the most frequent reason.
+        RunStoppedError: more than ``max_failure_rate`` of the episodes failed; with the most frequent reason.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    lost = [t for t in trajectories if not t.status.is_evidence]
-    if len(lost) <= config.max_failure_rate * len(trajectories):
+    failed = [t for t in trajectories if not t.status.is_evidence]
+    if len(failed) <= config.max_failure_rate * len(trajectories):
         return
-    reasons = Counter(t.error or t.status for t in lost)
+    reasons = Counter(t.error or t.status for t in failed)
     reason, count = reasons.most_common(1)[0]
     raise RunStoppedError(
-        f"{len(lost)} of {len(trajectories)} episodes were lost to the infrastructure after {config.max_retries} "
-        f"retries each (limit {config.max_failure_rate:.0%}); most often ({count}x): {reason}"
+        f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure, after "
+        f"{config.max_retries} retries each (limit {config.max_failure_rate:.0%}); most often ({count}x): {reason}"
     )

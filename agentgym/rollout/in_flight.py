@@ -1,7 +1,7 @@
-"""How many episodes are played at the same time: a number, or one that follows what the engine can take.
+"""The limit of episodes in flight: a fixed number, or one that adapts to the engine's load.
 
-More episodes at a time fill the engine's batches and hide the environments' waiting, until the engine is full; beyond
-that they only wait for each other, hold memory (key-value caches, sandboxes), and grow old.
+More episodes at a time fill the engine's batches and hide the waiting for environments, until the engine is full.
+Beyond that they wait for each other, hold memory (key-value caches, sandboxes) and grow stale.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from agentgym.errors import ConfigError
 from agentgym.types import Turn
 
 Priority = tuple[int, int]
-"""(ordinal, member): the smaller goes first, so that old groups are finished before new ones begin."""
+"""(ordinal, member): the smaller goes first, so that old groups finish before new ones start."""
 
 
 class InFlight:
-    """Lets episodes begin, at most ``limit`` at a time, by priority.
+    """Lets episodes start by priority, at most ``limit`` at a time.
 
     Args:
-        limit: episodes at a time; where ``adaptive`` is given, it sets the number from there on.
-        clock: seconds, for ``adaptive``.
+        limit: episodes at a time; ``adaptive`` replaces it.
+        clock: returns seconds, for ``adaptive``.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class InFlight:
         self._adaptive, self._clock = adaptive, clock
         self._limit = limit if adaptive is None else adaptive.limit
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
-        self._num_asked = 0
+        self._num_requests = 0
         self.num_playing = 0
 
     @property
     def limit(self) -> int:
-        """Episodes that may be played at a time, now."""
+        """The current limit."""
         return self._limit
 
     @asynccontextmanager
-    async def place(self, priority: Priority) -> AsyncIterator[None]:
-        """A place for one episode."""
+    async def slot(self, priority: Priority) -> AsyncIterator[None]:
+        """Wait for a slot for one episode, and hold it."""
         await self._enter(priority)
         try:
             yield
@@ -54,7 +54,7 @@ class InFlight:
             self._admit()
 
     def observe(self, turn: Turn) -> None:
-        """A turn was played: what the engine took for it is what the limit follows."""
+        """Adapt the limit to the seconds that the engine took for a turn."""
         if self._adaptive is None or not turn.completion.token_ids:
             return
         is_full = self.num_playing >= self._limit
@@ -63,19 +63,19 @@ class InFlight:
         self._admit()
 
     def begin_window(self) -> None:
-        """Forget the turns of the window that has begun: the engine was idle for other reasons."""
+        """Start a new window of turns, after the engine was idle for other reasons."""
         if self._adaptive is not None:
             self._adaptive.begin_window(self._clock())
 
     async def _enter(self, priority: Priority) -> None:
         admitted = asyncio.get_running_loop().create_future()
-        self._num_asked += 1
-        heapq.heappush(self._waiting, (priority, self._num_asked, admitted))
+        self._num_requests += 1
+        heapq.heappush(self._waiting, (priority, self._num_requests, admitted))
         self._admit()
         try:
             await admitted
         except asyncio.CancelledError:
-            if admitted.done() and not admitted.cancelled():  # admitted and cancelled in the same turn of the loop
+            if admitted.done() and not admitted.cancelled():  # both in one iteration of the event loop
                 self.num_playing -= 1
             self._admit()
             raise
@@ -92,22 +92,24 @@ class InFlight:
 class _Window:
     tokens_per_s: float
     s_per_token: float
-    """Mean seconds that a sampled token took its caller, waiting and reading the prompt included."""
+    """Mean seconds per sampled token, with queueing and prefill."""
 
 
 class AdaptiveLimit:
-    """Additive increase, multiplicative decrease of the episodes in flight, by what the engine delivers.
+    """Additive increase, multiplicative decrease of the episodes in flight, driven by the engine's throughput.
 
-    Completions are looked at in windows of ``window_turns``. The engine counts as *congested* in a window if both hold:
-    a token took more than ``max_slowdown`` times what it took in the fastest of the latest windows (requests queue, or
-    batches are so large that every tick is slow), and since the last increase the tokens per second did not rise by
-    half of what the increase would bring if the engine had room. Latency alone would stop at the first batch of two,
-    throughput alone at any noise.
+    Completions are counted in windows of ``window_turns``. A window is *congested* if both conditions hold:
 
-    Until the first congestion the limit doubles with each window in which it was reached, then it grows by ``step``; a
-    congested window multiplies it by ``decrease``, deep enough to see again what an engine with room is like. A window
-    in which the limit was not reached says nothing about it. Nothing of this is kept in checkpoints: a resumed run
-    finds its limit anew within some windows.
+    * A token took more than ``max_slowdown`` times as long as in the fastest recent window: requests queue, or
+      batches are so large that every tick is slow.
+    * Since the last increase, tokens per second rose by less than half of what the increase would bring if the engine
+      had room.
+
+    Latency alone would stop at the first batch of two, throughput alone at any noise.
+
+    Until the first congestion the limit doubles after each window in which it was reached; then it grows by ``step``. A
+    congested window multiplies it by ``decrease``, low enough to measure an engine with room again. Windows in which
+    the limit was not reached change nothing. Checkpoints do not keep the limit: a resumed run finds it again.
 
     Example:
         >>> limit = AdaptiveLimit(first=8, most=64, window_turns=2)
@@ -140,33 +142,33 @@ class AdaptiveLimit:
         self._is_doubling = True
         self._fastest: deque[float] = deque(maxlen=num_remembered)
         self._before: tuple[int, _Window] | None = None
-        """The limit before the last increase, and what the engine delivered under it."""
-        self._begun_at: float | None = None
+        """The limit before the last increase, and its window."""
+        self._since: float | None = None
         self._clear()
 
     def begin_window(self, now: float) -> None:
-        """Start counting anew."""
-        self._begun_at = now
+        """Start a new window."""
+        self._since = now
         self._clear()
 
     def observe(self, now: float, num_tokens: int, generate_s: float, *, is_full: bool) -> None:
-        """A completion.
+        """Count a completion.
 
         Args:
             now: seconds on any clock.
             generate_s: seconds from the request to the completion.
-            is_full: whether as many episodes were in flight as may be.
+            is_full: True if the limit of episodes in flight was reached.
         """
-        if self._begun_at is None:
+        if self._since is None:
             self.begin_window(now)
             return
         self._num_turns += 1
         self._num_full += is_full
         self._num_tokens += num_tokens
         self._generate_s += generate_s
-        if self._num_turns >= self._window_turns and now > self._begun_at:
+        if self._num_turns >= self._window_turns and now > self._since:
             window = _Window(
-                tokens_per_s=self._num_tokens / (now - self._begun_at), s_per_token=self._generate_s / self._num_tokens
+                tokens_per_s=self._num_tokens / (now - self._since), s_per_token=self._generate_s / self._num_tokens
             )
             if 2 * self._num_full >= self._num_turns:
                 self._decide(window)

@@ -1,72 +1,40 @@
 """One episode, from reset to its last turn.
 
-Whatever the infrastructure does wrong ends the episode with a status that carries no reward; whatever the policy does
-wrong is data.
+A failure of the infrastructure ends the episode with a status that carries no reward. A mistake of the policy is data.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentgym.env import Env
-from agentgym.errors import (
-    ConfigError,
-    EngineError,
-    EnvError,
-    EnvTimeoutError,
-    InfrastructureError,
-    ToolError,
-    boundary,
-)
-from agentgym.rollout.actor import Actor, Decision, MakeActor
+from agentgym.errors import EngineError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, boundary
 from agentgym.rollout.delegation import Delegation
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.sub_agents import AsksAgents
-from agentgym.types import Latency, Message, Observation, Segment, Status, Task, Trajectory, Turn
+from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 _REFUSED: Mapping[str, Any] = {"reward_parts": (), "is_valid": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeLimits:
-    """How long an environment may take before it counts as hung."""
+async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
+    """Play one episode.
 
-    reset_timeout_s: float = 120.0
-    step_timeout_s: float = 60.0
-
-    def __post_init__(self) -> None:
-        if self.reset_timeout_s <= 0 or self.step_timeout_s <= 0:
-            raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
-
-
-async def run_episode(
-    env: Env,
-    task: Task,
-    actor: Actor,
-    limits: EpisodeLimits,
-    *,
-    seed: int = 0,
-    num_retries: int = 0,
-    make_actor: MakeActor | None = None,
-    on_turn: Callable[[Turn], None] = lambda turn: None,
-) -> Trajectory:
-    """Play one task. Never raises for what the environment, a tool or the engine did wrong: see ``status``.
-
-    Args:
-        make_actor: makes the actors of sub-agents, where the environment asks some.
-        on_turn: called after each turn, for who must know about an episode before it ends.
+    Failures of the environment, a tool or the engine do not raise: they set the trajectory's ``status``.
     """
+    actor = request.make_actor(env, request.seed)
     turns: list[tuple[Turn, bool]] = []
     observation: Observation = ()
     status: Status = Status.ABORTED
     error: str | None = None
     success: bool | None = None
-    delegation = _delegation(env, make_actor, limits, seed)
+    delegation = _delegation(env, request)
     try:
-        observation = await _reset(env, task, limits)
+        observation = await _reset(env, request)
         actor.begin(observation, env.tools)
         while True:
             state_key = _state_key(env)
@@ -74,12 +42,13 @@ async def run_episode(
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
                 break
+            turn = decision.as_turn(len(turns), state_key)
             if decision.is_summary:
-                outcome = _Outcome(turn=_summary_turn(decision, len(turns), state_key))
+                outcome = _Outcome(turn=turn)
             else:
-                outcome = await _step(env, decision, len(turns), state_key, limits, delegation)
+                outcome = await _step(env, turn, request.limits, delegation)
             turns.append((outcome.turn, decision.begins_segment))
-            on_turn(outcome.turn)
+            request.on_turn(outcome.turn)
             if outcome.ended is not None:
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break
@@ -90,15 +59,15 @@ async def run_episode(
     finally:
         await actor.end()
     return Trajectory(
-        task=task,
+        task=request.task,
         env_id=env.env_id,
         status=status,
         segments=(*_segments(turns), *(delegation.segments if delegation else ())),
-        seed=seed,
+        seed=request.seed,
         observation=observation,
         success=success,
         error=error,
-        num_retries=num_retries,
+        num_retries=request.num_retries,
     )
 
 
@@ -110,82 +79,54 @@ class _Outcome:
     error: str | None = None
 
 
-async def _reset(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
+async def _reset(env: Env, request: RolloutRequest) -> Observation:
     with boundary(EnvError, f"{env.env_id} reset"):
-        async with asyncio.timeout(limits.reset_timeout_s):
-            observation, _ = await env.areset(seed=task.seed, options={"task": task})
+        async with asyncio.timeout(request.limits.reset_timeout_s):
+            observation, _ = await env.areset(seed=request.task.seed, options={"task": request.task})
     return observation
 
 
-def _delegation(env: Env, make_actor: MakeActor | None, limits: EpisodeLimits, seed: int) -> Delegation | None:
-    """Who plays the sub-agents that the environment asks, if it does."""
+def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
+    """Let the policy play the sub-agents of an environment that asks some."""
     if not isinstance(env, AsksAgents):
         return None
-    if make_actor is None:
-        env.hand_delegate(None)
-        return None
-
-    def play(sub_env: Env, task: Task, sub_seed: int) -> Coroutine[Any, Any, Trajectory]:
-        return run_episode(sub_env, task, make_actor(sub_env, sub_seed), limits, seed=sub_seed)
-
-    delegation = Delegation(play, seed, limits.step_timeout_s)
+    delegation = Delegation(run_episode, request)
     env.hand_delegate(delegation)
     return delegation
 
 
-async def _step(
-    env: Env, decision: Decision, index: int, state_key: str, limits: EpisodeLimits, delegation: Delegation | None
-) -> _Outcome:
+async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegation | None) -> _Outcome:
     started = time.perf_counter()
     replies: Observation = ()
     info: Mapping[str, Any] = _REFUSED
     ended: Status | None = None
     refusal: str | None = None
     try:
-        with boundary(EnvError, f"{env.env_id} step {index}"):
+        with boundary(EnvError, f"{env.env_id} step {turn.index}"):
             async with asyncio.timeout(limits.step_timeout_s) as clock:
                 if delegation is not None:
                     delegation.clock = clock
-                replies, _, terminated, truncated, info = await env.astep(decision.action)
+                replies, _, terminated, truncated, info = await env.astep(turn.action)
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
-    except ToolError as error:  # an environment's last word on what the policy did
+    except ToolError as error:  # the environment ends the episode because of what the policy did
         refusal, ended = str(error), Status.POLICY_ERROR
-    turn = Turn(
-        index=index,
-        prompt_ids=decision.prompt_ids,
-        completion=decision.completion,
-        usage=decision.usage,
-        action=decision.action,
+    turn = replace(
+        turn,
         played=info.get("played"),
         replies=replies,
         reward_parts=info["reward_parts"],
-        state_key=state_key,
         is_valid=info["is_valid"],
-        is_void=_is_void(decision.action, env),
-        latency=Latency(decision.render_s, decision.generate_s, time.perf_counter() - started),
+        is_void=_is_void(turn.action, env),
+        latency=replace(turn.latency, env_s=time.perf_counter() - started),
     )
     return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
 
 
 def _is_void(action: Message, env: Env) -> bool:
-    """True if a turn neither calls a tool nor says anything that counts."""
+    """Return True for a turn that neither calls a tool nor says anything that counts."""
     if action.calls:
         return False
     return not action.text.strip() or (bool(env.tools) and not env.takes_words)
-
-
-def _summary_turn(decision: Decision, index: int, state_key: str) -> Turn:
-    """A summary is compared with summaries written in the same state, never with the actions taken there."""
-    return Turn(
-        index=index,
-        kind="summary",
-        prompt_ids=decision.prompt_ids,
-        completion=decision.completion,
-        action=decision.action,
-        state_key=f"summary in {state_key}",
-        is_void=not decision.action.text.strip(),
-        latency=Latency(decision.render_s, decision.generate_s),
-    )
 
 
 def _state_key(env: Env) -> str:

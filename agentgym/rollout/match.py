@@ -1,131 +1,78 @@
-"""A game of several players: one policy (or one and its opponent) in all seats, a trajectory for each.
+"""A game of several players, played by one policy or by a policy and its opponent.
 
-Every player is played as an ordinary episode (:func:`~agentgym.rollout.loop.run_episode`) in an environment of its own,
-a seat at the shared game: its ``reset`` and ``step`` return when it is the player's turn, or the game is over. So a
-player has its own conversation, token buffer, limits and reward, and whatever works for one player works for several.
+Every player has an ordinary episode (:func:`~agentgym.rollout.loop.run_episode`) in an environment of its own, a seat
+at the shared game. A seat's ``reset`` and ``step`` return when it is the player's turn, or the game is over. So each
+player has its own conversation, token buffer, limits and reward.
 
-What the infrastructure spoils for one player it spoils for all: nobody knows how the game would have ended.
+If the infrastructure fails for one player, the game fails for all of them, since its result is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from agentgym.env import Action, Env, StepReturn
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.game_env import GameEnv
-from agentgym.rollout.actor import MakeActor
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed
-from agentgym.types import (
-    Message,
-    Observation,
-    RewardPart,
-    Segment,
-    Status,
-    Task,
-    ToolSpec,
-    Trajectory,
-    Turn,
-)
+from agentgym.types import Message, Observation, RewardPart, Segment, Status, ToolSpec, Trajectory
 
 _WAITING = EpisodeLimits(reset_timeout_s=1e9, step_timeout_s=1e9)
-"""A seat waits for the other players; only the game's own steps are limited."""
+"""A seat waits for the other players, so only the steps of the game itself have a time limit."""
 
 
-async def play_task(
-    env: Env,
-    task: Task,
-    make_actor: MakeActor,
-    limits: EpisodeLimits,
-    *,
-    seed: int,
-    opponent: MakeActor | None = None,
-    num_retries: int = 0,
-    on_turn: Callable[[Turn], None] = lambda turn: None,
-) -> tuple[Trajectory, ...]:
-    """Play one task: an episode of one policy, or a game with a trajectory for each player.
-
-    Args:
-        opponent: plays all seats but one, which the seed draws; only the policy's trajectory is given.
+async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]:
+    """Play one task: an episode, or a game with one episode per player.
 
     Returns:
-        Trajectories by player. A player that never came to move has none.
+        Trajectories by player. Against an opponent only the policy's trajectory is returned.
 
     Raises:
-        EnvError: a game could not be begun.
-        UsageError: an opponent is given, and the environment has one player.
+        EnvError: a game could not start.
+        UsageError: the request names an opponent, and the environment has one player.
     """
     if isinstance(env, GameEnv) and env.num_players > 1:
-        seats = _seating(env.num_players, make_actor, opponent, seed)
-        return await play_match(env, task, seats, limits, num_retries=num_retries, on_turn=on_turn)
-    if opponent is not None:
+        return await _play_game(env, request)
+    if request.opponent is not None:
         raise UsageError(f"{env.env_id} is played by one player, so nobody can play against it; is opponent=self set?")
-    trajectory = await run_episode(
-        env, task, make_actor(env, seed), limits,
-        seed=seed, num_retries=num_retries, make_actor=make_actor, on_turn=on_turn,
-    )  # fmt: skip
-    return (trajectory,)
+    return (await run_episode(env, request),)
 
 
-@dataclass(frozen=True, slots=True)
-class Seating:
-    """Who plays a seat, with what seed, and whether its trajectory is wanted."""
-
-    make_actor: MakeActor
-    seed: int
-    is_kept: bool = True
-
-
-def _seating(num_players: int, policy: MakeActor, opponent: MakeActor | None, seed: int) -> tuple[Seating, ...]:
-    seeds = [derive_seed(seed, "player", player) for player in range(num_players)]
-    if opponent is None:
-        return tuple(Seating(policy, of_player) for of_player in seeds)
-    chosen = derive_seed(seed, "seat") % num_players
-    return tuple(
-        Seating(policy, seed) if player == chosen else Seating(opponent, seeds[player], is_kept=False)
-        for player in range(num_players)
-    )
-
-
-async def play_match(
-    env: GameEnv,
-    task: Task,
-    seats: Sequence[Seating],
-    limits: EpisodeLimits,
-    *,
-    num_retries: int = 0,
-    on_turn: Callable[[Turn], None] = lambda turn: None,
-) -> tuple[Trajectory, ...]:
-    """Play one game to its end; see :func:`play_task`."""
+async def _play_game(env: GameEnv, request: RolloutRequest) -> tuple[Trajectory, ...]:
     with boundary(EnvError, f"{env.env_id} reset"):
-        async with asyncio.timeout(limits.reset_timeout_s):
-            await env.areset(seed=task.seed, options={"task": task})
-    match = _Match(env, limits)
+        async with asyncio.timeout(request.limits.reset_timeout_s):
+            await env.areset(seed=request.task.seed, options={"task": request.task})
+    match = _Match(env, request.limits)
+    of_policy = range(env.num_players)
+    if request.opponent is not None:
+        chosen = derive_seed(request.seed, "seat") % env.num_players
+        of_policy = range(chosen, chosen + 1)
 
-    async def sit(player: int, seating: Seating) -> Trajectory:
-        seat = _Seat(match, player)
-        trajectory = await run_episode(
-            seat,
-            task,
-            seating.make_actor(seat, seating.seed),
-            _WAITING,
-            seed=seating.seed,
-            num_retries=num_retries,
-            on_turn=on_turn if seating.is_kept else lambda turn: None,
-        )
+    async def sit(player: int) -> Trajectory:
+        trajectory = await run_episode(_Seat(match, player), _seat_request(request, player, player in of_policy))
         return await match.leave(player, replace(trajectory, player=player))
 
-    playing = [asyncio.ensure_future(sit(player, seating)) for player, seating in enumerate(seats)]
+    playing = [asyncio.ensure_future(sit(player)) for player in range(env.num_players)]
     try:
         played = await asyncio.gather(*playing)
     finally:
-        for job in playing:  # one that raised leaves no other behind
+        for job in playing:  # one that raised must not leave the others running
             job.cancel()
-    return tuple(trajectory for trajectory, seating in zip(played, seats, strict=True) if seating.is_kept)
+    return tuple(played[player] for player in of_policy)
+
+
+def _seat_request(request: RolloutRequest, player: int, is_policy: bool) -> RolloutRequest:
+    """Return the request of one player's episode."""
+    seed = derive_seed(request.seed, "player", player)
+    if request.opponent is None:
+        return replace(request, limits=_WAITING, seed=seed)
+    if is_policy:
+        return replace(request, limits=_WAITING)
+    return replace(request, limits=_WAITING, seed=seed, make_actor=request.opponent, on_turn=ignore_turn)
 
 
 class _Match:
@@ -138,18 +85,18 @@ class _Match:
         self._changed = asyncio.Condition()
 
     async def turn_of(self, player: int) -> None:
-        """Wait until a player is on, or the game is over.
+        """Wait until it is the player's turn, or the game is over.
 
         Raises:
-            EnvError: the infrastructure spoilt the game for another player.
+            EnvError: the game failed for another player.
         """
         async with self._changed:
             await self._changed.wait_for(lambda: self.is_over or self._failure or self.env.player == player)
         if self._failure is not None:
-            raise EnvError(f"the game was spoilt for another player: {self._failure}")
+            raise EnvError(f"the game failed for another player: {self._failure}")
 
     async def move(self, action: Action) -> StepReturn:
-        """Take the move of the player who is on."""
+        """Make the move of the player whose turn it is."""
         async with asyncio.timeout(self._limits.step_timeout_s):
             stepped = await self.env.astep(action)
         self.is_over = stepped[2] or stepped[3]
@@ -157,7 +104,7 @@ class _Match:
         return stepped
 
     async def leave(self, player: int, trajectory: Trajectory) -> Trajectory:
-        """A player's episode has ended: end the game for the others, and settle what this one gets."""
+        """End the game for the others after a player's episode, and return its trajectory with the final reward."""
         if not trajectory.status.is_evidence:
             if self.is_over and self._failure is None and not trajectory.turns:  # won or lost before its first move
                 won = self.env.success_of(player)
@@ -167,7 +114,7 @@ class _Match:
             return trajectory
         if self.is_over:
             return trajectory
-        self.env.forfeit(player)  # its context is full, or the environment will have no more of it
+        self.env.forfeit(player)  # its context is full, or the environment ended its episode
         self.is_over = True
         await self._tell()
         return _with_parts(trajectory, self.env.parts_of(player))
@@ -226,7 +173,7 @@ class _Seat(Env):
 
 
 def _with_parts(trajectory: Trajectory, parts: tuple[RewardPart, ...]) -> Trajectory:
-    """A trajectory whose last turn has gained reward parts; one without turns has no place for them."""
+    """Add reward parts to the last turn; a trajectory without turns stays as it is."""
     if not trajectory.turns:
         return trajectory
     *before, segment = trajectory.segments

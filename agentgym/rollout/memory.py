@@ -1,4 +1,4 @@
-"""What stands in a prompt for the part of an episode that is not in it: the last turns, or a summary."""
+"""Text that replaces earlier turns in a prompt: the last turns, or a summary."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SUMMARY = "Summary of the turns so far:"
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One turn that is over: what the policy saw and what it did."""
+    """A finished turn: the observation and the action."""
 
     observation: Observation
     action: str
 
 
 def remembered(first: Observation, past: Sequence[Exchange], num_turns: int, now: Observation) -> Observation:
-    """The prompt of a turn that sees the last ``num_turns`` turns: the task, those turns, what is seen now.
+    """Return a prompt with the task, the last ``num_turns`` turns and the current observation.
 
-    The first observation is the task and always there, so the first turn adds its action alone.
+    The first observation is the task and always shown, so the first turn adds its action alone.
 
     Example:
         >>> def seen(text):
@@ -45,12 +45,12 @@ def remembered(first: Observation, past: Sequence[Exchange], num_turns: int, now
 
 
 def summarised(first: Observation, summary: str, now: Observation) -> Observation:
-    """The prompt that follows a summary: the task, the summary, what is seen now."""
+    """Return a prompt with the task, a summary and the current observation."""
     return _continued(first, f"{SUMMARY}\n{summary}\n{NOW}", now)
 
 
 def with_turns_left(observation: Observation, number: int) -> Observation:
-    """The observation, its last message saying how many turns are left.
+    """Return the observation with the number of turns left in its last message.
 
     Example:
         >>> with_turns_left((Message("user", "A room."),), 3)[0].text
@@ -65,7 +65,7 @@ def with_turns_left(observation: Observation, number: int) -> Observation:
 
 
 def scripted_summary(past: Sequence[Exchange], fits: Callable[[str], bool]) -> str:
-    """What a demonstration says when it is asked for a summary: the newest turns that fit, the oldest of them first.
+    """Return the summary of a demonstration: the newest turns that fit, oldest first.
 
     Example:
         >>> past = [Exchange((Message("tool", f"Room {n}."),), f"go {n}") for n in range(9)]
@@ -87,7 +87,7 @@ def scripted_summary(past: Sequence[Exchange], fits: Callable[[str], bool]) -> s
 
 
 def _continued(first: Observation, text: str, now: Observation) -> Observation:
-    """The first observation, then text and what is seen now, as one user message with the end of the first."""
+    """Append text and the current observation to the last user message of the first observation."""
     parts: list[TextPart | ImagePart] = []
     *before, last = first or (Message("user"),)
     if last.role == "user":

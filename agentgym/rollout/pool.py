@@ -1,4 +1,4 @@
-"""Environments kept for reuse, a bounded number at a time."""
+"""A bounded number of environments, kept for reuse."""
 
 from __future__ import annotations
 
@@ -10,32 +10,21 @@ from typing import Protocol
 
 from agentgym.env import Env
 from agentgym.errors import EnvError, boundary
-from agentgym.rollout.actor import MakeActor
-from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.match import play_task
-from agentgym.types import Task, Trajectory, Turn
+from agentgym.rollout.request import RolloutRequest
+from agentgym.types import Trajectory
 
 _PATIENCE_S = 10.0
 
 
 class Pool(Protocol):
-    """Where tasks are played: in environments of this process, or of others."""
+    """Plays tasks in environments of this process, or of others."""
 
-    async def play(
-        self,
-        task: Task,
-        make_actor: MakeActor,
-        limits: EpisodeLimits,
-        *,
-        seed: int,
-        opponent: MakeActor | None = None,
-        num_retries: int = 0,
-        on_turn: Callable[[Turn], None] = lambda turn: None,
-    ) -> tuple[Trajectory, ...]:
-        """:func:`~agentgym.rollout.match.play_task` in one of the environments.
+    async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
+        """Call :func:`~agentgym.rollout.match.play_task` with one of the environments.
 
         Raises:
-            InfrastructureError: the environment could not be made, a game not be begun, or the place was lost.
+            InfrastructureError: the environment could not be made, a game could not start, or a worker died.
         """
         ...
 
@@ -45,10 +34,10 @@ class Pool(Protocol):
 
 
 class EnvPool:
-    """A :class:`Pool` that hands environments out, at most ``num_envs`` at once.
+    """A :class:`Pool` that lends at most ``num_envs`` environments at a time.
 
-    An environment comes back to the pool only if its episode ended well; after a failure it is closed, so that a retry
-    gets a fresh one.
+    An environment is reused only after an episode that did not fail. After a failure it is closed, and a retry gets a
+    fresh one.
     """
 
     def __init__(self, make_env: Callable[[], Env], num_envs: int) -> None:
@@ -56,29 +45,16 @@ class EnvPool:
         self._free = asyncio.Semaphore(num_envs)
         self._idle: list[Env] = []
 
-    async def play(
-        self,
-        task: Task,
-        make_actor: MakeActor,
-        limits: EpisodeLimits,
-        *,
-        seed: int,
-        opponent: MakeActor | None = None,
-        num_retries: int = 0,
-        on_turn: Callable[[Turn], None] = lambda turn: None,
-    ) -> tuple[Trajectory, ...]:
+    async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
         """See :meth:`Pool.play`."""
         async with self.lend() as loan:
-            played = await play_task(
-                loan.env, task, make_actor, limits,
-                seed=seed, opponent=opponent, num_retries=num_retries, on_turn=on_turn,
-            )  # fmt: skip
-            loan.is_spoilt = not is_evidence(played)
+            played = await play_task(loan.env, request)
+            loan.has_failed = not is_evidence(played)
         return played
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Loan]:
-        """An environment for one episode; set ``loan.is_spoilt`` if it must not be used again."""
+        """Lend an environment for one episode. Set ``loan.has_failed`` if it must not be used again."""
         async with self._free:
             if self._idle:
                 env = self._idle.pop()
@@ -89,10 +65,10 @@ class EnvPool:
             try:
                 yield loan
             except BaseException:
-                loan.is_spoilt = True
+                loan.has_failed = True
                 raise
             finally:
-                if loan.is_spoilt or not await _has_ended(env):
+                if loan.has_failed or not await _has_ended(env):
                     await _close(env)
                 else:
                     self._idle.append(env)
@@ -108,16 +84,16 @@ class Loan:
 
     def __init__(self, env: Env) -> None:
         self.env = env
-        self.is_spoilt = False
+        self.has_failed = False
 
 
 def is_evidence(played: Sequence[Trajectory]) -> bool:
-    """Whether no trajectory of a task was spoilt by the infrastructure."""
+    """Return True if the infrastructure failed in no trajectory of a task."""
     return all(trajectory.status.is_evidence for trajectory in played)
 
 
 async def _has_ended(env: Env) -> bool:
-    """Let an environment free what its episode needed; False if that fails, which is no reason to lose the episode."""
+    """Let an environment free what its episode needed; return False if that fails. The episode stays valid."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             await env.aend_episode()
@@ -127,7 +103,7 @@ async def _has_ended(env: Env) -> bool:
 
 
 async def _close(env: Env) -> None:
-    # A spoilt environment may fail to close, too; that is the failure that was already recorded.
+    # A failed environment may fail to close, too. Its first failure is already recorded.
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_PATIENCE_S):
             await env.aclose()

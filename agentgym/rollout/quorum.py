@@ -1,4 +1,4 @@
-"""How many members of a group are started, how many complete it, and what becomes of the others."""
+"""The quorum of a group: how many members are started, and how many complete it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quorum:
-    """Start ``num_started`` members, and be done with the first ``num_needed`` of them that are valid.
+    """Start ``num_started`` members, and complete the group with the first ``num_needed`` valid ones.
 
-    With fewer needed than started a group no longer waits for its slowest members. It is then a sample of the *fast*
-    episodes: where success and duration go together (long searches that succeed, loops that never end), returns and
-    advantages are biased towards what ends soon.
+    If fewer are needed than started, a group does not wait for its slowest members. It is then a sample of the *fast*
+    episodes. Where success depends on duration (long searches that succeed, loops that never end), returns and
+    advantages are biased towards short episodes.
     """
 
     num_started: int
@@ -32,13 +32,13 @@ class Quorum:
 async def first_valid(
     jobs: Sequence[asyncio.Task[Result]], is_valid: Callable[[Result], bool], num_needed: int
 ) -> tuple[int, ...]:
-    """Wait until enough jobs have a valid result, or all are done; stop the others.
+    """Wait until enough jobs have a valid result, or all are done; cancel the others.
 
     Returns:
-        The jobs that count, in order: ``num_needed`` valid ones, and the invalid ones that were done before.
+        The indices of the jobs that count, in order: ``num_needed`` valid ones, and the invalid ones done before them.
 
     Raises:
-        Exception: what a job raised; the others are stopped.
+        Exception: raised by a job; the others are cancelled.
     """
     counting: list[int] = []
     num_valid = 0

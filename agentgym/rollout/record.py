@@ -1,7 +1,7 @@
-"""The record: every rollout is kept, and everything after the environment can be done again from it.
+"""The record of every rollout, from which all later stages can be repeated.
 
-One gzip file of JSON lines per training step, one line per group, written whole or not at all. From a record one can
-compute credit anew, re-run the training step without environments, and render the report.
+One gzip file of JSON lines per training step, one line per group, written atomically. A record is enough to recompute
+credit, to repeat the training step without environments, and to render the report.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from agentgym.types import TrajectoryGroup, TurnCredit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """A group with the credit its turns were trained with."""
+    """A group with the credit that trained its turns."""
 
     group: TrajectoryGroup
     credit: tuple[tuple[TurnCredit, ...], ...] = ()
-    """One tuple per trajectory, one entry per turn; empty for a trajectory (or group) that was left out."""
+    """One tuple per trajectory, one entry per turn; empty for a trajectory (or group) that was not trained."""
     dropped: str | None = None
     """Why the group was not trained, None if it was."""
     columns: dict[str, list[Any]] = field(default_factory=dict)
-    """What credit read beside the episodes and only a model knows (entropies, answer probabilities, values), over
-    the turns, tokens or trajectories of the valid members in order."""
+    """Model outputs that credit used (entropies, answer probabilities, values), over the turns, tokens or
+    trajectories of the valid members in order."""
 
 
 def record_path(run_dir: Path, step: int) -> Path:
-    """Where the rollouts of a training step are kept."""
+    """Return the path of a training step's rollouts."""
     return run_dir / "rollouts" / f"step-{step:06d}.jsonl.gz"
 
 
 def recorded_steps(run_dir: Path) -> tuple[int, ...]:
-    """The training steps a run has records of, in order."""
+    """Return the training steps that a run has records of, in order."""
     names = (path.name for path in (run_dir / "rollouts").glob("step-*.jsonl.gz"))
     return tuple(sorted(int(name[len("step-") :].partition(".")[0]) for name in names))
 
 
 def write_records(path: Path, records: Iterable[GroupRecord]) -> None:
-    """Write a step's records, replacing the file only when all of it is on disk."""
+    """Write a step's records; the file appears only when all of it is on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with open(partial, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=3, mtime=0) as out:
@@ -62,13 +62,13 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
     """Read a step's records.
 
     Raises:
-        CorruptDataError: the file is missing, cut short or not a record; the message says at which line.
+        CorruptDataError: the file is missing, truncated or not a record; the message names the line.
     """
     from pydantic import ValidationError
 
     if not path.is_file():
         raise CorruptDataError(f"no record at {path}")
-    if path.stat().st_size == 0:  # which gzip would take for no records
+    if path.stat().st_size == 0:  # gzip would read it as no records
         raise CorruptDataError(f"{path} is empty; it was cut short or changed")
     records: list[GroupRecord] = []
     try:
@@ -95,7 +95,7 @@ def append_json_line(path: Path, row: dict[str, Any]) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file; a last line that a killed process left unfinished is left out.
+    """Return the rows of a JSONL file, without an unfinished last line of a killed process.
 
     Raises:
         CorruptDataError: any other line is not JSON.
@@ -117,7 +117,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def rewrite_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Replace a JSONL file's rows, all at once."""
+    """Replace all rows of a JSONL file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -125,7 +125,7 @@ def rewrite_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _dumped(record: GroupRecord) -> bytes:
-    # pydantic's own JSON writer turns infinities into null and refuses half a surrogate pair; json keeps both
+    # pydantic's JSON writer turns infinities into null and rejects lone surrogates; json keeps both
     return json.dumps(_adapter().dump_python(record), separators=(",", ":")).encode() + b"\n"
 
 

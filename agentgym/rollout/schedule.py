@@ -1,4 +1,4 @@
-"""The order in which a run takes its tasks: a function of the seed and a counter, which is all its state."""
+"""The order in which a run takes its tasks: a function of the seed and the ordinal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym.types import Task
 
 
 class TaskSchedule:
-    """Every task once per epoch, in an order that the seed and the epoch fix.
+    """Every task once per epoch, in an order that depends on the seed and the epoch.
 
     Example:
         >>> from agentgym.tasks import SeededTasks
@@ -27,10 +27,11 @@ class TaskSchedule:
         self._epoch = -1
 
     def take(self, first_ordinal: int, count: int) -> list[tuple[int, Task]]:
-        """``count`` tasks from ``first_ordinal`` on, each with its ordinal."""
-        return [(ordinal, self._at(ordinal)) for ordinal in range(first_ordinal, first_ordinal + count)]
+        """Return ``count`` tasks from ``first_ordinal`` on, each with its ordinal."""
+        return [(ordinal, self.task(ordinal)) for ordinal in range(first_ordinal, first_ordinal + count)]
 
-    def _at(self, ordinal: int) -> Task:
+    def task(self, ordinal: int) -> Task:
+        """Return the task of an ordinal."""
         epoch, position = divmod(ordinal, len(self._tasks))
         if epoch != self._epoch:
             self._epoch = epoch

@@ -1,4 +1,4 @@
-"""Seeds from names, so that no random state has to be carried from one step to the next."""
+"""Seeds derived from names, so that checkpoints need no random state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 63-bit seed that is a function of its parts alone, the same in every process.
+    """Return a 63-bit seed that depends on its parts alone, the same in every process.
 
     Example:
         >>> derive_seed(0, "policy", 3) == derive_seed(0, "policy", 3) != derive_seed(0, "policy", 4)

@@ -1,8 +1,8 @@
-"""The token side of one episode: an append-only buffer per segment.
+"""The tokens of one episode: an append-only buffer per segment.
 
-Sampled ids go in as they were sampled, what the environment says goes in as the suffix it adds, and nothing that is in
-the buffer ever changes. Where a template would change it, an action was replaced by another, or the context is cut on
-purpose, a new segment begins.
+Sampled ids are appended as they were sampled, and the environment's messages as the suffix they add. The buffer never
+changes otherwise. A new segment begins where the chat template changes earlier messages, another action was played, or
+the context is shortened.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Session:
         return self._num_committed == 0
 
     def begin_segment(self, messages: Sequence[Message]) -> None:
-        """Go on with a conversation of these messages in place of the one so far."""
+        """Start a segment whose prompt is these messages."""
         self._messages: list[Message] = list(messages)
         self._tokens: list[int] = list(self._renderer.prompt_ids(self._messages, self._tools))
         self._num_committed = 0
@@ -57,7 +57,7 @@ class Session:
         self.num_segments += 1
 
     def add_completion(self, completion: Completion) -> Message:
-        """Append what was sampled, and read it."""
+        """Append sampled tokens, and return the message that they render."""
         self._tokens += completion.token_ids
         self._num_committed = len(self._tokens)
         message = self._renderer.read(completion.token_ids, self._tools)
@@ -68,23 +68,24 @@ class Session:
         return message
 
     def replace_action(self, played: Message) -> None:
-        """Go on as if the last completion had been this action; the segment that was sampled in ends with it.
+        """Continue as if the last completion had been this action; the segment of the sampled one ends.
 
-        Calls are written in the codec's format, as the policy would write them.
+        Calls are written in the policy's tool-call format.
         """
         self._messages[-1] = Message("assistant", self._renderer.action_text(played, self._tools))
         self._is_replaced = True
 
     def num_tokens_after(self, replies: Observation) -> int:
-        """What :attr:`num_tokens` would be after :meth:`add_replies`, as long as the template keeps what is there."""
+        """Return :attr:`num_tokens` after :meth:`add_replies`, if the template keeps the prefix."""
         if self._is_replaced:
             return len(self._renderer.prompt_ids([*self._messages, *replies], self._tools))
         return self.num_tokens + len(self._suffix_ids(replies))
 
     def add_replies(self, replies: Observation) -> bool:
-        """Append what the environment answered.
+        """Append the environment's replies.
 
-        True if what was there changed, by the template or by :meth:`replace_action`: then a new segment begins.
+        Returns:
+            True if a new segment began, because the template or :meth:`replace_action` changed earlier messages.
         """
         messages = [*self._messages, *replies]
         if self._is_replaced or not self._renderer.keeps_prefix(messages, self._tools):

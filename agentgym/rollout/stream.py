@@ -1,8 +1,8 @@
-"""Groups in the making, ahead of training by a bounded number of policy versions.
+"""A stream of groups, ahead of training by a bounded number of policy versions.
 
-Every training step takes the same number of groups. Groups are started in the order of their ordinals, as soon as the
-bound allows, and go on while the policy is trained and its weights are replaced; each is taken exactly once. With a
-bound of 0 nothing runs ahead, and training is on-policy.
+Every training step takes the same number of groups. Groups start in the order of their ordinals, as soon as the bound
+allows, and continue while the policy is trained and its weights are replaced. Each is taken exactly once. With a bound
+of 0 no group runs ahead, and training is on-policy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PlayGroup = Callable[[int], Awaitable[TrajectoryGroup]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamState:
-    """What a checkpoint keeps of a stream: where it was, in ordinals.
+    """The state of a stream in a checkpoint, in ordinals.
 
     Example:
         >>> StreamState(next_ordinal=5, pending=(3,)).num_taken
@@ -31,29 +31,29 @@ class StreamState:
     next_ordinal: int = 0
     """The first ordinal that was never started."""
     pending: tuple[int, ...] = ()
-    """Ordinals that were started and not taken, in order; after a resumption they are played again from the start."""
+    """Ordinals that were started and not taken, in order; a resumed run plays them again from the start."""
 
     @property
     def num_taken(self) -> int:
-        """Groups that were trained."""
+        """The number of groups that were trained."""
         return self.next_ordinal - len(self.pending)
 
 
 class GroupStream:
-    """Plays groups ahead of training, and hands them out a step's worth at a time.
+    """Plays groups ahead of training, and returns them one training step at a time.
 
     At version v, after v steps, at most ``(v + 1 + max_staleness) * groups_per_step`` groups have been started. A step
-    takes those that are done, the oldest first, and waits only for groups without which others would grow too old. So
-    no token of a group is older than ``max_staleness`` versions when it is trained, and a long episode is overtaken
-    but never lost.
+    takes the finished groups, the oldest first, and waits only for groups without which others would grow too old. So
+    no token of a group is older than ``max_staleness`` versions when it is trained. A long episode is overtaken but
+    never dropped.
 
     The bound is that of AReaL ("AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language
-    Reasoning", eq. 3); taking the oldest in time makes it hold for every group and not only on average.
+    Reasoning", eq. 3). Taking the oldest group in time makes it hold for every group, not only on average.
 
     Args:
-        play: plays one group; it runs as an asyncio task, and what it raises is raised by :meth:`take`.
-        num_groups: groups of the whole run; none is started beyond them.
-        state: where to go on.
+        play: plays one group as an asyncio task; :meth:`take` raises its exceptions.
+        num_groups: number of groups in the whole run.
+        state: the state to resume from.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class GroupStream:
         self._groups_per_step, self._max_staleness = groups_per_step, max_staleness
         self._again, self._next = list(state.pending), state.next_ordinal
         self._running: dict[int, asyncio.Task[TrajectoryGroup]] = {}
-        self._begun_at: dict[int, int] = {}
-        """Version at which each running ordinal was started."""
+        self._started_at: dict[int, int] = {}
+        """Policy version at which each running group was started."""
 
     @property
     def state(self) -> StreamState:
-        """Where the stream is now."""
+        """The state to save in a checkpoint."""
         return StreamState(next_ordinal=self._next, pending=tuple(sorted({*self._again, *self._running})))
 
     def fill(self, version: int) -> None:
-        """Start what the bound allows at this version of the policy."""
+        """Start the groups that the bound allows at this policy version."""
         limit = (version + 1 + self._max_staleness) * self._groups_per_step
         while self._again:
             self._start(self._again.pop(0), version)
@@ -90,31 +90,31 @@ class GroupStream:
             self._start(self._next - 1, version)
 
     async def take(self, version: int) -> tuple[TrajectoryGroup, ...]:
-        """The groups of this version's training step, by ordinal; waits until there are enough.
+        """Wait for the groups of this version's training step, and return them by ordinal.
 
         Raises:
-            Exception: what playing a group raised.
+            Exception: raised by playing a group.
         """
         self.fill(version)
         wanted = min(self._groups_per_step, len(self._running))
         while True:
             done = sorted(ordinal for ordinal, task in self._running.items() if task.done())
             self._raise_failure(done)
-            chosen = sorted(done, key=lambda ordinal: (self._begun_at[ordinal], ordinal))[:wanted]
+            chosen = sorted(done, key=lambda ordinal: (self._started_at[ordinal], ordinal))[:wanted]
             if len(chosen) == wanted and self._keeps_bound(chosen, version):
                 return tuple(self._hand_out(ordinal) for ordinal in sorted(chosen))
             unfinished = [task for task in self._running.values() if not task.done()]
             await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
 
     async def arrivals(self, version: int) -> AsyncIterator[tuple[TrajectoryGroup, ...]]:
-        """The groups of this version's step in the order in which they are done, all that are at a time.
+        """Yield the groups of this version's step as they finish.
 
-        For training that begins before a step's last group is in. Nothing may run ahead then: ``max_staleness`` is 0.
+        For training that begins before the last group of a step is in. It needs ``max_staleness`` 0.
 
         Raises:
-            Exception: what playing a group raised.
+            Exception: raised by playing a group.
         """
-        assert self._max_staleness == 0, "groups that are handed out as they come are those of one step"
+        assert self._max_staleness == 0, "arrivals() needs max_staleness=0"
         self.fill(version)
         left = min(self._groups_per_step, len(self._running))
         while left:
@@ -127,24 +127,24 @@ class GroupStream:
             yield tuple(self._hand_out(ordinal) for ordinal in done)
 
     def _keeps_bound(self, chosen: Sequence[int], version: int) -> bool:
-        """Whether the groups that are left can all be taken before they are too old.
+        """Return True if all groups that are left can be taken before they are too old.
 
-        Until version d there are d - version steps after this one; what falls due by then and does not fit into them
-        must be among the chosen.
+        Until version d there are d - version steps after this one. Groups that are due by then and do not fit into
+        these steps must be among the chosen.
         """
         for last in range(version, version + self._max_staleness + 1):
-            due = [ordinal for ordinal, begun in self._begun_at.items() if begun + self._max_staleness <= last]
+            due = [ordinal for ordinal, started in self._started_at.items() if started + self._max_staleness <= last]
             room = (last - version) * self._groups_per_step
             if len(due) - room > sum(ordinal in due for ordinal in chosen):
                 return False
         return True
 
     async def close(self) -> None:
-        """Stop whatever still runs; what was not taken stays pending."""
+        """Cancel the running groups; they stay pending."""
         pending = self.state.pending
         tasks = list(self._running.values())
         self._running.clear()
-        self._begun_at.clear()
+        self._started_at.clear()
         self._again = list(pending)
         for task in tasks:
             task.cancel()
@@ -154,10 +154,10 @@ class GroupStream:
 
     def _start(self, ordinal: int, version: int) -> None:
         self._running[ordinal] = asyncio.ensure_future(self._play(ordinal))
-        self._begun_at[ordinal] = version
+        self._started_at[ordinal] = version
 
     def _hand_out(self, ordinal: int) -> TrajectoryGroup:
-        del self._begun_at[ordinal]
+        del self._started_at[ordinal]
         return self._running.pop(ordinal).result()
 
     def _raise_failure(self, done: Sequence[int]) -> None:

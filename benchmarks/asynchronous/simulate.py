@@ -6,38 +6,26 @@ Reads the folders that ``compare.py`` left. Turns, engine and training seconds c
 ``overlap_slowdown``, how much ticks and gradients slow each other down on these cores, cannot be seen in a run in which
 they never overlap; it is fitted on async-1 alone, and the other arms are predicted with it.
 
-A run of one's own: ``read_recording(run_dir)`` and ``simulate(Plan(...), recording)`` (docs/training.md).
+Predict the schedules of another run with ``benchmarks/simulator/predict.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "simulator"))
 from compare import ARMS, LOCK_STEP, add_options, row_of, run_dir_of
-
-from agentgym.rollout.simulator import Plan, simulate
-from agentgym.rollout.traces import Recording, read_recording
-from agentgym.trainers.overrides import load_config
+from predict import plan_of
+from simulator import Plan, simulate
+from traces import Recording, read_recording
 
 FITTED_ON = "async-1"
 SLOWDOWNS = [1 + 0.05 * at for at in range(61)]
-
-
-def plan_of(run_dir: Path) -> Plan:
-    """The schedule of a run."""
-    config = load_config(run_dir / "config.json")
-    return Plan(
-        mode=config.pipeline.mode,
-        num_steps=config.num_steps,
-        groups_per_step=config.groups_per_step,
-        max_staleness=config.pipeline.max_staleness,
-        num_envs=config.group.num_envs,
-        over_provision=config.pipeline.over_provision,
-    )
 
 
 def fit_slowdown(plan: Plan, recording: Recording, measured_s: float) -> float:

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import math
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.rollout.simulator import Mode, Plan, simulate
-from agentgym.rollout.traces import EngineCost, EpisodeTrace, Recording, TurnTrace
+sys.path.append(str(Path(__file__).parents[1] / "simulator"))
+from simulator import Mode, Plan, simulate
+from traces import EngineCost, EpisodeTrace, Recording, TurnTrace
 
 HERE = Path(__file__).parent
 CHUNK = 10
@@ -198,7 +200,8 @@ def measure() -> dict[str, Any]:
     from agentgym.registry import make
     from agentgym.render.chat import ChatRenderer
     from agentgym.rollout.actor import DemonstrationActor
-    from agentgym.rollout.loop import EpisodeLimits, run_episode
+    from agentgym.rollout.loop import run_episode
+    from agentgym.rollout.request import RolloutRequest
     from agentgym.trainers.tiny import train_tokenizer
 
     env = make("agentgym/Household-v0")
@@ -210,7 +213,8 @@ def measure() -> dict[str, Any]:
         num_turns = 0
         for task in tasks:
             actor = DemonstrationActor(lambda observation: env.oracle(), renderer, 8192)
-            num_turns += len(asyncio.run(run_episode(env, task, actor, EpisodeLimits())).turns)
+            request = RolloutRequest(task=task, make_actor=lambda *_, actor=actor: actor)
+            num_turns += len(asyncio.run(run_episode(env, request)).turns)
         return num_turns
 
     play()

@@ -18,7 +18,8 @@ from agentgym.envs.gui import guard
 from agentgym.envs.gui.browser import PageLimits
 from agentgym.envs.gui.pool import PoolConfig, close_browsers
 from agentgym.errors import EnvError
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
+from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Message, Status, Task, ToolCall
 
 pytestmark = NEEDS_CHROMIUM
@@ -301,7 +302,7 @@ def test_an_episode_whose_browser_is_killed_has_no_reward() -> None:
     async def play() -> tuple[Status, float | None, str]:
         env = PageEnv("<button>x</button>", pool=STRICT, max_turns=5)
         task = Task(id="t", split="train", seed=0)
-        played = await run_episode(env, task, Killer(env), EpisodeLimits())  # type: ignore[arg-type]
+        played = await run_episode(env, RolloutRequest(task=task, make_actor=lambda *_: Killer(env)))  # type: ignore[arg-type]
         await env.aclose()
         return played.status, played.reward, played.error or ""
 

@@ -11,7 +11,8 @@ from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import make
 from agentgym.rollout.actor import ScriptedActor
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Status, ToolCall
 
 pytestmark = NEEDS_CHROMIUM
@@ -34,7 +35,9 @@ def test_a_recorded_form_is_filled_in_with_one_patch(tmp_path: Path) -> None:
 
     async def play() -> None:
         task = env.tasks("train")[0]
-        trajectory = await run_episode(env, task, ScriptedActor(choose), EpisodeLimits(reset_timeout_s=300))
+        limits = EpisodeLimits(reset_timeout_s=300)
+        request = RolloutRequest(task=task, make_actor=lambda *_: ScriptedActor(choose), limits=limits)
+        trajectory = await run_episode(env, request)
         assert trajectory.status is Status.COMPLETED, trajectory.error
         assert [turn.played is not None for turn in trajectory.turns] == [
             turn == 1 for turn in range(len(recording.actions))

@@ -21,7 +21,8 @@ from agentgym.envs.retail.generator import Difficulty, case_of_seed
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.evals.policies import oracle
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
+from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 DONE = Message("assistant", "It is done. Is there anything else I can help with?")
@@ -283,7 +284,7 @@ def test_a_task_of_another_world_is_refused() -> None:
 def test_words_to_the_user_are_no_void_turns() -> None:
     env = RetailEnv(num_requests=1)
     task = env.tasks("train")[0]
-    trajectory = asyncio.run(run_episode(env, task, oracle(env, 0), EpisodeLimits(), seed=0))
+    trajectory = asyncio.run(run_episode(env, RolloutRequest(task=task, make_actor=oracle)))
     spoken = [turn for turn in trajectory.turns if not turn.action.calls]
     assert trajectory.success and spoken and not any(turn.is_void for turn in trajectory.turns)
 

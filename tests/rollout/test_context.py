@@ -20,9 +20,10 @@ from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor, ModelActor
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
 from agentgym.rollout.memory import Exchange, remembered, summarised
 from agentgym.rollout.record import GroupRecord, read_records, write_records
+from agentgym.rollout.request import RolloutRequest
 from agentgym.tool import tool
 from agentgym.trainers.tiny import CHAT_TEMPLATE, train_tokenizer
 from agentgym.types import ImagePart, Message, Status, Task, Trajectory, TrajectoryGroup
@@ -61,7 +62,7 @@ class Player:
         actor = ModelActor(
             self.engine, self.renderer, SamplingParams(max_new_tokens=max_new), 1, context, env.max_turns
         )
-        return asyncio.run(run_episode(env, TASK, actor, EpisodeLimits(), seed=1))
+        return asyncio.run(run_episode(env, RolloutRequest(task=TASK, make_actor=lambda *_: actor, seed=1)))
 
     def prompt_of(self, number: int) -> str:
         return str(self.tokenizer.decode(list(self.engine.requests[number].prompt_ids)))
@@ -319,7 +320,7 @@ def test_actions_are_compared_across_segments_and_summaries_with_summaries() -> 
 def demonstration(context: ContextConfig, longest: int = 4096) -> Trajectory:
     env, renderer = LongCounter(), ChatRenderer(compact())
     actor = DemonstrationActor(lambda _: env.oracle(), renderer, longest, 12, context, env.max_turns)
-    return asyncio.run(run_episode(env, TASK, actor, EpisodeLimits()))
+    return asyncio.run(run_episode(env, RolloutRequest(task=TASK, make_actor=lambda *_: actor)))
 
 
 @pytest.mark.parametrize("context", [FULL, windowed(2), summarising(), summarising(window_tokens=120, turns_left=True)])

@@ -16,10 +16,11 @@ from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor, ModelActor
+from agentgym.rollout.actor import Actor, DemonstrationActor, ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, Status, Task, ToolCall, Trajectory, TrajectoryGroup
 
@@ -28,6 +29,10 @@ LIMITS = EpisodeLimits(reset_timeout_s=1.0, step_timeout_s=1.0)
 
 def task(seed: int = 0) -> Task:
     return Task(id=f"t-{seed}", split="train", seed=seed)
+
+
+def request(actor: Actor, task_seed: int = 0, limits: EpisodeLimits = LIMITS) -> RolloutRequest:
+    return RolloutRequest(task=task(task_seed), make_actor=lambda *_: actor, seed=1, limits=limits)
 
 
 def saying(*texts: str, context: int = 4096) -> tuple[ScriptedEngine, ChatRenderer]:
@@ -47,7 +52,7 @@ def saying(*texts: str, context: int = 4096) -> tuple[ScriptedEngine, ChatRender
 def play(env: Env, *texts: str, seed: int = 0, context: int = 4096) -> Trajectory:
     engine, renderer = saying(*texts, context=context)
     actor = ModelActor(engine, renderer, SamplingParams(max_new_tokens=32), seed=1)
-    return asyncio.run(run_episode(env, task(seed), actor, LIMITS, seed=1))
+    return asyncio.run(run_episode(env, request(actor, seed)))
 
 
 def play_groups(make_env: Callable[[], Env], config: GroupConfig, num_tasks: int = 2) -> tuple[TrajectoryGroup, ...]:
@@ -120,7 +125,7 @@ def test_an_engine_failure_has_no_reward() -> None:
     engine, renderer = saying("add: 1")
     failing = ScriptedEngine(engine._answer, fail_requests=[1])
     actor = ModelActor(failing, renderer, SamplingParams(), seed=0)
-    trajectory = asyncio.run(run_episode(Counter(), task(), actor, LIMITS))
+    trajectory = asyncio.run(run_episode(Counter(), request(actor)))
     assert (trajectory.status, trajectory.reward) == (Status.ABORTED, None)
     assert failing.released, "the engine's memory of the episode is freed"
 
@@ -130,7 +135,7 @@ def test_cancelling_an_episode_propagates_and_frees_the_engine() -> None:
 
     async def run() -> None:
         actor = ModelActor(engine, renderer, SamplingParams(), seed=0)
-        job = asyncio.ensure_future(run_episode(Chaos(Counter(), hang=1.0), task(), actor, EpisodeLimits()))
+        job = asyncio.ensure_future(run_episode(Chaos(Counter(), hang=1.0), request(actor, limits=EpisodeLimits())))
         await asyncio.sleep(0.01)
         job.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -174,7 +179,7 @@ def test_a_lost_member_stops_neither_siblings_nor_the_run() -> None:
 
 def test_too_many_failures_stop_the_run_with_the_reason() -> None:
     config = GroupConfig(group_size=2, max_retries=1, max_failure_rate=0.5)
-    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes were lost .* crash by plan"):
+    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed .* crash by plan"):
         play_groups(lambda: Chaos(Counter(), crash=1.0), config)
 
 

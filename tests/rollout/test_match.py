@@ -24,9 +24,9 @@ from agentgym.game_env import GameEnv
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, Decision, MakeActor, ModelActor, ScriptedActor
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.match import play_task
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, Observation, Status, Task, Trajectory, TrajectoryGroup
 
@@ -79,7 +79,8 @@ def saying(*moves: str) -> MakeActor:
 
 
 def play(env: Env, make_actor: MakeActor, **kwargs: object) -> tuple[Trajectory, ...]:
-    return asyncio.run(play_task(env, TASK, make_actor, LIMITS, seed=1, **kwargs))  # type: ignore[arg-type]
+    request = RolloutRequest(task=TASK, make_actor=make_actor, limits=LIMITS, **{"seed": 1, **kwargs})  # type: ignore[arg-type]
+    return asyncio.run(play_task(env, request))
 
 
 def replies(trajectory: Trajectory) -> list[str]:
@@ -140,7 +141,7 @@ def test_what_the_infrastructure_spoils_it_spoils_for_both(fault: str, status: S
     first, second = play(Broken(fault), saying("1", "1", "1"))
     assert (first.reward, second.reward) == (None, None)
     assert (first.status, second.status) == (Status.ENV_ERROR, status)
-    assert "spoilt for another player" in str(first.error)
+    assert "failed for another player" in str(first.error)
 
 
 def test_waiting_for_the_other_player_is_not_hanging() -> None:
@@ -185,9 +186,7 @@ def test_who_runs_out_of_context_forfeits() -> None:
 def test_against_an_opponent_only_the_policy_is_kept() -> None:
     seats = set()
     for seed in range(8):
-        (kept,) = asyncio.run(
-            play_task(Nim(), TASK, scripted(random_action), LIMITS, seed=seed, opponent=scripted(random_action))
-        )
+        (kept,) = play(Nim(), scripted(random_action), seed=seed, opponent=scripted(random_action))
         assert kept.seed == seed
         seats.add(kept.player)
     assert seats == {0, 1}

@@ -22,10 +22,11 @@ from agentgym.envs.semi_online.env import SemiOnlineEnv
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import register
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor, ModelActor, ScriptedActor
+from agentgym.rollout.actor import Actor, DemonstrationActor, ModelActor, ScriptedActor
 from agentgym.rollout.context import FULL, ContextConfig
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
 from agentgym.rollout.record import GroupRecord, read_records, write_records
+from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.tiny import CHAT_TEMPLATE, train_tokenizer
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
@@ -50,6 +51,10 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traces") / "steps.jsonl"
     record_traces(Steps(), [Task(id="t", split="train", seed=0)], path)
     return path
+
+
+def request(env: Env, actor: Actor, seed: int = 0) -> RolloutRequest:
+    return RolloutRequest(task=env.tasks("train")[0], make_actor=lambda *_: actor, seed=seed)
 
 
 def semi_online(traces: Path, max_patches: int | None = None) -> SemiOnlineEnv:
@@ -77,7 +82,7 @@ class Player:
     def play(self, env: Env, context: ContextConfig = FULL, max_new: int = 12) -> Trajectory:
         self.engine = ScriptedEngine(self.answer)
         actor = ModelActor(self.engine, self.renderer, SamplingParams(max_new_tokens=max_new), 1, context)
-        return asyncio.run(run_episode(env, env.tasks("train")[0], actor, EpisodeLimits(), seed=1))
+        return asyncio.run(run_episode(env, request(env, actor, seed=1)))
 
     def prompt_of(self, number: int) -> str:
         return str(self.tokenizer.decode(list(self.engine.requests[number].prompt_ids)))
@@ -170,11 +175,11 @@ def test_an_episode_out_of_patches_ends(traces: Path) -> None:
 def test_scripted_policies_and_demonstrations_are_told(traces: Path) -> None:
     env = semi_online(traces)
     wrong = Steps().parse_action("add: 3")
-    scripted = asyncio.run(run_episode(env, env.tasks("train")[0], ScriptedActor(lambda seen: wrong), EpisodeLimits()))
+    scripted = asyncio.run(run_episode(env, request(env, ScriptedActor(lambda seen: wrong))))
     assert [turn.played == env.parse_action("add: 1") for turn in scripted.turns] == [True] * 6
     player = Player([])
     actor = DemonstrationActor(lambda seen: wrong, player.renderer, 4096)
-    shown = asyncio.run(run_episode(env, env.tasks("train")[0], actor, EpisodeLimits()))
+    shown = asyncio.run(run_episode(env, request(env, actor)))
     assert len(shown.segments) == 6
     last = player.tokenizer.decode(list(shown.segments[-1].turns[0].prompt_ids))
     assert last.count("add: 1") == 5 and "add: 3" not in last

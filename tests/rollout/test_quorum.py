@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tokenizers_for_tests import trained
+from virtual_time import run_in_virtual_time
 from worlds import Counter
 
 from agentgym.credit.compose import CreditConfig, assign_credit
@@ -20,7 +21,6 @@ from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.record import GroupRecord, read_records, write_records
-from agentgym.rollout.virtual_time import run_in_virtual_time
 from agentgym.trainers.rollout_metrics import describe_rollouts
 from agentgym.trainers.samples import GroupVerdict
 from agentgym.trainers.tiny import CHAT_TEMPLATE
@@ -170,7 +170,7 @@ def test_older_groups_get_their_places_first() -> None:
     begun: list[tuple[int, int]] = []
 
     async def episode(in_flight: InFlight, priority: tuple[int, int]) -> None:
-        async with in_flight.place(priority):
+        async with in_flight.slot(priority):
             begun.append(priority)
             await asyncio.sleep(1)
 

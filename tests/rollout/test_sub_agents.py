@@ -19,8 +19,9 @@ from agentgym.evals.policies import oracle
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.sub_agents import AsksAgents
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
@@ -52,7 +53,8 @@ class Office:
 
     def play(self, env: Env | None = None, limits: EpisodeLimits = EpisodeLimits()) -> Trajectory:  # noqa: B008
         played = env or Manager()
-        return asyncio.run(run_episode(played, TASK, self.actor(played, 1), limits, seed=1, make_actor=self.actor))
+        request = RolloutRequest(task=TASK, make_actor=self.actor, limits=limits, seed=1)
+        return asyncio.run(run_episode(played, request))
 
 
 def test_a_sub_agent_plays_in_a_context_of_its_own() -> None:

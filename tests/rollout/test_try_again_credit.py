@@ -17,7 +17,8 @@ from agentgym.engine import SamplingParams
 from agentgym.envs.games.try_again import TryAgainEnv
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
+from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.tiny import CHAT_TEMPLATE
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
@@ -33,7 +34,8 @@ def attempts(answers: Sequence[str]) -> Trajectory:
         return [*tokenizer.encode(left.pop(0), add_special_tokens=False), renderer.turn_end_ids[0]]
 
     actor = ModelActor(ScriptedEngine(answer), renderer, SamplingParams(max_new_tokens=16), 1)
-    return asyncio.run(run_episode(TryAgainEnv(max_attempts=4), TASK, actor, EpisodeLimits(), seed=1))
+    request = RolloutRequest(task=TASK, make_actor=lambda *_: actor, seed=1)
+    return asyncio.run(run_episode(TryAgainEnv(max_attempts=4), request))
 
 
 @pytest.mark.parametrize(

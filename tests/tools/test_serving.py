@@ -21,7 +21,8 @@ from local_servers import Reply, Seen, serving
 from agentgym import ToolEnv
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError
 from agentgym.rollout.actor import ScriptedActor
-from agentgym.rollout.loop import EpisodeLimits, run_episode
+from agentgym.rollout.loop import run_episode
+from agentgym.rollout.request import RolloutRequest
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
 from agentgym.tools.retrieval.corpus import corpus_of
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
@@ -213,7 +214,8 @@ def test_a_server_that_fails_in_mid_episode_gives_no_reward(later: Reply | None,
         )
         messages = calls()
         actor = ScriptedActor(lambda observation: next(messages))
-        return await run_episode(env, Task(id="t", split="train", seed=0), actor, EpisodeLimits())
+        request = RolloutRequest(task=Task(id="t", split="train", seed=0), make_actor=lambda *_: actor)
+        return await run_episode(env, request)
 
     with serving(answer) as (url, _):
         trajectory = asyncio.run(play(url))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, EngineError, MissingExtraError
 from agentgym.evals.policies import scripted
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import RolloutRequest
 from agentgym.tool_env import ToolEnv
 from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.overrides import apply_overrides
@@ -208,12 +208,8 @@ def attempt(said: str, key: str = "a") -> Any:
     policy = scripted(lambda env, observation, rng: Message("assistant", said))
     return Attempt(
         key=key,
-        task=TASK,
-        limits=EpisodeLimits(),
-        seed=7,
-        num_retries=1,
+        request=RolloutRequest(task=TASK, seed=7, num_retries=1, make_actor=cast(Any, Ref(policy))),
         make_env=Ref(Counting),
-        make_actor=Ref(policy),
     )
 
 
@@ -236,7 +232,7 @@ def test_a_worker_plays_episodes_and_fetches_what_it_needs_once() -> None:
         (trajectory,) = played.trajectories
         assert (trajectory.success, trajectory.seed, trajectory.num_retries) == (True, 7, 1)
         assert played.turns == list(trajectory.turns)
-    assert asked.make_env.num_fetched == asked.make_actor.num_fetched == 1
+    assert asked.make_env.num_fetched == cast(Any, asked.request.make_actor).num_fetched == 1
 
 
 def test_an_attempt_that_is_cut_tells_how_far_it_got() -> None:

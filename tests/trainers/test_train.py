@@ -23,7 +23,6 @@ from agentgym.credit.recredit import CreditTally, recredit
 from agentgym.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.rollout.recredit import (
@@ -33,6 +32,7 @@ from agentgym.rollout.recredit import (
     read_held_columns,
     select_steps,
 )
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import train

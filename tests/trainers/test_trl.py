@@ -320,7 +320,7 @@ def test_a_batch_without_a_valid_episode_has_no_gradient(tmp_path: Path) -> None
 
 def test_too_many_failures_stop_the_run_with_the_reason(tmp_path: Path) -> None:
     trainer, _ = make_trainer(tmp_path, chaotic(1.0))
-    with pytest.raises(RunStoppedError, match=r"12 of 12 episodes were lost to the infrastructure.*crash by plan"):
+    with pytest.raises(RunStoppedError, match=r"12 of 12 episodes failed because of the infrastructure.*crash by plan"):
         trainer.train()
 
 

@@ -27,7 +27,7 @@ import agentgym
 from agentgym.check.chaos import Chaos
 from agentgym.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError, UsageError
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import tool
 from agentgym.tool_env import ToolEnv
 from agentgym.trainers.config import ModelConfig
@@ -251,7 +251,7 @@ def test_too_many_failures_stop_the_run() -> None:
     worlds = [factory(), factory()]
     for world in worlds:
         assert world.reset(**ROW) == UNAVAILABLE
-    with pytest.raises(RunStoppedError, match=r"2 of 2 episodes were lost to the infrastructure \(limit 50%\).*crash"):
+    with pytest.raises(RunStoppedError, match=r"2 of 2 episodes failed .* \(limit 50%\).*crash"):
         reward_of(*worlds)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentgym.env import Env
-from agentgym.rollout.actor import MakeActor
-from agentgym.rollout.loop import EpisodeLimits
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.ray.actor_state import ActorState
-from agentgym.types import Task, Trajectory, Turn
+from agentgym.types import Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,20 +20,16 @@ class Attempt:
     """One attempt at a task, as it is sent to a worker."""
 
     key: str
-    """Of this attempt alone."""
-    task: Task
-    limits: EpisodeLimits
-    seed: int
-    num_retries: int
+    """Unique to this attempt."""
+    request: RolloutRequest
+    """Its ``make_actor`` and ``opponent`` are Ray references, whose values each worker fetches once."""
     make_env: Any
-    """A reference to what makes the environment: fetched once by each worker. Likewise the next two."""
-    make_actor: Any
-    opponent: Any = None
+    """Likewise a reference."""
 
 
 @dataclass(slots=True)
 class Played:
-    """What became of an attempt; its turns up to then if it was cut."""
+    """The trajectories and turns of an attempt; the turns so far if it was cancelled."""
 
     trajectories: tuple[Trajectory, ...] = ()
     turns: list[Turn] = field(default_factory=list)
@@ -58,25 +53,25 @@ class EnvWorker:
             os.chdir(folder)
 
     async def ping(self) -> ActorState:
-        """Who answers."""
+        """Return the state of the actor."""
         return self._state
 
     async def play(self, attempt: Attempt) -> Played:
         """Play an attempt to its end, or until :meth:`cut`.
 
         Raises:
-            InfrastructureError: the environment could not be made, or a game not be begun.
+            InfrastructureError: the environment could not be made, or a game could not start.
         """
         make_env: Callable[[], Env] = await self._fetched(attempt.make_env)
-        make_actor: MakeActor = await self._fetched(attempt.make_actor)
-        opponent: MakeActor | None = None if attempt.opponent is None else await self._fetched(attempt.opponent)
         pool = self._pools.setdefault(attempt.make_env, EnvPool(make_env, self._num_envs))
-        played = Played()
-        playing = pool.play(
-            attempt.task, make_actor, attempt.limits,
-            seed=attempt.seed, opponent=opponent, num_retries=attempt.num_retries, on_turn=played.turns.append,
-        )  # fmt: skip
-        task = asyncio.ensure_future(playing)
+        played, sent = Played(), attempt.request
+        request = replace(
+            sent,
+            make_actor=await self._fetched(sent.make_actor),
+            opponent=None if sent.opponent is None else await self._fetched(sent.opponent),
+            on_turn=played.turns.append,
+        )
+        task = asyncio.ensure_future(pool.play(request))
         self._running[attempt.key] = task, played
         try:
             played.trajectories = await task
@@ -88,7 +83,7 @@ class EnvWorker:
         return played
 
     async def cut(self, key: str) -> list[Turn]:
-        """Stop an attempt; the turns it had got to."""
+        """Cancel an attempt and return its turns so far."""
         if key not in self._running:
             return []
         task, played = self._running[key]

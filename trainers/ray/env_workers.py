@@ -1,4 +1,4 @@
-"""Env workers as a pool: tasks are played on the cluster, whole episodes at a time."""
+"""A pool of env workers, which play whole episodes on the cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -14,23 +15,22 @@ from ray.exceptions import RayError, RayTaskError
 
 from agentgym.env import Env
 from agentgym.errors import EnvError
-from agentgym.rollout.actor import MakeActor
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import RolloutRequest, ignore_turn
 from agentgym.trainers.ray.env_worker import Attempt, Played
 from agentgym.trainers.ray.fleet import Fleet, Member, cause_of, first_line
-from agentgym.types import Task, Trajectory, Turn
+from agentgym.types import Trajectory, Turn
 
 _CUT_TIMEOUT_S = 10.0
 
 
 class Shared:
-    """References to values that every worker needs, made once for each."""
+    """References to values that every worker needs, one per value."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Any, Any]] = {}
 
     def ref(self, value: Any) -> Any:
-        """The reference of a value, which is kept as long as this."""
+        """Return the reference of a value, which is kept as long as this object."""
         if id(value) not in self._kept:
             self._kept[id(value)] = value, ray.put(value)
         return self._kept[id(value)][1]
@@ -39,48 +39,35 @@ class Shared:
 class RayPool:
     """A :class:`~agentgym.rollout.pool.Pool` whose environments are in env workers.
 
-    A worker plays an episode to its end and sends back what it was; only the tasks and the trajectories cross. What a
-    lost worker was playing raises :class:`~agentgym.errors.EnvError`, and whoever asked plays it again.
+    A worker plays an episode to its end. Only tasks and trajectories are sent. If a worker dies, its episodes raise
+    :class:`~agentgym.errors.EnvError`, and the caller plays them again.
 
     Args:
-        workers: stay open when this is closed, since several pools share them.
-        make_env, and the actors of :meth:`play`: are sent to the workers.
+        workers: stay open when the pool is closed, since several pools share them.
+        make_env: sent to the workers, as ``make_actor`` and ``opponent`` of each request.
     """
 
     def __init__(self, workers: Fleet, make_env: Callable[[], Env]) -> None:
         self._workers, self._make_env = workers, make_env
         self._shared = Shared()
 
-    async def play(
-        self,
-        task: Task,
-        make_actor: MakeActor,
-        limits: EpisodeLimits,
-        *,
-        seed: int,
-        opponent: MakeActor | None = None,
-        num_retries: int = 0,
-        on_turn: Callable[[Turn], None] = lambda turn: None,
-    ) -> tuple[Trajectory, ...]:
-        """See :meth:`~agentgym.rollout.pool.Pool.play`; the turns are told when the episode is over."""
-        attempt = Attempt(
-            key=uuid.uuid4().hex,
-            task=task,
-            limits=limits,
-            seed=seed,
-            num_retries=num_retries,
-            make_env=self._shared.ref(self._make_env),
-            make_actor=self._shared.ref(make_actor),
-            opponent=None if opponent is None else self._shared.ref(opponent),
+    async def play(self, request: RolloutRequest) -> tuple[Trajectory, ...]:
+        """See :meth:`~agentgym.rollout.pool.Pool.play`; turns are reported when the episode is over."""
+        sent = replace(
+            request,
+            make_actor=self._shared.ref(request.make_actor),
+            opponent=None if request.opponent is None else self._shared.ref(request.opponent),
+            on_turn=ignore_turn,  # it stays in this process
         )
+        attempt = Attempt(key=uuid.uuid4().hex, request=sent, make_env=self._shared.ref(self._make_env))
         async with self._workers.lend() as worker:
-            played = await self._play_on(worker, attempt, on_turn)
+            played = await self._play_on(worker, attempt, request.on_turn)
         for turn in played.turns:
-            on_turn(turn)
+            request.on_turn(turn)
         return played.trajectories
 
     async def close(self) -> None:
-        """The workers stay."""
+        """Do nothing: the workers stay."""
 
     async def _play_on(self, worker: Member, attempt: Attempt, on_turn: Callable[[Turn], None]) -> Played:
         incarnation = worker.incarnation
@@ -95,11 +82,11 @@ class RayPool:
             raise cause_of(error) from None
         except RayError as error:
             self._workers.leave_out(worker, first_line(error), incarnation)
-            raise EnvError(f"env worker {worker.index} was lost in the middle of an episode") from None
+            raise EnvError(f"env worker {worker.index} died during an episode") from None
 
 
 async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
-    """Stop an attempt that nobody needs any more; the turns it had got to, where the worker can say."""
+    """Cancel an attempt that is not needed any more; return its turns so far if the worker answers."""
     with suppress(RayError, TimeoutError):
         turns: list[Turn] = await asyncio.wait_for(worker.handle.cut.remote(attempt.key).as_future(), _CUT_TIMEOUT_S)
         return turns
@@ -107,7 +94,7 @@ async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
 
 
 def share_of(num_envs: int, num_workers: int) -> int:
-    """Environments that each worker may hold.
+    """Return how many environments each worker may hold.
 
     Example:
         >>> share_of(64, 3)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from agentgym.env import Env
 from agentgym.errors import MissingExtraError, RunStoppedError, UsageError
 from agentgym.registry import make
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.trl.episode import Episode, EpisodeSettings
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.trainers.trl.schemas import tool_method
@@ -178,6 +178,6 @@ def _stop_if_failing(ours: Sequence[TrlEnvironment], lost: Sequence[Episode]) ->
     limit = max((environment._settings.max_failure_rate for environment in ours), default=1.0)
     if len(lost) > limit * len(ours):
         raise RunStoppedError(
-            f"{len(lost)} of {len(ours)} episodes were lost to the infrastructure (limit {limit:.0%}); "
+            f"{len(lost)} of {len(ours)} episodes failed because of the infrastructure (limit {limit:.0%}); "
             f"the last: {lost[-1].error}"
         )

@@ -11,7 +11,7 @@ from typing import Any
 from agentgym.call_syntax import format_call
 from agentgym.env import Env
 from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError, boundary
-from agentgym.rollout.loop import EpisodeLimits
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.types import Message, Observation, Status, ToolCall
 

@@ -1,4 +1,4 @@
-"""Batches of episodes, played and credited, for a trainer that is not ours."""
+"""Batches of credited trajectories for an external trainer."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from agentgym.types import Task, TrajectoryGroup
 
 
 class CreditedRollouts:
-    """Plays groups for the tasks of a dataset's rows, and says what each turn is credited with.
+    """Plays groups for the tasks of a dataset's rows, and computes the credit of each turn.
 
-    What it samples is a function of the seed and of how many groups it has played.
+    Sampling depends on the seed and on the number of groups played so far.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CreditedRollouts:
 
         Raises:
             UsageError: a row has no task, or the rows of a group have several.
-            RunStoppedError: too many episodes were lost to the infrastructure.
+            RunStoppedError: too many episodes failed.
         """
         tasks = self._loop.run(self._tasks_of(rows, group_size))
         first = self._num_groups if is_training else 0
@@ -72,7 +72,7 @@ class CreditedRollouts:
         return verdicts
 
     def to_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold, as plain numbers."""
+        """Return the state for a checkpoint, as plain numbers."""
         return {
             "num_groups": self._num_groups,
             "num_batches": self._num_batches,
@@ -80,7 +80,7 @@ class CreditedRollouts:
         }
 
     def load_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_dict` gave."""
+        """Restore the state that :meth:`to_dict` returned."""
         self._num_groups, self._num_batches = int(state["num_groups"]), int(state["num_batches"])
         self._credit_state = CreditState.from_dict(state["credit"])
 

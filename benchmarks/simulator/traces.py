@@ -1,4 +1,4 @@
-"""What a run took, read from its folder: the seconds of every turn, of the engine's ticks and of the training steps."""
+"""The seconds that a run took, read from its folder: of every turn, engine tick and training step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING = "time/rollout_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTrace:
-    """One turn: what it asked of the engine, and how long it was elsewhere.
+    """One turn: its work for the engine, and its seconds elsewhere.
 
     Example:
         >>> TurnTrace(env_s=1.5, num_sampled_tokens=6).generate_s
@@ -44,7 +44,7 @@ EpisodeTrace = tuple[TurnTrace, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCost:
-    """Seconds of an engine that works in ticks, one token of every running request in each.
+    """Cost of an engine that works in ticks, each with one token of every running request.
 
     Example (a tick with three requests, one of which reads a prompt of 100 tokens):
         >>> round(EngineCost(tick_s=0.01, token_s=0.001).seconds(num_tokens=102), 3)
@@ -57,13 +57,13 @@ class EngineCost:
     """Of each token that is forwarded, read or sampled."""
 
     def seconds(self, num_tokens: int) -> float:
-        """Of a tick that forwards so many tokens."""
+        """Return the seconds of a tick that forwards so many tokens."""
         return self.tick_s + self.token_s * num_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a simulation of other schedules needs to know about a run."""
+    """The seconds of a run that a simulation of other schedules needs."""
 
     groups: tuple[tuple[EpisodeTrace, ...], ...]
     """The episodes of every group, by ordinal."""
@@ -78,7 +78,7 @@ class Recording:
 def read_recording(run_dir: Path) -> Recording:
     """Read a training run's records and metrics.
 
-    Record in sync mode: there nothing runs beside training, so that its seconds are its own.
+    Record in sync mode, in which nothing else runs during training.
 
     Raises:
         CorruptDataError: the folder has no recorded rollouts or no metrics of training steps, or they cannot be read.
@@ -105,7 +105,7 @@ def read_recording(run_dir: Path) -> Recording:
 
 
 def episode_trace(trajectory: Trajectory) -> EpisodeTrace:
-    """The seconds and tokens of an episode's turns."""
+    """Return the seconds and tokens of an episode's turns."""
     return tuple(
         TurnTrace(
             render_s=turn.latency.render_s,
@@ -119,7 +119,7 @@ def episode_trace(trajectory: Trajectory) -> EpisodeTrace:
 
 
 def fit_engine(counters: Sequence[Sequence[float]]) -> EngineCost | None:
-    """The costs that explain an engine's busy seconds best (least squares, neither below 0).
+    """Fit an engine's costs to its busy seconds (least squares, neither below 0).
 
     Args:
         counters: after each training step, seconds busy, ticks, prompt tokens and sampled tokens, all from the start of

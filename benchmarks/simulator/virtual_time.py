@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps: coroutines that wait hours are played through in the time their code takes."""
+"""An event loop in virtual time: its clock jumps to the next event, so waiting takes no real time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Result = TypeVar("Result")
 
 
 def run_in_virtual_time(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine on a clock that begins at 0 and jumps to whatever is next.
+    """Run a coroutine on a clock that starts at 0 and jumps to the next event.
 
-    What runs between two waits takes no time at all; ``asyncio.get_running_loop().time()`` is the clock. Threads,
-    sockets and subprocesses have no place in such a loop. The order of events depends on nothing but the code.
+    Code between two waits takes no virtual time. ``asyncio.get_running_loop().time()`` is the clock. The loop does not
+    support threads, sockets and subprocesses. The order of events depends on the code alone.
 
     Raises:
-        RuntimeError: every task waits for another, so that no time will come at which one goes on.
+        RuntimeError: every task waits for another, so there is no next event.
 
     Example:
         >>> async def nap() -> float:
@@ -31,7 +31,7 @@ def run_in_virtual_time(main: Coroutine[Any, Any, Result]) -> Result:
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Where the loop would wait, time has passed."""
+    """A selector that advances the clock instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The simulator against schedules worked out by hand, on a clock that jumps."""
+"""The rollout simulator against schedules worked out by hand, in virtual time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulator import Plan, Prediction, simulate
+from traces import EngineCost, Recording, TurnTrace, fit_engine, read_recording
+from virtual_time import run_in_virtual_time
 
 from agentgym.errors import ConfigError, CorruptDataError
 from agentgym.rollout.record import GroupRecord, append_json_line, record_path, write_records
-from agentgym.rollout.simulator import Plan, Prediction, simulate
-from agentgym.rollout.traces import EngineCost, Recording, TurnTrace, fit_engine, read_recording
-from agentgym.rollout.virtual_time import run_in_virtual_time
 from agentgym.types import (
     Completion,
     FinishReason,
@@ -227,3 +227,16 @@ def test_costs_are_never_below_nothing() -> None:
     cost = fit_engine([[1.0, 100, 0, 100], [2.0, 150, 0, 1000]])
     assert cost is not None and min(cost.tick_s, cost.token_s) >= 0
     assert fit_engine([]) is None
+
+
+def test_a_run_is_predicted_under_every_mode(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from predict import table
+
+    from agentgym.trainers.overrides import save_config
+    from agentgym.trainers.recipes import load_recipe
+
+    write_run(tmp_path)
+    save_config(load_recipe("tiny"), tmp_path / "config.json")
+    rows = [line.split(" | ") for line in table(tmp_path, [1, 2])][2:]
+    assert [row[:2] for row in rows] == [[f"| {mode}", n] for mode in ("sync", "periodic", "async") for n in "12"]

@@ -1,14 +1,14 @@
-"""What a schedule would bring: a run's recorded seconds, played through another schedule on a clock that jumps.
+"""A simulator of rollout schedules: it replays a run's recorded seconds under another schedule, in virtual time.
 
-The groups are started, awaited, overtaken and cut by the code that does it in training (:class:`GroupStream`,
-:func:`first_valid`, :class:`InFlight`); only environments, engine and trainer are replaced by their recorded seconds.
+The code of the trainer starts, awaits, overtakes and cancels the groups (:class:`GroupStream`, :func:`first_valid`,
+:class:`InFlight`). Only environments, engine and trainer are replaced by their recorded seconds.
 
-The engine is a processor that works in ticks: each tick takes one token of every running request, and reads the prompts
-that are new, at the costs fitted to the recording (:class:`EngineCost`); rendering and parsing share it, as they do in
-one process. New weights make it read every context again. Without tick counters completions take what they took when
-they were recorded, whatever the load.
+The engine is a processor that works in ticks. Each tick samples one token of every running request and reads the new
+prompts, at the costs fitted to the recording (:class:`EngineCost`). Rendering and parsing share the processor, as they
+do in one process. New weights make the engine read every context again. Without tick counters a completion takes as
+long as it was recorded, whatever the load.
 
-What it does not know: that other weights play other episodes, memory limits, and processors that share more than
+Not simulated: other episodes under other weights, memory limits, and processors that share more than
 ``overlap_slowdown`` says.
 """
 
@@ -17,17 +17,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+from traces import EngineCost, EpisodeTrace, Recording, TurnTrace
+from virtual_time import run_in_virtual_time
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.stream import GroupStream
-from agentgym.rollout.traces import EngineCost, EpisodeTrace, Recording, TurnTrace
-from agentgym.rollout.virtual_time import run_in_virtual_time
 from agentgym.types import Task, TrajectoryGroup
 
 Mode = Literal["sync", "periodic", "async"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +57,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What the plan brings."""
+    """The speed, load and staleness of a plan."""
 
     wall_s: float
     num_episodes: int
-    """Trained; those that were cut are not among them."""
+    """Episodes that were trained, without cancelled ones."""
     num_cut: int
     engine_busy_share: float
     """Share of the time in which an engine has a request, rendering left out; mean over engines."""
@@ -77,7 +79,7 @@ class Prediction:
 
 
 def simulate(plan: Plan, recording: Recording) -> Prediction:
-    """Play the recording's episodes through a plan, in the order of their ordinals, from the start if they run out.
+    """Replay the recording's episodes under a plan, in the order of their ordinals, from the start if they run out.
 
     Example (two groups of one episode a step, 1 s and 3 s long; training takes 2 s):
         >>> groups = tuple((((TurnTrace(env_s=s)),),) for s in (1.0, 3.0))
@@ -136,7 +138,7 @@ class _Simulation:
     # ---------------------------------------------------------------------------------------------- the trainer
 
     async def _step(self) -> float:
-        """Wait for a step's groups and train on them; gives the seconds waited."""
+        """Wait for a step's groups and train on them; return the seconds waited."""
         began = _now()
         self.step_groups = await self.stream.take(self.version)
         waited_s = _now() - began
@@ -178,16 +180,16 @@ class _Simulation:
         return TrajectoryGroup(ordinal=ordinal, task=_TASK, trajectories=())
 
     def _trace(self, recorded: Sequence[EpisodeTrace], ordinal: int, member: int) -> EpisodeTrace:
-        """A recorded member; members that were not recorded play as those of the groups that follow."""
+        """Return a recorded member; surplus members are taken from the groups that follow."""
         if member < len(recorded):
             return recorded[member]
         other = self.recording.groups[(ordinal + member) % len(self.recording.groups)]
         return other[member % len(other)]
 
     async def _episode(self, priority: tuple[int, int], trace: EpisodeTrace) -> list[tuple[int, int]]:
-        """Play one episode; gives (version, tokens) of each of its turns."""
+        """Play one episode; return (version, tokens) of each of its turns."""
         sampled = []
-        async with self.in_flight.place(priority):
+        async with self.in_flight.slot(priority):
             engine = min(self.engines, key=lambda candidate: candidate.num_sessions)
             engine.num_sessions += 1
             try:
@@ -202,7 +204,7 @@ class _Simulation:
 
 @dataclass(slots=True)
 class _Session:
-    """What an engine holds of an episode."""
+    """An episode's cache in an engine."""
 
     num_tokens: int = 0
     version: int = 0
@@ -224,7 +226,7 @@ class _Played:
 
 
 class _Engine:
-    """Ticks while it has requests; see :class:`EngineCost`."""
+    """An engine that ticks while it has requests; see :class:`EngineCost`."""
 
     def __init__(self, simulation: _Simulation) -> None:
         self._simulation = simulation
@@ -236,7 +238,7 @@ class _Engine:
         self.num_sessions = 0
 
     async def generate(self, session: _Session, turn: TurnTrace) -> int:
-        """Render, sample and parse; gives the version that samples."""
+        """Render, sample and parse; return the version that samples."""
         if turn.render_s:
             async with self._processor:
                 await asyncio.sleep(turn.render_s)

@@ -1,0 +1,61 @@
+"""The request to play one episode, which every layer of a rollout takes.
+
+Playing an episode, layer by layer::
+
+    GroupStream.take    start the groups of the next training steps, in the order of their ordinals
+    GroupPlayer.play    make one request per group member, and repeat it if the infrastructure fails
+    InFlight.slot       wait until another episode may start
+    Pool.play           lend an environment: of this process (EnvPool) or of a Ray worker (RayPool)
+    play_task           play one episode, or a game with one episode per player
+    run_episode         reset, then decide and step until the episode ends
+    Actor.decide        render the prompt, sample a completion and parse it
+
+Trajectories travel back up. ``on_turn`` reports each turn before its episode ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.actor import MakeActor
+from agentgym.types import Task, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """How long an environment may take before it counts as hung."""
+
+    reset_timeout_s: float = 120.0
+    step_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.reset_timeout_s <= 0 or self.step_timeout_s <= 0:
+            raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
+
+
+def ignore_turn(turn: Turn) -> None:
+    """Do nothing with a turn: the default of ``on_turn``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRequest:
+    """One task to play, by whom, with which seed and within which limits."""
+
+    task: Task
+    make_actor: MakeActor
+    """Makes the actors of the policy: one per episode, player and sub-agent."""
+    opponent: MakeActor | None = None
+    """Plays every seat of a game but one, which the seed draws; None if the policy plays them all."""
+    ordinal: int = 0
+    """Position of the task in the run's task order."""
+    member: int = 0
+    """Position of the episode in its group."""
+    seed: int = 0
+    """Seed of the policy's sampling."""
+    limits: EpisodeLimits = EpisodeLimits()
+    num_retries: int = 0
+    """Earlier attempts, all failed."""
+    on_turn: Callable[[Turn], None] = ignore_turn
+    """Called after each turn."""

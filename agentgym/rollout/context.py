@@ -123,7 +123,7 @@ def check_turns_left(config: ContextConfig, env: Env) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How much an episode may say."""
+    """The limits of an episode's tokens and turns."""
 
     window: int
     """Longest prompt plus completion in tokens."""
@@ -160,7 +160,7 @@ class Context:
 
     @property
     def begins_segment(self) -> bool:
-        """Whether the next completion is the first of its segment."""
+        """True if the next completion is the first of its segment."""
         return self._session.begins_segment
 
     @property

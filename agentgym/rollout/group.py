@@ -28,7 +28,7 @@ OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """How groups are played."""
+    """Settings of group rollouts."""
 
     group_size: int = 8
     min_valid: int = 2

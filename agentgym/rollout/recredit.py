@@ -1,4 +1,4 @@
-"""What a run recorded, to be credited anew: its records as batches, and the configurations of the estimators asked for.
+"""Recompute credit from a run's records: read them as batches, and configure the requested estimators.
 
 An estimator takes over the run's own ``credit`` settings as far as they go with it, so that what differs is the
 estimator; where they do not go together it has its defaults, and a note says so.
@@ -29,7 +29,7 @@ Override = tuple[tuple[str, ...], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecreditPlan:
-    """Which estimators with which settings, and what is to be said about them."""
+    """The estimators with their settings, and notes for the user."""
 
     configs: Mapping[str, CreditConfig]
     own: CreditConfig | None
@@ -41,7 +41,7 @@ class RecreditPlan:
 
 
 def select_steps(run_dir: Path, first: int | None, last: int | None) -> tuple[int, ...]:
-    """The recorded steps from ``first`` to ``last``, both included and counted from 0; None for no bound.
+    """Return the recorded steps from ``first`` to ``last``, both included and counted from 0; None for no bound.
 
     Raises:
         UsageError: there is no such folder, or no recorded step in that range.
@@ -62,7 +62,7 @@ def select_steps(run_dir: Path, first: int | None, last: int | None) -> tuple[in
 
 
 def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, CreditConfig]) -> Iterator[RecordedBatch]:
-    """The records of the steps, one after the other; of all steps before them too if a configuration has a memory.
+    """Yield the records of the steps; also of all earlier steps if a configuration has a memory.
 
     Raises:
         CorruptDataError: a record cannot be read, or its credit is not that of its episodes.
@@ -87,7 +87,7 @@ def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, Cred
 
 
 def read_held_columns(run_dir: Path) -> tuple[str, ...]:
-    """Columns that the run recorded beside its episodes: what its credit read of the model.
+    """Return the columns that the run recorded: the model outputs that its credit used.
 
     Raises:
         CorruptDataError: the first record cannot be read.
@@ -98,7 +98,7 @@ def read_held_columns(run_dir: Path) -> tuple[str, ...]:
 
 
 def read_credit_settings(run_dir: Path) -> Mapping[str, Any] | None:
-    """The section ``credit`` of the run's ``config.json``; None if there is no such file or section.
+    """Return the section ``credit`` of the run's ``config.json``; None if there is no such file or section.
 
     Raises:
         CorruptDataError: the file is not JSON, or what it holds are no settings.
@@ -125,7 +125,7 @@ def plan_recredit(
     overrides: Sequence[str] = (),
     held: Collection[str] = (),
 ) -> RecreditPlan:
-    """Configurations of the named estimators.
+    """Return configurations of the named estimators.
 
     Args:
         settings: the run's own, as :func:`read_credit_settings` gives them.
@@ -161,7 +161,7 @@ def plan_recredit(
 
 
 def possible_estimators(held: Collection[str] = ()) -> tuple[str, ...]:
-    """Estimators that with their defaults need nothing beside what records hold.
+    """Return the estimators whose defaults need only what records hold.
 
     Args:
         held: columns on record beside the episodes.
@@ -210,7 +210,7 @@ def _own_config(settings: Mapping[str, Any] | None, notes: list[str], held: Coll
 def _config_for(
     name: str, settings: Mapping[str, Any], overrides: Sequence[Override], notes: list[str]
 ) -> CreditConfig:
-    """The run's settings with another estimator; its defaults, with a note, if the two do not go together."""
+    """Return the run's settings with another estimator; its defaults, with a note, if the two do not go together."""
     taken = {key: value for key, value in settings.items() if key in KEYS} | {"estimator": name}
     if (taken.get("options") or {}).get("kind") != name:
         taken.pop("options", None)
@@ -231,7 +231,7 @@ def _config_for(
 
 
 def _is_read(key: str, estimator: str) -> bool:
-    """Whether the estimator reads a flat key of the configuration, by the rule of :class:`CreditConfig`."""
+    """Return True if the estimator reads a flat key of the configuration, by the rule of :class:`CreditConfig`."""
     return key not in FLAT_KEYS or ESTIMATORS[estimator].reads(key)
 
 
@@ -257,7 +257,7 @@ def _parse(override: str) -> Override:
 def _overridden(
     taken: Mapping[str, Any], name: str, overrides: Sequence[Override] = (), notes: list[str] | None = None
 ) -> dict[str, Any]:
-    """Settings with what of the overrides the estimator reads, and the shaper without which it reads nothing."""
+    """Apply the overrides that the estimator reads, and add the shaper that it needs to read any."""
     tree = dict(taken)
     notes = [] if notes is None else notes
     for path, value in overrides:
@@ -283,14 +283,14 @@ def _takes(name: str, path: Sequence[str], value: Any) -> bool:
 
 
 def _check_is_read(path: Sequence[str], overrides: Sequence[Override], configs: Mapping[str, CreditConfig]) -> None:
-    """Refuse an override that goes nowhere."""
+    """Reject an override that no estimator reads."""
     values = [value for at, value in overrides if at == path]
     if not any(_takes(name, path, value) for name in configs for value in values):
         raise ConfigError(f"none of {', '.join(configs)} reads credit.{'.'.join(path)}")
 
 
 def _config(tree: Mapping[str, Any]) -> CreditConfig:
-    """A configuration from plain nested dicts.
+    """Build a configuration from plain nested dicts.
 
     Raises:
         ConfigError: naming the first wrong key and what was expected.

@@ -25,7 +25,7 @@ from agentgym.types import Task, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """How long an environment may take before it counts as hung."""
+    """Time limits, after which an environment counts as hung."""
 
     reset_timeout_s: float = 120.0
     step_timeout_s: float = 60.0

@@ -163,3 +163,12 @@ _.handle_endtag
 _.handle_data
 served_copy  # a part of the footprint, summed over the fields
 activations  # the same
+# components that trainers/losses/catalogue.py and trainers/engines/component.py name by "module:function"
+_.divergence_rejection
+_.batch_normalise
+_.embedded
+_.sapo
+_.minpro
+_.entropy_bonus
+# pydantic calls the hook with it
+handler

@@ -162,7 +162,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
         unknown recipe 'houshold'; did you mean 'household'? known: household, household-demo
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    longer = [known for known in names if name and known.startswith(name)]
+    near = longer or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     suggestion = f"; did you mean {near[0]!r}?" if near else ";"
     tail = f" ({hint})" if hint else ""
     return UnknownNameError(f"unknown {kind} {name!r}{suggestion} known: {', '.join(names) or 'none'}{tail}")

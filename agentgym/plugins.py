@@ -216,7 +216,7 @@ class ByKind:
         from pydantic import TypeAdapter
 
         if not isinstance(value, Mapping | Options):
-            raise ValueError(f"expected a component's settings, as in {{'kind': ...}}, got {value!r}")
+            raise ValueError("expected a component's settings, as in {'kind': 'NAME'}")
         reference = kind(value)
         if not isinstance(reference, str):
             raise ValueError("expected the component's name under the key 'kind'")

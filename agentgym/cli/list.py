@@ -38,9 +38,11 @@ def _list_credit(as_json: bool) -> None:
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles[:-1]:  # the test is for --json
-            table.add_column(title.replace("_", " "), style="bold cyan" if title == "name" else None)
+            style = "bold cyan" if title == "name" else None
+            table.add_column(title.replace("_", " "), style=style, no_wrap=title != "paper")
         for row in rows:
-            table.add_row(*row[:-1])
+            name, family, status, trains, released, paper, _ = row
+            table.add_row(name, family, status, trains, released.partition(":")[0], paper)
         out.console.print(table)
 
 

@@ -33,11 +33,12 @@ class Finding:
     """One rule that a composition breaks."""
 
     rule: str
+    """Name of the rule, empty for a part that can change nothing."""
     severity: Literal["E", "W"]
     message: str
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.rule})"
+        return f"{self.message} ({self.rule})" if self.rule else self.message
 
 
 Findings = tuple[Finding, ...]
@@ -234,22 +235,22 @@ def gate_and_critic(*, is_gated: bool, estimator: str) -> Findings:
 
 def idle_component(name: str, reason: str) -> Findings:
     """A component that can change nothing with its settings."""
-    return _when(bool(reason), "no silent no-op", "E", f"{name}: {reason}, so it changes nothing; leave it out")
+    return _when(bool(reason), "", "E", f"{name}: {reason}, so it changes nothing; leave it out")
 
 
 def idle_in_group(name: str, keep: int, size: int) -> Findings:
     """A component that can change nothing in groups of this size."""
     alone = name in ("salt", "dynamic_sampling") and size < 2
     message = f"{name} compares the members of a group, and with group_size {size} there is one: leave it out"
-    lonely = _when(alone, "no silent no-op", "E", message)
+    lonely = _when(alone, "", "E", message)
     message = f"{name} keeps {keep} members of {size}: it leaves nobody out; sample more of them or leave it out"
-    return lonely or _when(name == "pods" and keep >= size, "no silent no-op", "E", message)
+    return lonely or _when(name == "pods" and keep >= size, "", "E", message)
 
 
 def idle_step_part(estimator: str, step_weight: float) -> Findings:
     """GiGPO without its step-level part."""
     message = "step_weight is 0: gigpo gives every turn of an episode the same advantage, as grpo does"
-    return _when(estimator == "gigpo" and step_weight == 0, "no silent no-op", "W", message)
+    return _when(estimator == "gigpo" and step_weight == 0, "", "W", message)
 
 
 # ----------------------------------------------------------------------------------- losses and their corrections
@@ -265,9 +266,9 @@ def one_update(*, is_on_policy: bool, parts: Collection[str], gate: str) -> Find
     """
     way_out = "set loss.num_updates or loss.num_epochs above 1, or loss.mode=bypass"
     message = f"{', '.join(parts)} acts from a step's second update on, and there is one: {way_out}"
-    idle = _when(is_on_policy and bool(parts), "no silent no-op", "E", message)
+    idle = _when(is_on_policy and bool(parts), "", "E", message)
     message = f"with one update per step every ratio is 1, so the gate of {gate} never acts: {way_out}"
-    return idle or _when(is_on_policy and bool(gate), "no silent no-op", "W", message)
+    return idle or _when(is_on_policy and bool(gate), "", "W", message)
 
 
 def rollout_correction(

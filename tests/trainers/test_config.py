@@ -43,7 +43,7 @@ def test_overrides_reach_every_level() -> None:
         ("sampling.top_p=0.9", "top_p=1 and top_k=0"),
         ("sampling.temperature=0", "greedy episodes"),
         ("loss.clip_low=2", "clip_low must be in"),
-        ("loss.kind=ppo", "unknown policy loss 'ppo'; did you mean 'sapo'"),
+        ("loss.kind=ppo", "unknown policy loss 'ppo'; did you mean 'ppo_clip'"),
         ('loss.corrections=[{"kind": "tis"}]', "loss.corrections"),
         ("loss.mode=bypass", "composition rule 3"),
         ("group=4", "group is a group of keys"),

@@ -39,7 +39,9 @@ def _list_credit(as_json: bool) -> None:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in titles[:-1]:  # the test is for --json
             style = "bold cyan" if title == "name" else None
-            table.add_column(title.replace("_", " "), style=style, no_wrap=title in ("name", "class", "status"))
+            table.add_column(
+                title.replace("_", " "), style=style, no_wrap=title in ("name", "class", "status"), overflow="fold"
+            )
         for row in rows:
             name, family, status, trains, released, paper, _ = row
             table.add_row(name, family, status, trains, released.partition(":")[0], paper)

@@ -10,7 +10,7 @@ import numpy as np
 
 from agentgym.credit import rules
 from agentgym.credit.anchors import shared_share, start_states_agree
-from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.columns import FROM_GROUPS, turn_table
 from agentgym.credit.component import ESTIMATORS, MODULATORS, SELECTIONS, SHAPERS, CreditComponent
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
 from agentgym.credit.parts import outcomes
@@ -152,7 +152,7 @@ def credit_groups(
     # parts always: whether an episode succeeded is said by its outcome parts, not by its shaped reward
     names = dict.fromkeys(("part_values", *config.columns()))
     recorded = [name for name in names if name in FROM_GROUPS and name not in supplied]
-    table = TurnTable.from_groups(groups, recorded).with_columns(**supplied)
+    table = turn_table(groups, recorded).with_columns(**supplied)
     result = credit_turns(table, config, state)
     turns = iter(_turn_credits(result))
     return tuple(_group_credit(group, turns) for group in groups), result

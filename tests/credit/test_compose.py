@@ -12,6 +12,7 @@ import pytest
 from credit_tables import assert_close, bandits, batch_table, table_of
 from pydantic import TypeAdapter, ValidationError
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.component import ESTIMATORS, FAMILIES, SELECTIONS, CreditComponent, credit_table
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_groups, credit_turns
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions
@@ -259,7 +260,7 @@ def test_columns_that_are_wrong_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs one entry per sampled token"):
         bandits(1, token_value=[1])
     with pytest.raises(UnknownNameError, match=r"supply it with TurnTable\.with_columns"):
-        TurnTable.from_groups([], ["entropy"])
+        turn_table([], ["entropy"])
 
 
 def recorded() -> list[TrajectoryGroup]:
@@ -296,7 +297,7 @@ def recorded() -> list[TrajectoryGroup]:
 
 def test_columns_come_from_recorded_episodes() -> None:
     names = ("part_values", "num_calls", "num_errors", "num_tokens", "action", "segment", "is_truncated", "observation")
-    table = TurnTable.from_groups(recorded(), (*names, "is_void", "group_keys"))
+    table = turn_table(recorded(), (*names, "is_void", "group_keys"))
     assert table.part_names == ("solved", "step")
     assert_close(table.part_values, [[0, 0.1], [1, 0], [0, 0.1], [0, 0]])
     assert table.num_calls is not None and table.num_errors is not None and table.num_tokens is not None

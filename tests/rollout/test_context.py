@@ -12,8 +12,8 @@ from tokenizers_for_tests import HERMES, THINKING, trained
 from worlds import LongCounter
 
 from agentgym.check.policies import ScriptedEngine
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
 from agentgym.env import Env, as_observation
 from agentgym.errors import ConfigError, UnknownNameError
@@ -302,7 +302,7 @@ def test_an_episode_cut_off_is_masked_in_all_its_segments_and_stays_in_the_stati
 
 def test_actions_are_compared_across_segments_and_summaries_with_summaries() -> None:
     wide, narrow = (Player().play(LongCounter(), summarising(window_tokens=size)) for size in (200, 160))
-    table = TurnTable.from_groups([group_of(wide, wide, narrow)], columns=["segment", "observation"])
+    table = turn_table([group_of(wide, wide, narrow)], columns=["segment", "observation"])
     turns = [turn for member in (wide, wide, narrow) for turn in member.turns]
     sizes = [int((table.anchor == code).sum()) for code in table.anchor]
     assert all(size >= 3 for size, turn in zip(sizes, turns, strict=True) if turn.kind == "act")

@@ -12,9 +12,9 @@ import pytest
 from tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine, random_action
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.estimators.rae import RaeOptions
-from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import UsageError
@@ -230,7 +230,7 @@ def test_a_spoilt_game_is_played_again_as_a_whole() -> None:
 
 def test_credit_compares_the_same_player() -> None:
     groups = groups_of(Nim)
-    table = TurnTable.from_groups(groups, ["role", "player_outcome", "group_keys"])
+    table = turn_table(groups, ["role", "player_outcome", "group_keys"])
     assert table.role is not None and table.player_outcome is not None and table.group_keys is not None
     assert len(set(zip(table.group.tolist(), table.role.tolist(), strict=True))) == 4
     assert len(table.group_keys) == 4

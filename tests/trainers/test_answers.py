@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from made_groups import a_task, group, trajectory, turn
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
-from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -242,7 +242,7 @@ def test_the_turn_that_brings_the_answer_gets_the_credit(tmp_path: Path) -> None
     tasks = list(enumerate(run.train_tasks[960:972]))
     groups = asyncio.run(run_groups(tasks, run.pool, run.make_actor(), GroupConfig(group_size=2, num_envs=8), seed=0))
     made = ColumnMaker(config, run.model, run.renderer).make(groups)
-    table = TurnTable.from_groups(groups).with_columns(**made.columns)
+    table = turn_table(groups).with_columns(**made.columns)
     gains = information_gain(table).table.info_gain
     assert gains is not None
     turns = [each for g in groups for episode in g.valid for each in episode.turns]

@@ -11,11 +11,11 @@ import pytest
 import torch
 from made_groups import a_task, group, trajectory, turn, two_groups
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.credit.modulators.branches import SharedPrefixOptions
 from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
 from agentgym.credit.selections.downsampling import D3sOptions
-from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_records, write_records
@@ -60,7 +60,7 @@ def test_entropies_are_those_of_a_direct_computation(small_model: Any) -> None:
                     expected.append(entropy[start - 1 : end - 1])
     np.testing.assert_allclose(columns["token_entropy"], [h for row in expected for h in row], atol=1e-5)
     np.testing.assert_allclose(columns["entropy"], [np.mean(row) for row in expected], atol=1e-5)
-    table = TurnTable.from_groups(two_groups(), ["num_tokens"]).with_columns(**columns)
+    table = turn_table(two_groups(), ["num_tokens"]).with_columns(**columns)
     assert len(table) == 6
 
 

@@ -315,7 +315,7 @@ def test_columns_come_from_recorded_episodes() -> None:
 
 def test_groups_get_their_credit_with_what_the_trainer_supplies() -> None:
     config = CreditConfig(estimator="grpo", shapers=(GraOptions(),), modulators=(EmpgOptions(),))
-    credit, _ = credit_groups(recorded(), config, columns={"entropy": [0.1, 0.2, 0.3, 0.4]})
+    credit = assign_credit(recorded(), config, columns={"entropy": [0.1, 0.2, 0.3, 0.4]})
     assert [len(row) for row in credit[0]] == [2, 2, 0]
     assert [turn.gate_open for row in credit[0] for turn in row] == [True, True, False, False]
     assert [turn.shaped_reward for row in credit[0] for turn in row] == [0.1, 1.0, 0.0, 0.0]
@@ -323,7 +323,7 @@ def test_groups_get_their_credit_with_what_the_trainer_supplies() -> None:
 
 def test_trackers_know_tasks_by_their_content() -> None:
     groups = recorded()
-    _, result = credit_groups(groups, CreditConfig(estimator="spo"), columns={"reward": [0, 1, 0, 0]})
+    result = credit_groups(groups, CreditConfig(estimator="spo"), columns={"reward": [0, 1, 0, 0]})
     assert list(result.state.memory["spo"]) == [f"t:{groups[0].task.content_hash}"]
 
 

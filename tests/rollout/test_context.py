@@ -13,7 +13,7 @@ from worlds import LongCounter
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
-from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
 from agentgym.env import Env, as_observation
 from agentgym.errors import ConfigError, UnknownNameError
@@ -285,7 +285,7 @@ def test_segments_share_one_advantage_and_statistics_count_trajectories() -> Non
     ends = [(10, 1.0), (3, 0.0), (8, 1.0), (13, 0.0)]
     played = [Player().play(EndsAt(*end), summarising(window_tokens=100)) for end in ends]
     assert [len(trajectory.segments) for trajectory in played] == [3, 1, 2, 4]
-    credit, _ = credit_groups([group_of(*played)], CreditConfig(estimator="supo"))
+    credit = assign_credit([group_of(*played)], CreditConfig(estimator="supo"))
     for rows, expected in zip(credit[0], (0.866024, -0.866024, 0.866024, -0.866024), strict=True):
         assert [turn.advantage for turn in rows] == pytest.approx([expected] * len(rows), abs=1e-5)
 
@@ -294,7 +294,7 @@ def test_an_episode_cut_off_is_masked_in_all_its_segments_and_stays_in_the_stati
     short = Player().play(EndsAt(3, 1.0), summarising())
     long = Player().play(LongCounter(), summarising(max_summaries=1))
     assert long.status is Status.TRUNCATED_TOKENS and len(long.segments) == 2
-    credit, _ = credit_groups([group_of(short, long)], CreditConfig(estimator="supo"))
+    credit = assign_credit([group_of(short, long)], CreditConfig(estimator="supo"))
     assert {turn.loss_weight for turn in credit[0][0]} == {1.0}
     assert {turn.loss_weight for turn in credit[0][1]} == {0.0}
     assert credit[0][0][0].advantage == pytest.approx(0.7071, abs=1e-4)

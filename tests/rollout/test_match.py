@@ -14,6 +14,7 @@ from tokenizers_for_tests import trained
 from agentgym.check.policies import ScriptedEngine, random_action
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.credited import turn_credits
 from agentgym.credit.estimators.rae import RaeOptions
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
@@ -240,7 +241,8 @@ def test_credit_compares_the_same_player() -> None:
 
 def test_rae_keeps_a_baseline_of_each_player() -> None:
     groups = groups_of(Nim)
-    credit, result = credit_groups(groups, CreditConfig(estimator="rae", options=RaeOptions(decay=0.5)))
+    result = credit_groups(groups, CreditConfig(estimator="rae", options=RaeOptions(decay=0.5)))
+    credit = turn_credits(groups, result)
     for player in (0, 1):
         baseline = 0.0
         for group, of_group in zip(groups, credit, strict=True):

@@ -15,7 +15,7 @@ from worlds import Counter
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
-from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.envs.semi_online.env import SemiOnlineEnv
@@ -208,7 +208,7 @@ def test_credit_knows_what_was_patched(traces: Path) -> None:
     table = turn_table([group], ["is_patched"])
     assert table.is_patched is not None
     assert table.is_patched.tolist() == [False] * 6 + [False, True, False, False, False, False]
-    (credit,), _ = credit_groups([group], CreditConfig(estimator="ui_s1"))
+    (credit,) = assign_credit([group], CreditConfig(estimator="ui_s1"))
     first, second = credit
     assert [round(turn.return_to_go, 6) for turn in second[:3]] == [1.0, 0.55, 1.875]
     assert second[1].advantage < 0 < first[1].advantage

@@ -11,7 +11,7 @@ from tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
-from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import UnknownNameError, UsageError
@@ -159,7 +159,7 @@ def test_m_grpo_compares_main_agents_with_main_agents_and_calls_with_calls() -> 
     assert table.role is not None and table.invocation is not None
     assert table.role.tolist() == [0, 0, 1] * 3
     assert table.invocation.tolist() == [-1, -1, 0] * 3
-    (credit,), _ = credit_groups([group], CreditConfig(estimator="m_grpo"))
+    (credit,) = assign_credit([group], CreditConfig(estimator="m_grpo"))
     # returns 1, 0, 1 of the main agent; the clerk's 1, 0, 1 mixed with them gives the same order
     for rows, expected in zip(credit, (0.57735, -1.154701, 0.57735), strict=True):
         assert [turn.advantage for turn in rows] == pytest.approx([expected] * 3, abs=1e-4)

@@ -117,7 +117,7 @@ def test_shapes_are_those_the_credit_table_takes(model: Any) -> None:
     assert [row.tolist() for row in scores.lengths][:1] == [[len(ids("red"))]]
     credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(min_answer_tokens=1),))
     columns = {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
-    _, result = credit_groups(questions(), credit, columns=columns)
+    result = credit_groups(questions(), credit, columns=columns)
     assert result.diagnostics["info_gain_mismatches"] == 0
     gains = result.table.info_gain
     assert gains is not None
@@ -128,7 +128,7 @@ def test_gains_telescope(model: Any) -> None:
     scores = scored(model, "packed")
     for mode in ("log_prob_diff", "prob_diff"):
         credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(mode=mode),))
-        _, result = credit_groups(questions(), credit, columns={"answer_logprobs": scores.logprobs})
+        result = credit_groups(questions(), credit, columns={"answer_logprobs": scores.logprobs})
         assert result.table.info_gain is not None
         for index, logprobs in enumerate(scores.logprobs[:4]):
             chosen = logprobs[:, logprobs[0].argmax()]
@@ -210,7 +210,7 @@ def test_a_task_without_references_is_left_with_its_outcome(model: Any) -> None:
     )  # fmt: skip
     assert scores.logprobs[0].shape == (2, 0)
     credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(),))
-    _, result = credit_groups([bare], credit, columns={"answer_logprobs": scores.logprobs})
+    result = credit_groups([bare], credit, columns={"answer_logprobs": scores.logprobs})
     assert result.diagnostics["info_gain_too_short"] == 1
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Literal
 
 from agentgym.canonical import digest
@@ -313,7 +314,7 @@ class Segment:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All tokens of the window, shape ``[T]``."""
-        return tuple(t for turn in self.turns for t in (*turn.prompt_ids, *turn.completion.token_ids))
+        return tuple(chain.from_iterable((*turn.prompt_ids, *turn.completion.token_ids) for turn in self.turns))
 
     @property
     def loss_mask(self) -> tuple[int, ...]:

@@ -131,12 +131,10 @@ def build_batches(
     """
     units = _units(samples, unit)
     weights = token_weights(units, aggregation, norm_length)
-    rows, first_token = [], 0
-    for index, sample in enumerate(samples):
-        positions = np.flatnonzero(sample.loss_mask)
-        own = slice(first_token, first_token + len(positions))
-        rows.append(_Row(sample, positions, weights[own], units[own], index))
-        first_token = own.stop
+    positions = [np.flatnonzero(sample.loss_mask) for sample in samples]
+    ends = np.cumsum([len(at) for at in positions], dtype=np.int64)[:-1]
+    parts = zip(samples, positions, np.split(weights, ends), np.split(units, ends), strict=False)
+    rows = [_Row(*part, index) for index, part in enumerate(parts)]
     batches: list[TrainBatch] = []
     for some, kind in _micro_batches(rows, layout, tokens_per_microbatch):
         first = batches[-1].first + batches[-1].num_tokens if batches else 0
@@ -225,22 +223,18 @@ def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
 def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:
     laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
     assert not any(0 in row.positions for row in rows), "a row begins with a prompt"
-    turn_of = np.concatenate([row.sample.turns[row.positions] for row in rows])
-    row_of = np.repeat(np.arange(len(rows)), [len(row.positions) for row in rows])
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(row.sample, name)[row.positions] for row in rows])
+
+    row_of, turn_of = np.repeat(np.arange(len(rows)), [len(row.positions) for row in rows]), joined("turns")
     is_new_turn = (np.diff(turn_of, prepend=-1) != 0) | (np.diff(row_of, prepend=-1) != 0)
-    whole = (
-        row_of,
-        np.concatenate([np.asarray(places)[row.positions - 1] for row, places in zip(rows, where, strict=True)]),
-        np.concatenate([np.asarray(row.token_ids)[row.positions] for row in rows]),
-        np.cumsum(is_new_turn) - 1,
-        turn_of,
-        np.concatenate([row.units for row in rows]),
-    )
-    real = (
-        np.concatenate([row.sample.advantages[row.positions] for row in rows]),
-        np.concatenate([row.sample.rollout_logprobs[row.positions] for row in rows]),
-        np.concatenate([row.weights for row in rows]),
-    )
+    states = [np.asarray(places)[row.positions - 1] for row, places in zip(rows, where, strict=True)]
+    targets = [np.asarray(row.token_ids)[row.positions] for row in rows]
+    units = [row.units for row in rows]
+    codes = np.cumsum(is_new_turn) - 1
+    whole = (row_of, np.concatenate(states), np.concatenate(targets), codes, turn_of, np.concatenate(units))
+    real = (joined("advantages"), joined("rollout_logprobs"), np.concatenate([row.weights for row in rows]))
     row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
     advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
     return TrainBatch(

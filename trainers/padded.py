@@ -58,19 +58,17 @@ def pad_rows(
         >>> rows.prompts.tolist(), rows.responses.tolist(), rows.loss_mask.tolist()
         ([[0, 7, 8]], [[9, 2, 0]], [[1, 1, 0]])
     """
-    starts = [prompt_length(sample) for sample in samples]
-    num_prompt = _width(starts, num_prompt_tokens, "prompt")
-    lengths = [len(sample.token_ids) - start for sample, start in zip(samples, starts, strict=True)]
+    pairs = [(sample, prompt_length(sample)) for sample in samples]
+    lengths = [len(sample.token_ids) - start for sample, start in pairs]
+    num_prompt = _width([start for _, start in pairs], num_prompt_tokens, "prompt")
     num_response = _width(lengths, num_response_tokens, "response")
-    prompts = [sample.token_ids[:start] for sample, start in zip(samples, starts, strict=True)]
 
     def responses(name: str, fill: float) -> Tensor:
-        rows = zip(samples, starts, strict=True)
-        return _padded([getattr(sample, name)[start:] for sample, start in rows], num_response, fill)
+        return _padded([getattr(sample, name)[start:] for sample, start in pairs], num_response, fill)
 
     return PaddedRows(
-        prompts=_padded(prompts, num_prompt, pad_id, on_left=True),
-        prompt_mask=_padded([[1] * start for start in starts], num_prompt, 0, on_left=True),
+        prompts=_padded([sample.token_ids[:start] for sample, start in pairs], num_prompt, pad_id, on_left=True),
+        prompt_mask=_padded([[1] * start for _, start in pairs], num_prompt, 0, on_left=True),
         responses=responses("token_ids", pad_id),
         response_attention=_padded([[1] * length for length in lengths], num_response, 0),
         loss_mask=responses("loss_mask", 0),

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import get_args
 
-import numpy as np
-
 from agentgym.trainers.samples import ZERO, GroupVerdict
 from agentgym.types import CutReason, Status
 
@@ -27,7 +25,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     turns = [turn for t in valid for turn in t.turns]
     anchor_sizes = [size for verdict in verdicts for size in verdict.credit.anchor_size.tolist()]
     shared = [size for size in anchor_sizes if size >= 2]
-    flat = [is_zero for verdict in verdicts for is_zero in (np.abs(verdict.credit.advantage) < ZERO).tolist()]
+    advantages = [advantage for verdict in verdicts for advantage in verdict.credit.advantage.tolist()]
     ages = [version - sampled for turn in turns for sampled in turn.completion.policy_versions]
     cut = [member for verdict in verdicts for member in verdict.group.cut]
     cut_reasons = Counter(member.reason for member in cut)
@@ -44,7 +42,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "staleness_max": float(max(ages, default=0)),
         "anchor_share": len(shared) / max(1, len(anchor_sizes)),
         "anchor_size": _mean(shared),
-        "zero_advantage_share": _mean(flat),
+        "zero_advantage_share": _mean([abs(advantage) < ZERO for advantage in advantages]),
         "num_summaries": _mean([sum(turn.kind == "summary" for turn in t.turns) for t in valid]),
         "num_patched": _mean([sum(turn.played is not None for turn in t.turns) for t in valid]),
         "num_segments": _mean([len(t.segments) for t in valid]),

@@ -103,19 +103,14 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
     for verdict in verdicts:
         if verdict.dropped is not None:
             continue
-        columns = _columns(verdict.group, verdict.credit)
-        start = 0
-        for trajectory in verdict.group.valid:
+        group, start = verdict.group, 0
+        columns = _columns(group, verdict.credit)
+        for trajectory in group.valid:
             for segment in trajectory.segments:
-                token_ids = segment.token_ids
-                stop = start + len(token_ids)
-                row = {name: column[start:stop] for name, column in columns.items()}
-                samples.append(
-                    TrainingSample(
-                        token_ids=token_ids, trajectory=num_trajectories, ordinal=verdict.group.ordinal, **row
-                    )
-                )
-                start = stop
+                ids = segment.token_ids
+                row = {name: column[start : start + len(ids)] for name, column in columns.items()}
+                samples.append(TrainingSample(token_ids=ids, trajectory=num_trajectories, ordinal=group.ordinal, **row))
+                start += len(ids)
             num_trajectories += 1
     return samples
 

@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentgym.credit.credited import CreditColumns
 from agentgym.rollout.record import GroupRecord
 from agentgym.trainers.padded import pad_rows, prompt_length
 from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples
-from agentgym.types import Segment, TrajectoryGroup
+from agentgym.types import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +85,9 @@ def to_verl(
         for at, turn in enumerate(row.segment.turns, row.first_turn):
             start = stop + len(turn.prompt_ids)
             stop = start + len(turn.completion.token_ids)
-            returns[index, start:stop] = float(row.credit.return_to_go[at])
+            returns[index, start:stop] = float(row.verdict.credit.return_to_go[at])
             scores[index, stop - 1] = turn.reward
-            rewards[index, stop - 1] = float(row.credit.shaped_reward[at])
+            rewards[index, stop - 1] = float(row.verdict.credit.shaped_reward[at])
     return VerlBatch(
         batch={
             "prompts": padded.prompts,
@@ -105,10 +104,10 @@ def to_verl(
             "token_level_rewards": rewards,
         },
         non_tensor_batch={
-            "uid": _objects([str(row.group.ordinal) for row in rows]),
-            "traj_uid": _objects([f"{row.group.ordinal}-{row.member}" for row in rows]),
+            "uid": _objects([str(row.verdict.group.ordinal) for row in rows]),
+            "traj_uid": _objects([f"{row.verdict.group.ordinal}-{row.member}" for row in rows]),
             "segment": _objects([row.segment_index for row in rows]),
-            "task_id": _objects([row.group.task.id for row in rows]),
+            "task_id": _objects([row.verdict.group.task.id for row in rows]),
             "__num_turns__": np.array([len(row.segment.turns) for row in rows], dtype=np.int32),
         },
     )
@@ -117,14 +116,12 @@ def to_verl(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     sample: TrainingSample
-    group: TrajectoryGroup
+    verdict: GroupVerdict
     member: int
     segment_index: int
     segment: Segment
-    credit: CreditColumns
-    """Of the group."""
     first_turn: int
-    """Row of the segment's first turn in ``credit``."""
+    """Row of the segment's first turn in the verdict's credit."""
 
 
 def _rows(judged: GroupVerdict | GroupRecord) -> Iterator[_Row]:
@@ -137,11 +134,10 @@ def _rows(judged: GroupVerdict | GroupRecord) -> Iterator[_Row]:
         for index, segment in enumerate(trajectory.segments if trajectory.status.is_evidence else ()):
             yield _Row(
                 sample=next(samples),
-                group=verdict.group,
+                verdict=verdict,
                 member=member,
                 segment_index=index,
                 segment=segment,
-                credit=verdict.credit,
                 first_turn=first_turn,
             )
             first_turn += len(segment.turns)

@@ -44,17 +44,13 @@ class CreditColumns:
     def split(self, groups: Collection[TrajectoryGroup]) -> list[CreditColumns]:
         """Cut the rows of all groups into views, one per group."""
         ends = np.cumsum([0, *(sum(len(t.turns) for t in group.valid) for group in groups)])
-        token_ends = ends if self.num_tokens is None else np.cumsum([0, *self.num_tokens])[ends]
-        columns = [(field.name, getattr(self, field.name)) for field in fields(CreditColumns)]
-        pieces: list[dict[str, Any]] = [
-            {
-                name: column[slice(*(tokens if name in PER_TOKEN else rows))]
-                for name, column in columns
-                if column is not None
-            }
+        token_ends = ends if self.num_tokens is None else np.insert(np.cumsum(self.num_tokens), 0, 0)[ends]
+        names = (field.name for field in fields(CreditColumns))
+        columns: dict[str, Any] = {name: column for name in names if (column := getattr(self, name)) is not None}
+        return [
+            CreditColumns(**{name: c[slice(*(tokens if name in PER_TOKEN else rows))] for name, c in columns.items()})
             for rows, tokens in zip(pairwise(ends), pairwise(token_ends), strict=True)
         ]
-        return [CreditColumns(**piece) for piece in pieces]
 
 
 def turn_credits(groups: Collection[TrajectoryGroup], credit: CreditColumns) -> tuple[GroupCredit, ...]:

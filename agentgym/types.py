@@ -1,8 +1,8 @@
-"""Every noun that flows through agentgym, from a task to a training row.
+"""Every noun that flows through agentgym, from a task to the credit of a turn.
 
 The flow, one noun per arrow::
 
-    Task -> Message -> Completion -> Turn -> Segment -> Trajectory -> TrajectoryGroup -> TurnCredit -> TrainingSample
+    Task -> Message -> Completion -> Turn -> Segment -> Trajectory -> TrajectoryGroup -> TurnCredit
 
 All nouns are frozen dataclasses holding tuples, so that a stage can only make new values, never change those of an
 earlier stage. This module needs the standard library alone.
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Literal
 
 from agentgym.canonical import digest
@@ -313,7 +314,7 @@ class Segment:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """All tokens of the window, shape ``[T]``."""
-        return tuple(t for turn in self.turns for t in (*turn.prompt_ids, *turn.completion.token_ids))
+        return tuple(chain.from_iterable((*turn.prompt_ids, *turn.completion.token_ids) for turn in self.turns))
 
     @property
     def loss_mask(self) -> tuple[int, ...]:
@@ -421,12 +422,12 @@ class TrajectoryGroup:
         return tuple(t for t in self.trajectories if t.status.is_evidence)
 
 
-# ---------------------------------------------------------------------------------------------- credit and training
+# -------------------------------------------------------------------------------------------------------- credit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCredit:
-    """What one turn is credited with, and why."""
+    """What one turn is credited with, and why, as records and reports hold it; trainers read columns."""
 
     shaped_reward: float
     return_to_go: float
@@ -441,28 +442,3 @@ class TurnCredit:
     """One per sampled token where the estimator works on tokens; empty if all of them have ``advantage``."""
     token_keep: tuple[bool, ...] = ()
     """Which sampled tokens train where a selection chooses tokens; empty if all do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSample:
-    """One training row: a segment with an advantage on every sampled token. All tuples have length ``T``.
-
-    Example (prompt 7 8, the policy sampled 9 2)::
-
-        token_ids   7    8    9    2
-        loss_mask   0    0    1    1
-        advantages  0.0  0.0  0.5  0.5
-        turns       -1   -1   0    0
-    """
-
-    token_ids: tuple[int, ...]
-    loss_mask: tuple[int, ...]
-    advantages: tuple[float, ...]
-    rollout_logprobs: tuple[float, ...]
-    policy_versions: tuple[int, ...]
-    turns: tuple[int, ...]
-    """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
-    trajectory: int
-    """Which trajectory of the batch the row is a segment of."""
-    ordinal: int
-    """Task ordinal the row comes from."""

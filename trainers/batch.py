@@ -6,17 +6,19 @@ gradients do not depend on how the rows are split into micro-batches.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from agentgym.credit.table import Floats, Ints
 from agentgym.trainers.layout import Layout, common_prefix, lay_out, shared_prefix
 from agentgym.trainers.losses.config import LayoutKind
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class TrainBatch:
 Unit = Literal["trajectory", "turn"]
 
 
-def token_weights(units: Sequence[Hashable], aggregation: str, norm_length: int) -> list[float]:
+def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Floats:
     """Weight of each trained token in the update's loss.
 
     ``token-mean`` divides by all trained tokens (DAPO), ``seq-mean-token-mean`` by the unit's tokens and by the number
@@ -70,19 +72,19 @@ def token_weights(units: Sequence[Hashable], aggregation: str, norm_length: int)
         units: of every trained token, what it belongs to: its trajectory or its turn.
 
     Example:
-        >>> token_weights(["a", "b", "b"], "seq-mean-token-mean", 8)
+        >>> token_weights(np.array([7, 8, 8]), "seq-mean-token-mean", 8).tolist()
         [0.5, 0.25, 0.25]
     """
-    sizes = Counter(units)
+    _, of_token, sizes = np.unique(units, return_inverse=True, return_counts=True)
     match aggregation:
         case "token-mean":
-            return [1 / max(1, len(units))] * len(units)
+            return np.full(len(units), 1 / max(1, len(units)))
         case "seq-mean-token-mean":
-            return [1 / (len(sizes) * sizes[unit]) for unit in units]
+            return np.asarray(1 / (len(sizes) * sizes[of_token]), dtype=np.float64)
         case "seq-mean-token-sum":
-            return [1 / max(1, len(sizes))] * len(units)
+            return np.full(len(units), 1 / max(1, len(sizes)))
         case "seq-mean-token-sum-norm":
-            return [1 / norm_length] * len(units)
+            return np.full(len(units), 1 / norm_length)
     raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
 
 
@@ -95,14 +97,19 @@ def num_averaged(samples: Sequence[TrainingSample], aggregation: str, unit: Unit
     """
     if aggregation == "seq-mean-token-sum-norm":
         return None
-    of_row = [[sample.turns[at] for at, flag in enumerate(sample.loss_mask) if flag] for sample in samples]
-    if aggregation == "token-mean":
-        return sum(map(len, of_row))
-    return len({
-        (sample.trajectory, turn if unit == "turn" else 0)
-        for sample, turns in zip(samples, of_row, strict=True)
-        for turn in turns
-    })  # fmt: skip
+    units = _units(samples, unit)
+    return len(units) if aggregation == "token-mean" else len(np.unique(units))
+
+
+def _units(samples: Sequence[TrainingSample], unit: Unit) -> Ints:
+    """Return the unit of each trained token, numbered from 0 by first appearance."""
+    none = np.empty(0, np.int64)
+    units = np.concatenate([none, *(np.full(int(s.loss_mask.sum()), s.trajectory) for s in samples)])
+    if unit == "turn":
+        turn = np.concatenate([none, *(sample.turns[sample.loss_mask] for sample in samples)])
+        units = units * (turn.max(initial=0) + 1) + turn
+    _, first, code = np.unique(units, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[code]
 
 
 def build_batches(
@@ -122,19 +129,12 @@ def build_batches(
         layout: ``rows`` puts rows of similar length under each other, ``prefix`` those of a group after what they
             share, ``packed`` as many as there is room for into one row, each distinct prefix once.
     """
-    trained = [[at for at, flag in enumerate(sample.loss_mask) if flag] for sample in samples]
-    units = [
-        (sample.trajectory, sample.turns[at] if unit == "turn" else 0)
-        for sample, positions in zip(samples, trained, strict=True)
-        for at in positions
-    ]
-    number_of = {unit: number for number, unit in enumerate(dict.fromkeys(units))}
-    flat = iter(zip(token_weights(units, aggregation, norm_length), units, strict=True))
-    rows = []
-    for index, (sample, positions) in enumerate(zip(samples, trained, strict=True)):
-        shares = [next(flat) for _ in positions]
-        of_unit = [number_of[unit] for _, unit in shares]
-        rows.append(_Row(sample, positions, [share for share, _ in shares], of_unit, index))
+    units = _units(samples, unit)
+    weights = token_weights(units, aggregation, norm_length)
+    positions = [np.flatnonzero(sample.loss_mask) for sample in samples]
+    ends = np.cumsum([len(at) for at in positions], dtype=np.int64)[:-1]
+    parts = zip(samples, positions, np.split(weights, ends), np.split(units, ends), strict=False)
+    rows = [_Row(*part, index) for index, part in enumerate(parts)]
     batches: list[TrainBatch] = []
     for some, kind in _micro_batches(rows, layout, tokens_per_microbatch):
         first = batches[-1].first + batches[-1].num_tokens if batches else 0
@@ -145,9 +145,9 @@ def build_batches(
 @dataclass(frozen=True, slots=True)
 class _Row:
     sample: TrainingSample
-    positions: list[int]
-    weights: list[float]
-    units: list[int]
+    positions: Ints
+    weights: Floats
+    units: Ints
     index: int
     """Among the update's samples."""
 
@@ -222,18 +222,21 @@ def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
 
 def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:
     laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
-    whole: list[tuple[int, int, int, int, int, int]] = []
-    real: list[tuple[float, float, float]] = []
-    turns: dict[tuple[int, int], int] = {}
-    for index, row in enumerate(rows):
-        sample = row.sample
-        assert not row.positions or row.positions[0] > 0, "a row begins with a prompt"
-        for at, weight, unit in zip(row.positions, row.weights, row.units, strict=True):
-            turn = turns.setdefault((index, sample.turns[at]), len(turns))
-            whole.append((index, where[index][at - 1], sample.token_ids[at], turn, sample.turns[at], unit))
-            real.append((sample.advantages[at], sample.rollout_logprobs[at], weight))
-    row_N, state, target, turn_N, turn_index, unit_N = torch.tensor(whole, dtype=torch.long).reshape(-1, 6).unbind(1)
-    advantage, rollout_logprob, weight_N = torch.tensor(real, dtype=torch.float32).reshape(-1, 3).unbind(1)
+    assert not any(0 in row.positions for row in rows), "a row begins with a prompt"
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(row.sample, name)[row.positions] for row in rows])
+
+    row_of, turn_of = np.repeat(np.arange(len(rows)), [len(row.positions) for row in rows]), joined("turns")
+    is_new_turn = (np.diff(turn_of, prepend=-1) != 0) | (np.diff(row_of, prepend=-1) != 0)
+    states = [np.asarray(places)[row.positions - 1] for row, places in zip(rows, where, strict=True)]
+    targets = [np.asarray(row.token_ids)[row.positions] for row in rows]
+    units = [row.units for row in rows]
+    codes = np.cumsum(is_new_turn) - 1
+    whole = (row_of, np.concatenate(states), np.concatenate(targets), codes, turn_of, np.concatenate(units))
+    real = (joined("advantages"), joined("rollout_logprobs"), np.concatenate([row.weights for row in rows]))
+    row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
+    advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
     return TrainBatch(
         layout=laid_out,
         row=row_N.to(device),

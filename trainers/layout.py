@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,16 +66,16 @@ def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | s
         return Forest(forest.input_ids.to(device), forest.position.to(device), forest.end.to(device)), where
     num_shared = shared_prefix(rows) if kind == "prefix" else 0
     longest = max(map(len, rows)) - num_shared
-    input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
+    input_ids = np.full((len(rows), longest), PAD_ID)
     for index, row in enumerate(rows):
-        input_ids[index, : len(row) - num_shared] = torch.tensor(row[num_shared:])
+        input_ids[index, : len(row) - num_shared] = row[num_shared:]
     begins = [num_shared + index * longest for index in range(len(rows))]
     where = [
         [*range(num_shared), *range(begin, begin + len(row) - num_shared)]
         for begin, row in zip(begins, rows, strict=True)
     ]
     prefix_ids = torch.tensor(rows[0][:num_shared], dtype=torch.long)
-    return PaddedRows(prefix_ids.to(device), input_ids.to(device)), where
+    return PaddedRows(prefix_ids.to(device), torch.from_numpy(input_ids).to(device)), where
 
 
 def shared_prefix(rows: Sequence[TokenIds]) -> int:

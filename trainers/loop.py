@@ -20,7 +20,7 @@ from agentgym.credit.compose import credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.group import GroupPlayer, check_failure_rate
-from agentgym.rollout.record import GroupRecord, record_path, write_records
+from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
@@ -40,7 +40,7 @@ from agentgym.trainers.quantized import kept_state
 from agentgym.trainers.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.rollout_metrics import describe_rollouts
 from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
-from agentgym.trainers.samples import judge_group
+from agentgym.trainers.samples import judge_groups
 from agentgym.trainers.schedule import learning_rate
 from agentgym.trainers.sft import num_sft_steps, sft_rows, sft_steps
 from agentgym.trainers.sharding import load_optimizer, load_weights, whole
@@ -271,18 +271,15 @@ class TrainingLoop:
         made = self.columns.make(groups)
         clock.lap("columns")
 
-        credit, result = credit_groups(groups, config.credit, columns=made.columns, state=self.credit_state)
+        result = credit_groups(groups, config.credit, columns=made.columns, state=self.credit_state)
         self.credit_state = result.state
         for line in self.activity.say_once(result.warnings):
             self.log.say(line)
-        verdicts = [
-            judge_group(group, group_credit, config.group.min_valid, config.zero_variance_filter)
-            for group, group_credit in zip(groups, credit, strict=True)
-        ]
+        verdicts = judge_groups(groups, result, config.group.min_valid, config.zero_variance_filter)
         clock.lap("credit")
 
         records = [
-            GroupRecord(group=verdict.group, credit=verdict.credit, dropped=verdict.dropped, columns=columns)
+            verdict.to_record(columns)
             for verdict, columns in zip(verdicts, split_columns(made.columns, groups), strict=True)
         ]
         if self.ranks.is_main:

@@ -11,8 +11,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.batch import TrainBatch
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.ranks import Ranks
-from agentgym.trainers.samples import GroupVerdict
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import GroupVerdict, TrainingSample
 
 Rows = list[int]
 """Indices of training rows."""
@@ -37,7 +36,7 @@ def plan_minibatches(
     whole = _rows_of_groups(verdicts, samples)
     if config.minibatch == "tokens":
         units = [rows for group in whole for rows in _rows_of_episodes(group, samples)]
-        weights = [sum(sum(samples[at].loss_mask) for at in rows) for rows in units]
+        weights = [sum(int(samples[at].loss_mask.sum()) for at in rows) for rows in units]
         num_parts = min(config.num_updates, max(1, sum(weight > 0 for weight in weights)))
     else:
         units, weights = whole, []

@@ -23,8 +23,8 @@ from agentgym.trainers.hidden import trunk_of
 from agentgym.trainers.layout import hidden_states
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
+from agentgym.trainers.samples import TrainingSample
 from agentgym.trainers.vocabulary import MAX_LOGITS, vocabulary_of
-from agentgym.types import TrainingSample
 
 EPS = 1e-8
 
@@ -67,7 +67,7 @@ class Trajectories:
         """Return those of a minibatch's samples."""
         rows: dict[int, list[int]] = {}
         for index, sample in enumerate(samples):
-            if any(sample.loss_mask):
+            if sample.loss_mask.any():
                 rows.setdefault(sample.trajectory, []).append(index)
         return cls(list(rows), list(rows.values()), [samples[some[0]].ordinal for some in rows.values()])
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from agentgym.errors import UsageError
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,27 +51,29 @@ def pad_rows(
         UsageError: a row is longer than a block (cutting it would cut an episode), or has no sampled token.
 
     Example:
-        >>> row = TrainingSample(token_ids=(7, 8, 9, 2), loss_mask=(0, 0, 1, 1), advantages=(0.0, 0.0, 0.5, 0.5),
-        ...     rollout_logprobs=(0.0, 0.0, -1.0, -2.0), policy_versions=(-1, -1, 3, 3), turns=(-1, -1, 0, 0),
-        ...     trajectory=0, ordinal=0)
+        >>> row = TrainingSample(token_ids=(7, 8, 9, 2), loss_mask=np.array([False, False, True, True]),
+        ...     advantages=np.array([0.0, 0.0, 0.5, 0.5]), rollout_logprobs=np.array([0.0, 0.0, -1.0, -2.0]),
+        ...     policy_versions=np.array([-1, -1, 3, 3]), turns=np.array([-1, -1, 0, 0]), trajectory=0, ordinal=0)
         >>> rows = pad_rows([row], pad_id=0, num_prompt_tokens=3, num_response_tokens=3)
         >>> rows.prompts.tolist(), rows.responses.tolist(), rows.loss_mask.tolist()
         ([[0, 7, 8]], [[9, 2, 0]], [[1, 1, 0]])
     """
-    starts = [prompt_length(sample) for sample in samples]
-    prompts = [sample.token_ids[:start] for sample, start in zip(samples, starts, strict=True)]
-    tails = list(zip(samples, starts, strict=True))
-    num_prompt = _width([len(prompt) for prompt in prompts], num_prompt_tokens, "prompt")
-    num_response = _width([len(sample.token_ids) - start for sample, start in tails], num_response_tokens, "response")
-    responses = [sample.token_ids[start:] for sample, start in tails]
+    pairs = [(sample, prompt_length(sample)) for sample in samples]
+    lengths = [len(sample.token_ids) - start for sample, start in pairs]
+    num_prompt = _width([start for _, start in pairs], num_prompt_tokens, "prompt")
+    num_response = _width(lengths, num_response_tokens, "response")
+
+    def responses(name: str, fill: float) -> Tensor:
+        return _padded([getattr(sample, name)[start:] for sample, start in pairs], num_response, fill)
+
     return PaddedRows(
-        prompts=_left(prompts, num_prompt, pad_id),
-        prompt_mask=_left([[1] * len(prompt) for prompt in prompts], num_prompt, 0),
-        responses=_right(responses, num_response, pad_id),
-        response_attention=_right([[1] * len(response) for response in responses], num_response, 0),
-        loss_mask=_right([sample.loss_mask[start:] for sample, start in tails], num_response, 0),
-        advantages=_right([sample.advantages[start:] for sample, start in tails], num_response, 0.0),
-        rollout_logprobs=_right([sample.rollout_logprobs[start:] for sample, start in tails], num_response, 0.0),
+        prompts=_padded([sample.token_ids[:start] for sample, start in pairs], num_prompt, pad_id, on_left=True),
+        prompt_mask=_padded([[1] * start for _, start in pairs], num_prompt, 0, on_left=True),
+        responses=responses("token_ids", pad_id),
+        response_attention=_padded([[1] * length for length in lengths], num_response, 0),
+        loss_mask=responses("loss_mask", 0),
+        advantages=responses("advantages", 0.0),
+        rollout_logprobs=responses("rollout_logprobs", 0.0),
     )
 
 
@@ -81,10 +83,10 @@ def prompt_length(sample: TrainingSample) -> int:
     Raises:
         UsageError: the row has none.
     """
-    for at, version in enumerate(sample.policy_versions):
-        if version >= 0:
-            return at
-    raise UsageError("a row has no sampled token; episodes of scripted policies have no tokens to train on")
+    sampled = np.flatnonzero(sample.policy_versions >= 0)
+    if not len(sampled):
+        raise UsageError("a row has no sampled token; episodes of scripted policies have no tokens to train on")
+    return int(sampled[0])
 
 
 def _width(lengths: Sequence[int], asked: int, block: str) -> int:
@@ -97,12 +99,9 @@ def _width(lengths: Sequence[int], asked: int, block: str) -> int:
     return asked or longest
 
 
-def _left(rows: Sequence[Sequence[Any]], width: int, pad: int) -> Tensor:
-    padded = [[pad] * (width - len(row)) + list(row) for row in rows]
-    return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)
-
-
-def _right(rows: Sequence[Sequence[Any]], width: int, pad: float) -> Tensor:
-    dtype = torch.float32 if isinstance(pad, float) else torch.int64
-    padded = [list(row) + [pad] * (width - len(row)) for row in rows]
-    return torch.tensor(padded, dtype=dtype).reshape(len(rows), width)
+def _padded(rows: Sequence[Sequence[float]], width: int, fill: float, *, on_left: bool = False) -> Tensor:
+    """Return ``[B, width]``, float32 if the filling is a float."""
+    block = np.full((len(rows), width), fill)
+    for row, values in zip(block, rows, strict=True):
+        row[width - len(values) if on_left else 0 :][: len(values)] = values
+    return torch.from_numpy(block).float() if isinstance(fill, float) else torch.from_numpy(block)

@@ -15,16 +15,18 @@ where the weights are synchronised at the beginning of each iteration and groups
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from agentgym.credit.compose import GroupCredit, credit_groups
+import numpy as np
+
+from agentgym.credit.compose import credit_groups
+from agentgym.credit.credited import CreditColumns
 from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config import TrainConfig
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
 from agentgym.trainers.update import PartialUpdate, UpdateResult
-from agentgym.types import TrajectoryGroup, TurnCredit
+from agentgym.types import TrajectoryGroup
 
 
 class Period:
@@ -37,17 +39,14 @@ class Period:
 
     def __init__(self, config: TrainConfig, state: CreditState, update: PartialUpdate) -> None:
         self._config, self._state, self._update = config, state, update
-        self._credit: dict[int, GroupCredit] = {}
+        self._credit: dict[int, CreditColumns] = {}
         """By ordinal, what the gradient was taken with."""
 
     def add(self, groups: Sequence[TrajectoryGroup]) -> None:
         """Add the gradient of groups that are done."""
         config = self._config
-        credit, _ = credit_groups(groups, config.credit, state=self._state)
-        verdicts = [
-            judge_group(group, group_credit, config.group.min_valid, config.zero_variance_filter)
-            for group, group_credit in zip(groups, credit, strict=True)
-        ]
+        credit = credit_groups(groups, config.credit, state=self._state)
+        verdicts = judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter)
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
         samples = build_samples(verdicts)
         if samples:
@@ -73,16 +72,8 @@ class Period:
         return self._update.finish()
 
 
-def _trains_alike(one: GroupCredit, other: GroupCredit) -> bool:
+def _trains_alike(one: CreditColumns, other: CreditColumns) -> bool:
     """Whether two credits of a group give the same gradient, up to rounding."""
-    return all(
-        math.isclose(a, b, abs_tol=1e-6)
-        for rows in zip(one, other, strict=True)
-        for pair in zip(*rows, strict=True)
-        for values in zip(*map(_what_trains, pair), strict=True)
-        for a, b in zip(*values, strict=True)
-    )
-
-
-def _what_trains(turn: TurnCredit) -> tuple[Sequence[float], ...]:
-    return (turn.advantage, turn.loss_weight), turn.token_advantages, turn.token_keep
+    names = ("advantage", "loss_weight", "token_advantage", "token_keep")
+    pairs = [(getattr(one, name), getattr(other, name)) for name in names]
+    return all(np.allclose(a, b, rtol=1e-9, atol=1e-6) for a, b in pairs if a is not None)

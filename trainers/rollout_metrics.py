@@ -23,8 +23,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
     turns = [turn for t in valid for turn in t.turns]
-    credits = [credit for verdict in verdicts for row in verdict.credit for credit in row]
-    shared = [credit.anchor_size for credit in credits if credit.anchor_size >= 2]
+    anchor_sizes = [size for verdict in verdicts for size in verdict.credit.anchor_size.tolist()]
+    shared = [size for size in anchor_sizes if size >= 2]
+    advantages = [advantage for verdict in verdicts for advantage in verdict.credit.advantage.tolist()]
     ages = [version - sampled for turn in turns for sampled in turn.completion.policy_versions]
     cut = [member for verdict in verdicts for member in verdict.group.cut]
     cut_reasons = Counter(member.reason for member in cut)
@@ -39,9 +40,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "sampled_tokens": float(sum(len(turn.completion.token_ids) for turn in turns)),
         "staleness_mean": _mean(ages),
         "staleness_max": float(max(ages, default=0)),
-        "anchor_share": len(shared) / max(1, len(credits)),
+        "anchor_share": len(shared) / max(1, len(anchor_sizes)),
         "anchor_size": _mean(shared),
-        "zero_advantage_share": _mean([abs(credit.advantage) < ZERO for credit in credits]),
+        "zero_advantage_share": _mean([abs(advantage) < ZERO for advantage in advantages]),
         "num_summaries": _mean([sum(turn.kind == "summary" for turn in t.turns) for t in valid]),
         "num_patched": _mean([sum(turn.played is not None for turn in t.turns) for t in valid]),
         "num_segments": _mean([len(t.segments) for t in valid]),

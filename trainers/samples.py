@@ -2,44 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
-from agentgym.credit.compose import GroupCredit
-from agentgym.types import Segment, TrainingSample, TrajectoryGroup, TurnCredit
+import numpy as np
+from numpy.typing import NDArray
+
+from agentgym.credit.credited import CreditColumns, credit_columns, turn_credits
+from agentgym.credit.table import Bools, Floats, Ints
+from agentgym.rollout.record import GroupRecord
+from agentgym.types import TrajectoryGroup
 
 ZERO = 1e-8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingSample:
+    """One training row: a segment with an advantage on every sampled token. All columns have length ``T``.
+
+    Example (prompt 7 8, the policy sampled 9 2)::
+
+        token_ids   7      8      9     2
+        loss_mask   False  False  True  True
+        advantages  0.0    0.0    0.5   0.5
+        turns       -1     -1     0     0
+    """
+
+    token_ids: tuple[int, ...]
+    loss_mask: Bools
+    advantages: Floats
+    rollout_logprobs: Floats
+    policy_versions: Ints
+    turns: Ints
+    """Turn of the trajectory that each token was sampled in, -1 for tokens that were not sampled."""
+    trajectory: int
+    """Which trajectory of the batch the row is a segment of."""
+    ordinal: int
+    """Task ordinal the row comes from."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
-    """Whether a group is trained; ``dropped`` is the reason if not."""
+    """A group, its rows of the batch's credit, and whether it is trained; ``dropped`` is the reason if not."""
 
     group: TrajectoryGroup
-    credit: GroupCredit
+    credit: CreditColumns
     dropped: str | None
 
+    @classmethod
+    def of_record(cls, record: GroupRecord) -> GroupVerdict:
+        """Read a verdict back, to train or to export what was recorded."""
+        return cls(record.group, credit_columns([record.group], [record.credit]), record.dropped)
 
-def judge_group(
-    group: TrajectoryGroup,
-    credit: GroupCredit,
+    def to_record(self, columns: Mapping[str, Any] | None = None) -> GroupRecord:
+        """Make the record, with the columns that credit read beside the episodes."""
+        (credit,) = turn_credits([self.group], self.credit)
+        return GroupRecord(group=self.group, credit=credit, dropped=self.dropped, columns=dict(columns or {}))
+
+
+def judge_groups(
+    groups: Collection[TrajectoryGroup],
+    credit: CreditColumns,
     min_valid: int,
     zero_variance_filter: Literal["advantage", "return", "off"],
-) -> GroupVerdict:
-    """Leave out groups with too few valid members and groups that teach nothing."""
-    dropped = None
-    if len(group.valid) < min_valid:
-        dropped = "too_few_valid"
-    elif (zero_variance_filter == "return" and len({t.reward for t in group.valid}) == 1) or (
-        zero_variance_filter == "advantage" and not any(_teaches(turn) for row in credit for turn in row)
-    ):
-        dropped = "zero_variance"
-    return GroupVerdict(group, credit, dropped)
+) -> list[GroupVerdict]:
+    """Leave out groups with too few valid members and groups that teach nothing.
+
+    Args:
+        credit: of all turns of the groups' valid trajectories, in order.
+    """
+    verdicts = []
+    for group, rows in zip(groups, credit.split(groups), strict=True):
+        dropped = None
+        if len(group.valid) < min_valid:
+            dropped = "too_few_valid"
+        elif (zero_variance_filter == "return" and len({t.reward for t in group.valid}) == 1) or (
+            zero_variance_filter == "advantage" and not _teaches(rows)
+        ):
+            dropped = "zero_variance"
+        verdicts.append(GroupVerdict(group, rows, dropped))
+    return verdicts
 
 
-def _teaches(credit: TurnCredit) -> bool:
-    return any(abs(advantage) >= ZERO for advantage in credit.token_advantages or (credit.advantage,))
+def _teaches(credit: CreditColumns) -> bool:
+    advantage = credit.advantage
+    if credit.token_advantage is not None:
+        advantage = np.concatenate([credit.token_advantage, advantage[credit.num_tokens == 0]])
+    return bool((np.abs(advantage) >= ZERO).any())
 
 
 def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
@@ -52,45 +103,41 @@ def build_samples(verdicts: Iterable[GroupVerdict]) -> list[TrainingSample]:
     for verdict in verdicts:
         if verdict.dropped is not None:
             continue
-        for trajectory, credits in zip(verdict.group.trajectories, verdict.credit, strict=True):
-            if not trajectory.status.is_evidence:
-                continue
-            at = 0
+        group, start = verdict.group, 0
+        columns = _columns(group, verdict.credit)
+        for trajectory in group.valid:
             for segment in trajectory.segments:
-                num_turns = len(segment.turns)
-                sample = _sample(segment, credits[at : at + num_turns], at, num_trajectories, verdict.group.ordinal)
-                samples.append(sample)
-                at += num_turns
+                ids = segment.token_ids
+                row = {name: column[start : start + len(ids)] for name, column in columns.items()}
+                samples.append(TrainingSample(token_ids=ids, trajectory=num_trajectories, ordinal=group.ordinal, **row))
+                start += len(ids)
             num_trajectories += 1
     return samples
 
 
-def _sample(
-    segment: Segment, credits: Sequence[TurnCredit], first_turn: int, trajectory: int, ordinal: int
-) -> TrainingSample:
-    loss_mask: list[int] = []
-    advantages: list[float] = []
-    logprobs: list[float] = []
-    versions: list[int] = []
-    turns: list[int] = []
-    for index, (turn, credit) in enumerate(zip(segment.turns, credits, strict=True), first_turn):
-        num_prompt, num_sampled = len(turn.prompt_ids), len(turn.completion.token_ids)
-        assert credit.loss_weight in (0.0, 1.0), "the configuration refuses components with fractional weights"
-        keep = credit.token_keep or (True,) * num_sampled
-        of_token = credit.token_advantages or (credit.advantage,) * num_sampled
-        assert len(keep) == len(of_token) == num_sampled
-        loss_mask += [0] * num_prompt + [int(credit.loss_weight) * is_kept for is_kept in keep]
-        advantages += [*[0.0] * num_prompt, *of_token]
-        logprobs += [*[0.0] * num_prompt, *turn.completion.logprobs]
-        versions += [*[-1] * num_prompt, *turn.completion.policy_versions]
-        turns += [-1] * num_prompt + [index] * num_sampled
-    return TrainingSample(
-        token_ids=segment.token_ids,
-        loss_mask=tuple(loss_mask),
-        advantages=tuple(advantages),
-        rollout_logprobs=tuple(logprobs),
-        policy_versions=tuple(versions),
-        turns=tuple(turns),
-        trajectory=trajectory,
-        ordinal=ordinal,
-    )
+def _columns(group: TrajectoryGroup, credit: CreditColumns) -> dict[str, NDArray[Any]]:
+    """Return the columns of the group's rows, one after the other."""
+    assert np.isin(credit.loss_weight, (0.0, 1.0)).all(), "the configuration refuses components with fractional weights"
+    turns = [turn for trajectory in group.valid for turn in trajectory.turns]
+    index = [at for trajectory in group.valid for at in range(len(trajectory.turns))]
+    sampled = [len(turn.completion.token_ids) for turn in turns]
+    lengths = [length for turn, count in zip(turns, sampled, strict=True) for length in (len(turn.prompt_ids), count)]
+    is_sampled = np.repeat(np.tile([False, True], len(turns)), lengths)
+    trains = np.repeat(credit.loss_weight > 0, sampled)
+
+    def column(of_sampled: NDArray[Any], fill: float) -> NDArray[Any]:
+        everywhere = np.full(len(is_sampled), fill, of_sampled.dtype)
+        everywhere[is_sampled] = of_sampled
+        return everywhere
+
+    def recorded(values: Iterable[Sequence[float]], dtype: type) -> NDArray[Any]:
+        return np.fromiter(chain.from_iterable(values), dtype, sum(sampled))
+
+    of_token = credit.token_advantage
+    return {
+        "loss_mask": column(trains if credit.token_keep is None else trains & credit.token_keep, False),
+        "advantages": column(np.repeat(credit.advantage, sampled) if of_token is None else of_token, 0.0),
+        "rollout_logprobs": column(recorded((turn.completion.logprobs for turn in turns), np.float64), 0.0),
+        "policy_versions": column(recorded((turn.completion.policy_versions for turn in turns), np.int64), -1),
+        "turns": column(np.repeat(np.array(index, np.int64), sampled), -1),
+    }

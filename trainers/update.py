@@ -31,10 +31,9 @@ from agentgym.trainers.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.optimizer_step import clip_and_step
 from agentgym.trainers.ranks import Ranks
-from agentgym.trainers.samples import GroupVerdict, build_samples
+from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.sharding import ranks_of, run_whole
 from agentgym.trainers.totals import Outcome, UpdateTotals, kl_to_sampling
-from agentgym.types import TrainingSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentgym.credit.compose import GroupCredit
 from agentgym.rollout.record import GroupRecord
 from agentgym.trainers.padded import pad_rows, prompt_length
-from agentgym.trainers.samples import GroupVerdict, build_samples
-from agentgym.types import Segment, TrainingSample, TrajectoryGroup, TurnCredit
+from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples
+from agentgym.types import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ def to_verl(
     What the infrastructure spoilt and groups that were dropped have no rows; turns of ``loss_weight`` 0 are masked.
 
     Args:
-        groups: what :func:`~agentgym.trainers.samples.judge_group` or
+        groups: what :func:`~agentgym.trainers.samples.judge_groups` or
             :func:`~agentgym.rollout.record.read_records` gave.
         pad_token_id: the tokenizer's.
         num_prompt_tokens: verl's ``prompt_length``; 0 takes the longest prompt of the batch.
@@ -82,10 +81,13 @@ def to_verl(
     attention = torch.cat([padded.prompt_mask, padded.response_attention], dim=1)
     returns, scores, rewards = (torch.zeros_like(padded.advantages) for _ in range(3))
     for index, row in enumerate(rows):
-        for turn in _turn_spans(row):
-            returns[index, turn.start : turn.stop] = turn.credit.return_to_go
-            scores[index, turn.stop - 1] = turn.reward
-            rewards[index, turn.stop - 1] = turn.credit.shaped_reward
+        stop = -prompt_length(row.sample)
+        for at, turn in enumerate(row.segment.turns, row.first_turn):
+            start = stop + len(turn.prompt_ids)
+            stop = start + len(turn.completion.token_ids)
+            returns[index, start:stop] = float(row.verdict.credit.return_to_go[at])
+            scores[index, stop - 1] = turn.reward
+            rewards[index, stop - 1] = float(row.verdict.credit.shaped_reward[at])
     return VerlBatch(
         batch={
             "prompts": padded.prompts,
@@ -102,10 +104,10 @@ def to_verl(
             "token_level_rewards": rewards,
         },
         non_tensor_batch={
-            "uid": _objects([str(row.group.ordinal) for row in rows]),
-            "traj_uid": _objects([f"{row.group.ordinal}-{row.member}" for row in rows]),
+            "uid": _objects([str(row.verdict.group.ordinal) for row in rows]),
+            "traj_uid": _objects([f"{row.verdict.group.ordinal}-{row.member}" for row in rows]),
             "segment": _objects([row.segment_index for row in rows]),
-            "task_id": _objects([row.group.task.id for row in rows]),
+            "task_id": _objects([row.verdict.group.task.id for row in rows]),
             "__num_turns__": np.array([len(row.segment.turns) for row in rows], dtype=np.int32),
         },
     )
@@ -114,58 +116,31 @@ def to_verl(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     sample: TrainingSample
-    group: TrajectoryGroup
+    verdict: GroupVerdict
     member: int
     segment_index: int
     segment: Segment
-    credit: tuple[TurnCredit, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TurnSpan:
-    """The sampled tokens of one turn, as a range of the response."""
-
-    start: int
-    stop: int
-    reward: float
-    credit: TurnCredit
+    first_turn: int
+    """Row of the segment's first turn in the verdict's credit."""
 
 
 def _rows(judged: GroupVerdict | GroupRecord) -> Iterator[_Row]:
     if judged.dropped is not None:
         return
-    samples = build_samples([GroupVerdict(judged.group, judged.credit, None)])
-    segments = _segments(judged.group, judged.credit)
-    for sample, (member, index, segment, credit) in zip(samples, segments, strict=True):
-        yield _Row(
-            sample=sample,
-            group=judged.group,
-            member=member,
-            segment_index=index,
-            segment=segment,
-            credit=credit,
-        )
-
-
-def _segments(
-    group: TrajectoryGroup, credit: GroupCredit
-) -> Iterator[tuple[int, int, Segment, tuple[TurnCredit, ...]]]:
-    """The rows of a group in the order of :func:`build_samples`: (member, segment index, segment, its credit)."""
-    for member, (trajectory, credits) in enumerate(zip(group.trajectories, credit, strict=True)):
-        if not trajectory.status.is_evidence:
-            continue
-        at = 0
-        for index, segment in enumerate(trajectory.segments):
-            yield member, index, segment, credits[at : at + len(segment.turns)]
-            at += len(segment.turns)
-
-
-def _turn_spans(row: _Row) -> Iterator[_TurnSpan]:
-    at = -prompt_length(row.sample)
-    for turn, credit in zip(row.segment.turns, row.credit, strict=True):
-        start = at + len(turn.prompt_ids)
-        at = start + len(turn.completion.token_ids)
-        yield _TurnSpan(start=start, stop=at, reward=turn.reward, credit=credit)
+    verdict = GroupVerdict.of_record(judged) if isinstance(judged, GroupRecord) else judged
+    samples = iter(build_samples([verdict]))
+    first_turn = 0
+    for member, trajectory in enumerate(verdict.group.trajectories):
+        for index, segment in enumerate(trajectory.segments if trajectory.status.is_evidence else ()):
+            yield _Row(
+                sample=next(samples),
+                verdict=verdict,
+                member=member,
+                segment_index=index,
+                segment=segment,
+                first_turn=first_turn,
+            )
+            first_turn += len(segment.turns)
 
 
 def _objects(values: list[str] | list[int]) -> NDArray[np.object_]:

@@ -1,4 +1,4 @@
-"""Optional columns that can be read off recorded episodes."""
+"""The credit table of recorded episodes, and the optional columns that can be read off them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentgym.canonical import canonical
-from agentgym.credit.table import PER_TOKEN, PER_TRAJECTORY, codes_of
+from agentgym.credit.table import PER_TOKEN, PER_TRAJECTORY, TurnTable, codes_of
 from agentgym.errors import unknown_name
 from agentgym.types import RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 
@@ -17,6 +17,28 @@ ANSWER_TOOLS = ("answer", "submit", "submit_answer", "finish")
 """Tools that hand in a final answer."""
 ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
 CUT = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
+
+
+def turn_table(groups: Sequence[TrajectoryGroup], columns: Collection[str] = ()) -> TurnTable:
+    """Build a table from the valid members of groups; failed rollouts have no rows.
+
+    Each player of a game has a group of its own.
+
+    Args:
+        columns: optional columns to fill from what the episodes recorded, see :data:`FROM_GROUPS`.
+    """
+    code = {key: number for number, key in enumerate(player_groups(groups))}
+    members = [(code[index, t.player], t.turns) for index, group in enumerate(groups) for t in group.valid]
+    table = TurnTable.from_lists(
+        rewards=[[turn.reward for turn in turns] for _, turns in members],
+        states=[
+            [turn.state_key if turn.state_key is not None else (member, n) for n, turn in enumerate(turns)]
+            for member, (_, turns) in enumerate(members)
+        ],
+        is_valid=[[turn.is_valid for turn in turns] for _, turns in members],
+        group_of_trajectory=[group for group, _ in members],
+    )
+    return table.with_columns(**recorded_columns(groups, columns)) if columns else table
 
 
 def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) -> dict[str, Any]:
@@ -223,4 +245,4 @@ PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
     "player_outcome": _player_outcomes,
 }
 FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
-"""Columns that ``TurnTable.from_groups`` can fill."""
+"""Columns that :func:`turn_table` can fill."""

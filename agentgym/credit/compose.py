@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,42 +10,29 @@ import numpy as np
 
 from agentgym.credit import rules
 from agentgym.credit.anchors import shared_share, start_states_agree
-from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.columns import FROM_GROUPS, turn_table
 from agentgym.credit.component import ESTIMATORS, MODULATORS, SELECTIONS, SHAPERS, CreditComponent
 from agentgym.credit.config import STATE_COMPARING, CreditConfig
+from agentgym.credit.credited import CreditColumns, GroupCredit, turn_credits
 from agentgym.credit.parts import outcomes
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, trajectories
-from agentgym.credit.table import Bools, Floats, Ints, TurnAdvantages, TurnTable
-from agentgym.types import TrajectoryGroup, TurnCredit
+from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable
+from agentgym.types import TrajectoryGroup
 
 __all__ = ["CreditConfig", "CreditResult", "GroupCredit", "assign_credit", "credit_groups", "credit_turns"]
 
 ZERO = 1e-8
 
-GroupCredit = tuple[tuple[TurnCredit, ...], ...]
-"""Credit of one group: a tuple per trajectory, empty where the infrastructure failed; an entry per turn."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreditResult:
-    """Everything the pipeline has to say about a batch; ``[N]`` per turn, ``[M]`` per sampled token."""
+class CreditResult(CreditColumns):
+    """The credit of a batch and what the pipeline reports about it; its rows are those of the table."""
 
     table: TurnTable
     """The turns with their shaped rewards."""
-    advantage: Floats
-    return_to_go: Floats
-    loss_weight: Floats
-    """0 leaves a turn out of the loss and out of its denominators."""
-    gate_open: Bools
-    anchor_group: Ints
-    anchor_size: Ints
-    token_advantage: Floats | None
-    """None if all tokens of a turn have the turn's advantage."""
     token_return: Floats | None
     """Targets of a token-level critic."""
-    token_keep: Bools | None
-    """Tokens that train, where a selection chooses tokens."""
     state: CreditState
     """To be handed to the next batch."""
     diagnostics: Mapping[str, float]
@@ -87,6 +74,8 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     groups = np.full(len(batch), -1, dtype=np.int64) if credited.anchor_group is None else credited.anchor_group
     return CreditResult(
         table=shaped,
+        shaped_reward=shaped.reward,
+        num_tokens=shaped.num_tokens,
         advantage=advantage,
         return_to_go=_put(credited.return_to_go, kept),
         loss_weight=weight,
@@ -137,7 +126,7 @@ def assign_credit(
     Returns:
         one :data:`GroupCredit` per group, in order.
     """
-    return credit_groups(groups, config, columns=columns)[0]
+    return turn_credits(groups, credit_groups(groups, config, columns=columns))
 
 
 def credit_groups(
@@ -146,61 +135,13 @@ def credit_groups(
     *,
     columns: Mapping[str, Any] | None = None,
     state: CreditState | None = None,
-) -> tuple[tuple[GroupCredit, ...], CreditResult]:
-    """:func:`assign_credit` with the memory of trackers, and with all that the pipeline has to say."""
+) -> CreditResult:
+    """Credit groups as :func:`assign_credit` does, with the memory of trackers; rows are the turns in order."""
     supplied = {} if columns is None else dict(columns)
     # parts always: whether an episode succeeded is said by its outcome parts, not by its shaped reward
     names = dict.fromkeys(("part_values", *config.columns()))
     recorded = [name for name in names if name in FROM_GROUPS and name not in supplied]
-    table = TurnTable.from_groups(groups, recorded).with_columns(**supplied)
-    result = credit_turns(table, config, state)
-    turns = iter(_turn_credits(result))
-    return tuple(_group_credit(group, turns) for group in groups), result
-
-
-def _group_credit(group: TrajectoryGroup, turns: Iterator[TurnCredit]) -> GroupCredit:
-    return tuple(
-        tuple(next(turns) for _ in trajectory.turns) if trajectory.status.is_evidence else ()
-        for trajectory in group.trajectories
-    )
-
-
-def _turn_credits(result: CreditResult) -> list[TurnCredit]:
-    columns = zip(
-        result.table.reward.tolist(),
-        result.return_to_go.tolist(),
-        result.advantage.tolist(),
-        result.anchor_group.tolist(),
-        result.anchor_size.tolist(),
-        result.gate_open.tolist(),
-        result.loss_weight.tolist(),
-        _by_turn(result.table, result.token_advantage),
-        _by_turn(result.table, result.token_keep),
-        strict=True,
-    )
-    return [
-        TurnCredit(
-            shaped_reward=reward,
-            return_to_go=value,
-            advantage=advantage,
-            anchor_group=group,
-            anchor_size=size,
-            gate_open=is_open,
-            loss_weight=weight,
-            token_advantages=of_tokens,
-            token_keep=keep,
-        )
-        for reward, value, advantage, group, size, is_open, weight, of_tokens, keep in columns
-    ]
-
-
-def _by_turn(table: TurnTable, of_token: Floats | Bools | None) -> list[tuple[Any, ...]]:
-    """A column of sampled tokens as a tuple per turn, empty tuples for none."""
-    if of_token is None:
-        return [()] * len(table)
-    assert table.num_tokens is not None
-    ends = np.cumsum(table.num_tokens)[:-1]
-    return [tuple(part.tolist()) for part in np.split(of_token, ends)] if len(table) else []
+    return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
 
 
 def _select_before(

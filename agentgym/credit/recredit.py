@@ -7,18 +7,19 @@ is the column that all are compared with.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import ZERO, CreditConfig, CreditResult, GroupCredit, credit_groups
+from agentgym.credit.credited import CreditColumns, credit_columns
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT
-from agentgym.credit.table import Bools, Floats
-from agentgym.errors import ConfigError, CorruptDataError
-from agentgym.types import RewardRole, Trajectory, TrajectoryGroup, TurnCredit
+from agentgym.credit.table import Bools, Floats, Ints
+from agentgym.errors import ConfigError
+from agentgym.types import RewardRole, Trajectory, TrajectoryGroup
 
 RECORDED = "recorded"
 """Name of the credit that a run was trained with, among those of estimators."""
@@ -44,7 +45,8 @@ class BatchCredit:
     """A step's credit by name, :data:`RECORDED` first, then each estimator's."""
 
     batch: RecordedBatch
-    credit: Mapping[str, tuple[GroupCredit, ...]]
+    credit: Mapping[str, CreditColumns]
+    """Over the turns of the valid trajectories; NaN where the record has no credit."""
     results: Mapping[str, CreditResult]
     """All that the pipeline said, by estimator."""
 
@@ -126,20 +128,19 @@ def recredit(
     states = dict.fromkeys(configs, CreditState())
     for batch in batches:
         results: dict[str, CreditResult] = {}
-        credit: dict[str, tuple[GroupCredit, ...]] = {RECORDED: batch.credit or ((),) * len(batch.groups)}
+        recorded = credit_columns(batch.groups, batch.credit or ((),) * len(batch.groups))
+        credit: dict[str, CreditColumns] = {RECORDED: recorded}
         is_asked = batch.step >= first_step
         for name, config in configs.items():
             if not is_asked and not has_memory(config):
                 continue
-            credit[name], results[name] = _credited(name, batch, config, replace(states[name], step=batch.step))
+            credit[name] = results[name] = _credited(name, batch, config, replace(states[name], step=batch.step))
             states[name] = results[name].state
         if is_asked:
             yield BatchCredit(batch=batch, credit=credit, results=results)
 
 
-def _credited(
-    name: str, batch: RecordedBatch, config: CreditConfig, state: CreditState
-) -> tuple[tuple[GroupCredit, ...], CreditResult]:
+def _credited(name: str, batch: RecordedBatch, config: CreditConfig, state: CreditState) -> CreditResult:
     size = max((len(group.trajectories) for group in batch.groups), default=2)
     try:
         config.check_group_size(size)
@@ -164,7 +165,7 @@ class CreditTally:
     num_turns: int = 0
     """Turns of episodes that are evidence."""
     _flat: list[bool] = field(default_factory=list)
-    _columns: dict[str, list[_Columns]] = field(default_factory=dict)
+    _columns: dict[str, list[tuple[np.ndarray, ...]]] = field(default_factory=dict)
 
     def add(self, credit: BatchCredit) -> None:
         """Count one step in."""
@@ -173,15 +174,17 @@ class CreditTally:
         self.num_turns += sum(len(t.turns) for group in groups for t in group.valid)
         self._flat += [_spread([t.reward or 0.0 for t in group.valid if t.turns]) < FLAT for group in groups]
         lost = np.array([not is_won(group) for group in groups for t in group.valid for _ in t.turns], dtype=np.bool_)
-        of_group = [index for index, group in enumerate(groups) for t in group.valid for _ in t.turns]
+        group = np.array([index for index, group in enumerate(groups) for t in group.valid for _ in t.turns], np.int64)
         for name, given in credit.credit.items():
-            per_turn = flat_credit(credit.batch.groups, given)
-            columns = _Columns.of(per_turn, lost, np.array(of_group, dtype=np.int64), len(groups))
+            by_group = np.bincount(group, weights=np.abs(given.advantage) > ZERO, minlength=len(groups)) > 0
+            columns = (given.advantage, given.loss_weight, given.anchor_size, lost, by_group)
             self._columns.setdefault(name, []).append(columns)
 
     def summaries(self) -> tuple[CreditSummary, ...]:
         """One per name, in the order of :class:`BatchCredit`."""
-        joined = {name: _Columns.joined(parts) for name, parts in self._columns.items()}
+        joined = {
+            name: _Columns(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in self._columns.items()
+        }
         flat = _mean(np.array(self._flat))
         return tuple(_summary(name, columns, joined[RECORDED], flat) for name, columns in joined.items())
 
@@ -200,54 +203,18 @@ def _outcome(trajectory: Trajectory) -> float:
     return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
 
 
-def flat_credit(groups: Collection[TrajectoryGroup], credit: Collection[GroupCredit]) -> list[TurnCredit | None]:
-    """Credit of every turn of every valid trajectory, in order; None where a group has none.
-
-    Raises:
-        CorruptDataError: the credit is that of other episodes.
-    """
-    turns: list[TurnCredit | None] = []
-    for group, given in zip(groups, credit, strict=True):
-        rows = given or ((),) * len(group.trajectories)
-        if len(rows) != len(group.trajectories):
-            raise CorruptDataError(
-                f"group {group.ordinal} has {len(group.trajectories)} episodes, credit of {len(rows)}"
-            )
-        for trajectory, row in zip(group.trajectories, rows, strict=True):
-            if not trajectory.status.is_evidence:
-                continue
-            if row and len(row) != len(trajectory.turns):
-                raise CorruptDataError(
-                    f"group {group.ordinal} has an episode of {len(trajectory.turns)} turns and credit of {len(row)}"
-                )
-            turns += row or (None,) * len(trajectory.turns)
-    return turns
-
-
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """What is kept of one estimator's credit, shape ``[N]`` over all turns, those without credit as NaN."""
 
     advantage: Floats
     weight: Floats
-    anchor_size: Floats
+    anchor_size: Ints
     """0 if the estimator compares no states."""
     is_lost: Bools
     """The turn's group has no winner."""
     is_group_credited: Bools
     """``[G]`` rather than ``[N]``."""
-
-    @classmethod
-    def of(cls, credit: list[TurnCredit | None], is_lost: Bools, of_group: np.ndarray, num_groups: int) -> _Columns:
-        nan = float("nan")
-        rows = [(nan, nan, nan) if c is None else (c.advantage, c.loss_weight, float(c.anchor_size)) for c in credit]
-        advantage, weight, size = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-        credited = np.bincount(of_group, weights=np.abs(advantage) > ZERO, minlength=num_groups)
-        return cls(advantage, weight, size, is_lost, credited > 0)
-
-    @classmethod
-    def joined(cls, parts: list[_Columns]) -> _Columns:
-        return cls(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(cls)))
 
 
 def _summary(name: str, columns: _Columns, recorded: _Columns, flat: float) -> CreditSummary:

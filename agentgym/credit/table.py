@@ -7,7 +7,7 @@ The two columns that are defined per token (:attr:`TurnTable.token_value`, :attr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentgym.errors import ConfigError
-from agentgym.types import RewardRole, TrajectoryGroup
+from agentgym.types import RewardRole
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -188,30 +188,6 @@ class TurnTable:
             for name, column in columns.items()
         }
         return cls(**table)
-
-    @classmethod
-    def from_groups(cls, groups: Sequence[TrajectoryGroup], columns: Collection[str] = ()) -> TurnTable:
-        """Build a table from the valid members of groups: what the infrastructure spoilt is no evidence.
-
-        Each player of a game has a group of its own.
-
-        Args:
-            columns: optional columns to fill from what the episodes recorded, see :data:`columns.FROM_GROUPS`.
-        """
-        from agentgym.credit.columns import player_groups, recorded_columns
-
-        code = {key: number for number, key in enumerate(player_groups(groups))}
-        members = [(index, trajectory) for index, group in enumerate(groups) for trajectory in group.valid]
-        table = cls.from_lists(
-            rewards=[[turn.reward for turn in trajectory.turns] for _, trajectory in members],
-            states=[
-                [turn.state_key if turn.state_key is not None else (index, n) for n, turn in enumerate(t.turns)]
-                for index, (_, t) in enumerate(members)
-            ],
-            is_valid=[[turn.is_valid for turn in trajectory.turns] for _, trajectory in members],
-            group_of_trajectory=[code[index, trajectory.player] for index, trajectory in members],
-        )
-        return table.with_columns(**recorded_columns(groups, columns)) if columns else table
 
     def with_columns(self, **columns: Any) -> TurnTable:
         """A copy with columns added or replaced; values may be arrays, flat lists, or one list per trajectory.

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.credit.compose import ZERO, GroupCredit
+from agentgym.credit.compose import ZERO
 from agentgym.credit.config import CreditConfig
-from agentgym.credit.recredit import BatchCredit, flat_credit, is_won
+from agentgym.credit.credited import CreditColumns
+from agentgym.credit.recredit import BatchCredit, is_won
 from agentgym.credit.table import Floats
 from agentgym.credit.terms import Term, advantage_terms
 from agentgym.report.traces import action_text
-from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn, TurnCredit
+from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn
 
 MAX_GROUPS = 40
 MAX_CHARACTERS = 3_500_000
@@ -36,7 +37,8 @@ class Candidate:
     step: int
     group: TrajectoryGroup
     dropped: str | None
-    credit: Mapping[str, GroupCredit]
+    credit: Mapping[str, CreditColumns]
+    """By name, over the group."""
     terms: Mapping[str, tuple[Term, ...]]
     """By name, over the batch."""
     first_row: int
@@ -64,7 +66,8 @@ class GroupSample:
     def add(self, credit: BatchCredit) -> None:
         """Consider the groups of a step."""
         groups = credit.batch.groups
-        flat = {name: _advantages(groups, credit.credit[name]) for name in self.names}
+        flat = {name: credit.credit[name].advantage for name in self.names}
+        of_groups = {name: credit.credit[name].split(groups) for name in self.names}
         differences = _differences(list(flat.values()))
         terms = {
             name: advantage_terms(credit.results[source], self.configs[source])
@@ -84,7 +87,7 @@ class GroupSample:
                     -index,
                 )
                 dropped = credit.batch.dropped[index] if credit.batch.dropped else None
-                given = {name: credit.credit[name][index] for name in self.names}
+                given = {name: pieces[index] for name, pieces in of_groups.items()}
                 self._keep(Candidate(rank, credit.batch.step, group, dropped, given, terms, first_row))
             first_row += num_turns
             self.num_groups += 1
@@ -119,12 +122,6 @@ class GroupSample:
         }
 
 
-def _advantages(groups: Sequence[TrajectoryGroup], credit: Sequence[GroupCredit]) -> Floats:
-    """``[N]``, NaN where there is no credit."""
-    turns = flat_credit(groups, credit)
-    return np.array([np.nan if turn is None else turn.advantage for turn in turns], dtype=np.float64)
-
-
 def _differences(columns: Sequence[Floats]) -> Floats:
     """Per turn, the range of its advantages over all columns, each in units of its standard deviation."""
     scaled = []
@@ -137,14 +134,13 @@ def _differences(columns: Sequence[Floats]) -> Floats:
 def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
     members: list[dict[str, Any]] = []
     states: dict[Any, int] = {}
-    row = candidate.first_row
-    for index, trajectory in enumerate(candidate.group.trajectories):
-        credit = {name: (candidate.credit[name] or ((),) * (index + 1))[index] for name in names}
+    row = 0
+    for trajectory in candidate.group.trajectories:
         is_evidence = trajectory.status.is_evidence
         turns = [
             _turn(
                 turn,
-                [_credit(credit[name], at, turn.reward, candidate.terms.get(name, ()), row + at) for name in names]
+                [_credit(candidate, name, row + at, turn.reward) for name in names]
                 if is_evidence
                 else [None] * len(names),
             )
@@ -184,25 +180,24 @@ def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
     }
 
 
-def _credit(
-    credit: Sequence[TurnCredit], at: int, reward: float, terms: Sequence[Term], row: int
-) -> dict[str, Any] | None:
+def _credit(candidate: Candidate, name: str, row: int, reward: float) -> dict[str, Any] | None:
     """Advantage ``a`` and return to go ``g``; where it is not the usual, anchor group ``k``, shaped reward ``r``, loss
     weight ``w``, a closed gate ``shut``; the terms ``t`` where they explain it."""
-    if not credit:
+    credit, terms, of_term = candidate.credit[name], candidate.terms.get(name, ()), candidate.first_row + row
+    weight, advantage, shaped = (float(c[row]) for c in (credit.loss_weight, credit.advantage, credit.shaped_reward))
+    if math.isnan(weight):
         return None
-    turn = credit[at]
-    given: dict[str, Any] = {"a": _short(turn.advantage), "g": _short(turn.return_to_go)}
-    if turn.anchor_size:
-        given["k"] = turn.anchor_group
-    if abs(turn.shaped_reward - reward) > EXACT:
-        given["r"] = _short(turn.shaped_reward)
-    if turn.loss_weight != 1.0:
-        given["w"] = _short(turn.loss_weight)
-    if not turn.gate_open:
+    given: dict[str, Any] = {"a": _short(advantage), "g": _short(float(credit.return_to_go[row]))}
+    if credit.anchor_size[row]:
+        given["k"] = int(credit.anchor_group[row])
+    if abs(shaped - reward) > EXACT:
+        given["r"] = _short(shaped)
+    if weight != 1.0:
+        given["w"] = _short(weight)
+    if not credit.gate_open[row]:
         given["shut"] = True
-    if terms and abs(sum(float(term.weight[row] * term.value[row]) for term in terms) - turn.advantage) < EXACT:
-        given["t"] = [_term(term, row) for term in terms]
+    if terms and abs(sum(float(t.weight[of_term] * t.value[of_term]) for t in terms) - advantage) < EXACT:
+        given["t"] = [_term(term, of_term) for term in terms]
     return given
 
 

@@ -17,7 +17,8 @@ from agentgym.credit import rules
 from agentgym.credit.columns import FROM_GROUPS, join_columns
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.config import FLAT_KEYS, CreditConfig
-from agentgym.credit.recredit import RecordedBatch, flat_credit, has_memory, missing_columns
+from agentgym.credit.credited import credit_columns
+from agentgym.credit.recredit import RecordedBatch, has_memory, missing_columns
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
 from agentgym.plugins import kind
 from agentgym.rollout.record import read_records, record_path, recorded_steps
@@ -80,7 +81,7 @@ def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, Cred
             columns=join_columns([record.columns for record in records]),
         )
         try:
-            flat_credit(batch.groups, batch.credit)
+            credit_columns(batch.groups, batch.credit)
         except CorruptDataError as error:
             raise CorruptDataError(f"{path}: {error}") from error
         yield batch

@@ -24,6 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from engine import SHAPES, attempt, build, measure_run, synchronize
 
@@ -31,8 +32,8 @@ from agentgym.trainers.config import LoraSettings
 from agentgym.trainers.layout import Forest, PaddedRows
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.model import add_lora
+from agentgym.trainers.samples import TrainingSample
 from agentgym.trainers.update import PartialUpdate, batches_for
-from agentgym.types import TrainingSample
 
 GROUP_SIZE = 8
 PEAK_TFLOPS = {"H100": {"float32": 67, "bfloat16": 989}, "H200": {"float32": 67, "bfloat16": 989}}
@@ -47,8 +48,8 @@ SMALL_RUN = ["sft.num_demos=16", "num_steps=1", "eval.num_episodes=4", "loss.lay
 def episodes(num_groups: int, prompt: int, num_turns: int, turn: int, vocab_size: int) -> list[TrainingSample]:
     """Groups of episodes that share a prompt; half the tokens of a turn are sampled."""
     draw = torch.Generator().manual_seed(0)
-    mask = [0] * prompt + ([1] * (turn // 2) + [0] * (turn - turn // 2)) * num_turns
-    turns = [-1] * prompt + [at if n < turn // 2 else -1 for at in range(num_turns) for n in range(turn)]
+    turns = np.array([-1] * prompt + [at if n < turn // 2 else -1 for at in range(num_turns) for n in range(turn)])
+    mask = turns >= 0
     samples = []
     for group in range(num_groups):
         shared = torch.randint(1, vocab_size, (prompt,), generator=draw).tolist()
@@ -57,11 +58,11 @@ def episodes(num_groups: int, prompt: int, num_turns: int, turn: int, vocab_size
             samples.append(
                 TrainingSample(
                     token_ids=(*shared, *said),
-                    loss_mask=tuple(mask),
-                    advantages=tuple(flag * (member - (GROUP_SIZE - 1) / 2) for flag in mask),
-                    rollout_logprobs=tuple(-11.9 * flag for flag in mask),
-                    policy_versions=tuple(flag - 1 for flag in mask),
-                    turns=tuple(turns),
+                    loss_mask=mask,
+                    advantages=mask * (member - (GROUP_SIZE - 1) / 2),
+                    rollout_logprobs=mask * -11.9,
+                    policy_versions=mask.astype(np.int64) - 1,
+                    turns=turns,
                     trajectory=group * GROUP_SIZE + member,
                     ordinal=group,
                 )
@@ -100,7 +101,7 @@ def seen_by_each(samples: Sequence[TrainingSample], layout: str) -> list[list[in
     rows = [list(range(1, len(sample.token_ids) + 1)) for sample in samples]
     if layout == "rows":
         return rows
-    num_shared = sum(flag == 0 for flag in samples[0].loss_mask[: samples[0].loss_mask.index(1)])
+    num_shared = int(samples[0].loss_mask.argmax())
     return [row if at % GROUP_SIZE == 0 else row[num_shared:] for at, row in enumerate(rows)]
 
 

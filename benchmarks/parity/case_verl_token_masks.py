@@ -61,7 +61,7 @@ def ours(drawn: dict[str, Tensor], config: LossConfig) -> Scalar:
         target=at,
         advantage=drawn["advantage"][mask],
         rollout_logprob=old - drawn["rollout_weight"][mask].log(),  # token_tis then weighs by it
-        weight=torch.tensor(token_weights(row.tolist(), config.mean, NORM_LENGTH), dtype=torch.float64),
+        weight=torch.tensor(token_weights(row.numpy(), config.mean, NORM_LENGTH), dtype=torch.float64),
         turn=row,
         turn_index=torch.zeros_like(row),
         unit=row,

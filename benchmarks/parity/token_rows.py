@@ -61,7 +61,7 @@ class TokenRows:
         turn_index = self.turn[self.mask]
         _, turn = torch.unique(row * WIDTH + turn_index, return_inverse=True)
         unit = turn if config.unit == "turn" else row
-        weight = token_weights(unit.tolist(), config.mean, config.norm_length)
+        weight = token_weights(unit.numpy(), config.mean, config.norm_length)
         return TrainBatch(
             layout=PaddedRows(torch.zeros(0, dtype=torch.long), torch.zeros(self.mask.shape, dtype=torch.long)),
             row=row,

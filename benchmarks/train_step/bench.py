@@ -27,14 +27,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from agentgym.credit.table import Ints
 from agentgym.trainers.batch import TrainBatch, build_batches
 from agentgym.trainers.layout import PaddedRows, recomputed
 from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 GROUP_SIZE, PROMPT, TURN, SAMPLED = 8, 128, 40, 16
 ARMS = ("turns", "rows", "prefix", "packed")
@@ -67,21 +69,21 @@ def episodes(num_turns: int, vocab_size: int = 1024) -> list[TrainingSample]:
     """A group of episodes that begin alike."""
     generator = torch.Generator().manual_seed(num_turns)
     prompt = torch.randint(1, vocab_size, (PROMPT,), generator=generator).tolist()
-    mask = [0] * PROMPT + ([1] * SAMPLED + [0] * (TURN - SAMPLED)) * num_turns
     turns = [-1] * PROMPT + [at if n < SAMPLED else -1 for at in range(num_turns) for n in range(TURN)]
     said = torch.randint(1, vocab_size, (GROUP_SIZE, TURN * num_turns), generator=generator).tolist()
-    return [sample_of((*prompt, *said[member]), mask, turns, member) for member in range(GROUP_SIZE)]
+    return [sample_of((*prompt, *said[member]), np.array(turns), member) for member in range(GROUP_SIZE)]
 
 
-def sample_of(token_ids: tuple[int, ...], mask: list[int], turns: list[int], member: int) -> TrainingSample:
-    """A training row with an advantage that differs by member."""
+def sample_of(token_ids: tuple[int, ...], turns: Ints, member: int) -> TrainingSample:
+    """A training row that trains the tokens of a turn, with an advantage that differs by member."""
+    mask = turns >= 0
     return TrainingSample(
         token_ids=token_ids,
-        loss_mask=tuple(mask),
-        advantages=tuple(flag * (member - 3.5) for flag in mask),
-        rollout_logprobs=tuple(-6.9 * flag for flag in mask),
-        policy_versions=tuple(flag - 1 for flag in mask),
-        turns=tuple(turns),
+        loss_mask=mask,
+        advantages=mask * (member - 3.5),
+        rollout_logprobs=mask * -6.9,
+        policy_versions=mask.astype(np.int64) - 1,
+        turns=turns,
         trajectory=member,
         ordinal=0,
     )
@@ -92,9 +94,9 @@ def row_per_turn(samples: list[TrainingSample]) -> list[TrainingSample]:
     rows = []
     for member, sample in enumerate(samples):
         for turn in range(max(sample.turns) + 1):
-            end = 1 + max(at for at, number in enumerate(sample.turns) if number == turn)
-            mask = [int(number == turn) for number in sample.turns[:end]]
-            rows.append(sample_of(sample.token_ids[:end], mask, list(sample.turns[:end]), member))
+            end = 1 + int(np.flatnonzero(sample.turns == turn)[-1])
+            alone = np.where(sample.turns[:end] == turn, turn, -1)
+            rows.append(sample_of(sample.token_ids[:end], alone, member))
     return rows
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.credited import turn_credits
 from agentgym.credit.recredit import RecordedBatch
 from agentgym.credit.state import CreditState
 from agentgym.rollout.record import GroupRecord, record_path, write_records
@@ -97,7 +98,8 @@ def recorded_batches(
         groups[0] = TrajectoryGroup(
             ordinal=first.ordinal, task=first.task, trajectories=(*first.trajectories, lost(first.task))
         )
-        credit, result = credit_groups(groups, config, state=state)
+        result = credit_groups(groups, config, state=state)
+        credit = turn_credits(groups, result)
         state = result.state
         batches.append(RecordedBatch(step=step, groups=tuple(groups), credit=credit, dropped=(None,) * num_groups))
     return tuple(batches)

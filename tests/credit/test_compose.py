@@ -12,6 +12,7 @@ import pytest
 from credit_tables import assert_close, bandits, batch_table, table_of
 from pydantic import TypeAdapter, ValidationError
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.component import ESTIMATORS, FAMILIES, SELECTIONS, CreditComponent, credit_table
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_groups, credit_turns
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions
@@ -259,7 +260,7 @@ def test_columns_that_are_wrong_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs one entry per sampled token"):
         bandits(1, token_value=[1])
     with pytest.raises(UnknownNameError, match=r"supply it with TurnTable\.with_columns"):
-        TurnTable.from_groups([], ["entropy"])
+        turn_table([], ["entropy"])
 
 
 def recorded() -> list[TrajectoryGroup]:
@@ -296,7 +297,7 @@ def recorded() -> list[TrajectoryGroup]:
 
 def test_columns_come_from_recorded_episodes() -> None:
     names = ("part_values", "num_calls", "num_errors", "num_tokens", "action", "segment", "is_truncated", "observation")
-    table = TurnTable.from_groups(recorded(), (*names, "is_void", "group_keys"))
+    table = turn_table(recorded(), (*names, "is_void", "group_keys"))
     assert table.part_names == ("solved", "step")
     assert_close(table.part_values, [[0, 0.1], [1, 0], [0, 0.1], [0, 0]])
     assert table.num_calls is not None and table.num_errors is not None and table.num_tokens is not None
@@ -314,7 +315,7 @@ def test_columns_come_from_recorded_episodes() -> None:
 
 def test_groups_get_their_credit_with_what_the_trainer_supplies() -> None:
     config = CreditConfig(estimator="grpo", shapers=(GraOptions(),), modulators=(EmpgOptions(),))
-    credit, _ = credit_groups(recorded(), config, columns={"entropy": [0.1, 0.2, 0.3, 0.4]})
+    credit = assign_credit(recorded(), config, columns={"entropy": [0.1, 0.2, 0.3, 0.4]})
     assert [len(row) for row in credit[0]] == [2, 2, 0]
     assert [turn.gate_open for row in credit[0] for turn in row] == [True, True, False, False]
     assert [turn.shaped_reward for row in credit[0] for turn in row] == [0.1, 1.0, 0.0, 0.0]
@@ -322,7 +323,7 @@ def test_groups_get_their_credit_with_what_the_trainer_supplies() -> None:
 
 def test_trackers_know_tasks_by_their_content() -> None:
     groups = recorded()
-    _, result = credit_groups(groups, CreditConfig(estimator="spo"), columns={"reward": [0, 1, 0, 0]})
+    result = credit_groups(groups, CreditConfig(estimator="spo"), columns={"reward": [0, 1, 0, 0]})
     assert list(result.state.memory["spo"]) == [f"t:{groups[0].task.content_hash}"]
 
 

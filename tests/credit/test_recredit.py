@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from recorded_runs import group, recorded_batches
 
-from agentgym.credit.compose import CreditConfig, GroupCredit, credit_groups
+from agentgym.credit.compose import CreditConfig, GroupCredit, assign_credit, credit_groups
+from agentgym.credit.credited import credit_columns, turn_credits
 from agentgym.credit.estimators.gigpo import GigpoOptions
 from agentgym.credit.recredit import (
     RECORDED,
+    BatchCredit,
     CreditSummary,
     CreditTally,
     RecordedBatch,
-    flat_credit,
     has_memory,
     is_won,
     missing_columns,
@@ -49,11 +50,15 @@ def summaries_of(batches: Sequence[RecordedBatch], configs: dict[str, CreditConf
     return {summary.name: summary for summary in tally.summaries()}
 
 
+def per_turn(credit: BatchCredit) -> dict[str, tuple[GroupCredit, ...]]:
+    return {name: turn_credits(credit.batch.groups, columns) for name, columns in credit.credit.items()}
+
+
 @pytest.mark.parametrize("config", OWN, ids=[config.estimator for config in OWN])
 def test_the_runs_own_settings_reproduce_the_record(config: CreditConfig) -> None:
     batches = recorded_batches(config)
     for credit in recredit(batches, {"again": config}):
-        assert credit.credit["again"] == credit.batch.credit == credit.credit[RECORDED]
+        assert per_turn(credit) == {RECORDED: credit.batch.credit, "again": credit.batch.credit}
     again = summaries_of(batches, {"again": config})["again"]
     assert again.largest_gap == 0
     assert again.correlation == pytest.approx(1)
@@ -65,12 +70,12 @@ def test_memory_is_carried_from_step_to_step() -> None:
     batches = recorded_batches(config)
     state, expected = CreditState(), []
     for batch in batches:
-        credit, result = credit_groups(batch.groups, config, state=state)
+        result = credit_groups(batch.groups, config, state=state)
         state = result.state
-        expected.append(credit)
-    given = [credit.credit["spo"] for credit in recredit(batches, {"spo": config})]
+        expected.append(turn_credits(batch.groups, result))
+    given = [per_turn(credit)["spo"] for credit in recredit(batches, {"spo": config})]
     assert given == expected
-    forgetful = [credit_groups(batch.groups, config)[0] for batch in batches]
+    forgetful = [assign_credit(batch.groups, config) for batch in batches]
     assert given[0] == forgetful[0]
     assert given[1:] != forgetful[1:]
 
@@ -81,14 +86,14 @@ def test_steps_that_are_not_asked_for_feed_memories_alone() -> None:
     late = list(recredit(batches, configs, first_step=2))
     everything = list(recredit(batches, configs))
     assert [credit.batch.step for credit in late] == [2, 3]
-    assert [dict(credit.credit) for credit in late] == [dict(credit.credit) for credit in everything[2:]]
+    assert [per_turn(credit) for credit in late] == [per_turn(credit) for credit in everything[2:]]
 
 
 def test_a_curriculum_goes_by_the_number_of_the_step() -> None:
     config = CreditConfig(estimator="grpo", shapers=(ToolBonusOptions(),))
     batches = recorded_batches(config)
     (late,) = recredit(batches[3:], {"grpo": config})
-    assert late.credit["grpo"] == batches[3].credit
+    assert per_turn(late)["grpo"] == batches[3].credit
 
 
 @pytest.mark.parametrize(
@@ -115,7 +120,7 @@ def test_missing_columns() -> None:
 
 def columns(batches: Sequence[RecordedBatch], config: CreditConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
     """Advantages, anchor sizes and loss weights over all turns, and each batch's diagnostics, from direct calls."""
-    results = [credit_groups(batch.groups, config)[1] for batch in batches]
+    results = [credit_groups(batch.groups, config) for batch in batches]
     advantage = np.concatenate([result.advantage for result in results])
     sizes = np.concatenate([result.anchor_size for result in results])
     weights = np.concatenate([result.loss_weight for result in results])
@@ -149,7 +154,7 @@ def test_groups_and_phantoms_agree_with_the_librarys_diagnostics() -> None:
     given = summaries_of(batches, {"gated": gated, "plain": plain})
     for name, config in (("gated", gated), ("plain", plain)):
         advantage, _, _, diagnostics = columns(batches, config)
-        num_turns = [len(flat_credit(batch.groups, batch.credit)) for batch in batches]
+        num_turns = [len(credit_columns(batch.groups, batch.credit).advantage) for batch in batches]
         phantom = np.average([row["phantom_share"] for row in diagnostics], weights=num_turns)
         flat = np.mean([row["flat_group_share"] for row in diagnostics])  # as many groups in each
         assert given[name].phantom_share == pytest.approx(phantom)
@@ -199,10 +204,10 @@ def test_groups_left_out_of_the_record_are_left_out_of_comparisons() -> None:
 def test_credit_of_other_episodes_is_refused() -> None:
     (batch,) = recorded_batches(CreditConfig(), num_steps=1)
     with pytest.raises(CorruptDataError, match="group 0 has 5 episodes, credit of 4"):
-        flat_credit(batch.groups, (batch.credit[0][1:], *batch.credit[1:]))
+        credit_columns(batch.groups, (batch.credit[0][1:], *batch.credit[1:]))
     cut = (batch.credit[0][0][:-1], *batch.credit[0][1:])
     with pytest.raises(CorruptDataError, match=r"group 0 has an episode of . turns and credit of"):
-        flat_credit(batch.groups, (cut, *batch.credit[1:]))
+        credit_columns(batch.groups, (cut, *batch.credit[1:]))
 
 
 def test_errors_name_the_estimator_and_the_step() -> None:

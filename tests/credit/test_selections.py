@@ -11,6 +11,7 @@ from credit_tables import assert_close, bandits, few, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns
 from agentgym.credit.selections.downsampling import (
     D3sOptions,
@@ -30,7 +31,6 @@ from agentgym.credit.selections.filters import (
     overlong_mask,
     void_turns,
 )
-from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.types import (
     Message,
@@ -126,7 +126,7 @@ def recorded_group(*episodes: Trajectory) -> list[TrajectoryGroup]:
     ],
 )
 def test_final_answers_are_recorded(episode: Trajectory, expected: list[int]) -> None:
-    table = TurnTable.from_groups(recorded_group(episode), ["num_answers"])
+    table = turn_table(recorded_group(episode), ["num_answers"])
     assert table.num_answers is not None
     assert table.num_answers.tolist() == expected
 

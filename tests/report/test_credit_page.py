@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from recorded_runs import recorded_batches, write_run
 
-from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.credit.modulators.salt import SaltOptions
 from agentgym.report import credit_groups as module
 from agentgym.report.credit_page import CreditReport, write_credit_report
@@ -64,7 +64,7 @@ def test_turns_have_their_credit_their_anchors_and_their_terms(tmp_path: Path) -
     config = CreditConfig(estimator="gigpo", gamma=0.9)
     (batch,) = write_run(tmp_path, config, num_steps=1)
     data = data_of(report_of(tmp_path, ("gigpo", "grpo")))
-    ((first, *_), *_), _ = credit_groups(batch.groups, config)
+    ((first, *_), *_) = assign_credit(batch.groups, config)
     group = next(g for g in data["groups"] if len(g["members"]) == 5)
     expected, member = batch.groups[0].trajectories[0], group["members"][0]
     assert (member["success"], member["status"], member["opening"]) == (

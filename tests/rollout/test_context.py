@@ -12,8 +12,8 @@ from tokenizers_for_tests import HERMES, THINKING, trained
 from worlds import LongCounter
 
 from agentgym.check.policies import ScriptedEngine
-from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.credit.table import TurnTable
+from agentgym.credit.columns import turn_table
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
 from agentgym.env import Env, as_observation
 from agentgym.errors import ConfigError, UnknownNameError
@@ -286,7 +286,7 @@ def test_segments_share_one_advantage_and_statistics_count_trajectories() -> Non
     ends = [(10, 1.0), (3, 0.0), (8, 1.0), (13, 0.0)]
     played = [Player().play(EndsAt(*end), summarising(window_tokens=100)) for end in ends]
     assert [len(trajectory.segments) for trajectory in played] == [3, 1, 2, 4]
-    credit, _ = credit_groups([group_of(*played)], CreditConfig(estimator="supo"))
+    credit = assign_credit([group_of(*played)], CreditConfig(estimator="supo"))
     for rows, expected in zip(credit[0], (0.866024, -0.866024, 0.866024, -0.866024), strict=True):
         assert [turn.advantage for turn in rows] == pytest.approx([expected] * len(rows), abs=1e-5)
 
@@ -295,7 +295,7 @@ def test_an_episode_cut_off_is_masked_in_all_its_segments_and_stays_in_the_stati
     short = Player().play(EndsAt(3, 1.0), summarising())
     long = Player().play(LongCounter(), summarising(max_summaries=1))
     assert long.status is Status.TRUNCATED_TOKENS and len(long.segments) == 2
-    credit, _ = credit_groups([group_of(short, long)], CreditConfig(estimator="supo"))
+    credit = assign_credit([group_of(short, long)], CreditConfig(estimator="supo"))
     assert {turn.loss_weight for turn in credit[0][0]} == {1.0}
     assert {turn.loss_weight for turn in credit[0][1]} == {0.0}
     assert credit[0][0][0].advantage == pytest.approx(0.7071, abs=1e-4)
@@ -303,7 +303,7 @@ def test_an_episode_cut_off_is_masked_in_all_its_segments_and_stays_in_the_stati
 
 def test_actions_are_compared_across_segments_and_summaries_with_summaries() -> None:
     wide, narrow = (Player().play(LongCounter(), summarising(window_tokens=size)) for size in (200, 160))
-    table = TurnTable.from_groups([group_of(wide, wide, narrow)], columns=["segment", "observation"])
+    table = turn_table([group_of(wide, wide, narrow)], columns=["segment", "observation"])
     turns = [turn for member in (wide, wide, narrow) for turn in member.turns]
     sizes = [int((table.anchor == code).sum()) for code in table.anchor]
     assert all(size >= 3 for size, turn in zip(sizes, turns, strict=True) if turn.kind == "act")

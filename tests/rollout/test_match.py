@@ -12,9 +12,10 @@ import pytest
 from tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine, random_action
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
+from agentgym.credit.credited import turn_credits
 from agentgym.credit.estimators.rae import RaeOptions
-from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import UsageError
@@ -229,7 +230,7 @@ def test_a_spoilt_game_is_played_again_as_a_whole() -> None:
 
 def test_credit_compares_the_same_player() -> None:
     groups = groups_of(Nim)
-    table = TurnTable.from_groups(groups, ["role", "player_outcome", "group_keys"])
+    table = turn_table(groups, ["role", "player_outcome", "group_keys"])
     assert table.role is not None and table.player_outcome is not None and table.group_keys is not None
     assert len(set(zip(table.group.tolist(), table.role.tolist(), strict=True))) == 4
     assert len(table.group_keys) == 4
@@ -239,7 +240,8 @@ def test_credit_compares_the_same_player() -> None:
 
 def test_rae_keeps_a_baseline_of_each_player() -> None:
     groups = groups_of(Nim)
-    credit, result = credit_groups(groups, CreditConfig(estimator="rae", options=RaeOptions(decay=0.5)))
+    result = credit_groups(groups, CreditConfig(estimator="rae", options=RaeOptions(decay=0.5)))
+    credit = turn_credits(groups, result)
     for player in (0, 1):
         baseline = 0.0
         for group, of_group in zip(groups, credit, strict=True):

@@ -14,8 +14,8 @@ from tokenizers_for_tests import HERMES, trained
 from worlds import Counter
 
 from agentgym.check.policies import ScriptedEngine
-from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.credit.table import TurnTable
+from agentgym.credit.columns import turn_table
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.envs.semi_online.env import SemiOnlineEnv
@@ -210,10 +210,10 @@ def test_records_keep_it_and_older_ones_are_still_read(traces: Path, tmp_path: P
 def test_credit_knows_what_was_patched(traces: Path) -> None:
     members = tuple(Player(said).play(semi_online(traces)) for said in ([], ["add: 1", "add: 3"]))
     group = TrajectoryGroup(ordinal=0, task=members[0].task, trajectories=members)
-    table = TurnTable.from_groups([group], ["is_patched"])
+    table = turn_table([group], ["is_patched"])
     assert table.is_patched is not None
     assert table.is_patched.tolist() == [False] * 6 + [False, True, False, False, False, False]
-    (credit,), _ = credit_groups([group], CreditConfig(estimator="ui_s1"))
+    (credit,) = assign_credit([group], CreditConfig(estimator="ui_s1"))
     first, second = credit
     assert [round(turn.return_to_go, 6) for turn in second[:3]] == [1.0, 0.55, 1.875]
     assert second[1].advantage < 0 < first[1].advantage

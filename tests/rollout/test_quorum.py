@@ -11,7 +11,7 @@ from tokenizers_for_tests import trained
 from virtual_time import run_in_virtual_time
 from worlds import Counter
 
-from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.env import Env
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.render.chat import ChatRenderer
@@ -120,7 +120,7 @@ def test_the_account_of_what_was_cut_is_on_record_and_in_the_metrics(tmp_path: o
     write_records(path, [GroupRecord(group=group)])
     (again,) = read_records(path)
     assert again.group == group and [cut.reason for cut in again.group.cut] == ["slow", "surplus"]
-    (credit,) = assign_credit([group], CreditConfig(estimator="rloo"))
+    credit = credit_groups([group], CreditConfig(estimator="rloo"))
     metrics = describe_rollouts([GroupVerdict(group, credit, None)])
     sampled = sum(len(turn.completion.token_ids) for turn in group.trajectories[0].turns)
     assert (metrics["num_cut"], metrics["cut/slow"], metrics["cut/surplus"], metrics["cut/waiting"]) == (2, 1, 1, 0)

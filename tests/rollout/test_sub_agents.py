@@ -10,8 +10,8 @@ from asking_env import Clerk, Manager
 from tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine
-from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.credit.table import TurnTable
+from agentgym.credit.columns import turn_table
+from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import UnknownNameError, UsageError
@@ -157,11 +157,11 @@ def test_what_cannot_be_asked_is_refused() -> None:
 def test_m_grpo_compares_main_agents_with_main_agents_and_calls_with_calls() -> None:
     played = [Office(handed=[number]).play() for number in (5, 4, 5)]
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=tuple(played))
-    table = TurnTable.from_groups([group], columns=["role", "invocation"])
+    table = turn_table([group], columns=["role", "invocation"])
     assert table.role is not None and table.invocation is not None
     assert table.role.tolist() == [0, 0, 1] * 3
     assert table.invocation.tolist() == [-1, -1, 0] * 3
-    (credit,), _ = credit_groups([group], CreditConfig(estimator="m_grpo"))
+    (credit,) = assign_credit([group], CreditConfig(estimator="m_grpo"))
     # returns 1, 0, 1 of the main agent; the clerk's 1, 0, 1 mixed with them gives the same order
     for rows, expected in zip(credit, (0.57735, -1.154701, 0.57735), strict=True):
         assert [turn.advantage for turn in rows] == pytest.approx([expected] * 3, abs=1e-4)

@@ -10,9 +10,9 @@ import pytest
 from tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.shapers.attempts import UfoOptions
-from agentgym.credit.table import TurnTable
 from agentgym.engine import SamplingParams
 from agentgym.envs.games.try_again import TryAgainEnv
 from agentgym.render.chat import ChatRenderer
@@ -50,7 +50,7 @@ def attempts(answers: Sequence[str]) -> Trajectory:
 def test_the_shaper_pays_what_the_environment_paid(answers: tuple[str, ...], codes: list[int]) -> None:
     trajectory = attempts(answers)
     group = TrajectoryGroup(ordinal=0, task=TASK, trajectories=(trajectory, replace(trajectory, seed=2)))
-    table = TurnTable.from_groups([group], ["answer"])
+    table = turn_table([group], ["answer"])
     assert table.answer is not None and table.answer.tolist() == codes * 2
-    _, result = credit_groups([group], CreditConfig(estimator="grpo", shapers=(UfoOptions(),)))
+    result = credit_groups([group], CreditConfig(estimator="grpo", shapers=(UfoOptions(),)))
     assert result.table.reward[: len(codes)].sum() == pytest.approx(trajectory.reward)

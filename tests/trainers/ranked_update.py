@@ -13,9 +13,10 @@ import torch
 from made_groups import group, trajectory, turn
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from agentgym.rollout.record import GroupRecord
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.ranks import join_ranks, leave_ranks
-from agentgym.trainers.samples import GroupVerdict, judge_group
+from agentgym.trainers.samples import GroupVerdict
 from agentgym.trainers.sharding import shard, whole
 from agentgym.trainers.update import update_policy
 from agentgym.types import TurnCredit
@@ -52,7 +53,7 @@ def made_verdicts(seed: int) -> list[GroupVerdict]:
             )
             for member, one in enumerate(made)
         )
-        verdicts.append(judge_group(group(*made, ordinal=ordinal), credit, 2, "advantage"))
+        verdicts.append(GroupVerdict.of_record(GroupRecord(group=group(*made, ordinal=ordinal), credit=credit)))
     return verdicts
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from made_groups import a_task, group, trajectory, turn
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
-from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -117,7 +117,7 @@ def test_shapes_are_those_the_credit_table_takes(model: Any) -> None:
     assert [row.tolist() for row in scores.lengths][:1] == [[len(ids("red"))]]
     credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(min_answer_tokens=1, gain_at_limit=True),))
     columns = {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
-    _, result = credit_groups(questions(), credit, columns=columns)
+    result = credit_groups(questions(), credit, columns=columns)
     assert result.diagnostics["info_gain_mismatches"] == 0
     gains = result.table.info_gain
     assert gains is not None
@@ -128,7 +128,7 @@ def test_gains_telescope(model: Any) -> None:
     scores = scored(model, "packed")
     for mode in ("log_prob_diff", "prob_diff"):
         credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(mode=mode, gain_at_limit=True),))
-        _, result = credit_groups(questions(), credit, columns={"answer_logprobs": scores.logprobs})
+        result = credit_groups(questions(), credit, columns={"answer_logprobs": scores.logprobs})
         assert result.table.info_gain is not None
         for index, logprobs in enumerate(scores.logprobs[:4]):
             chosen = logprobs[:, logprobs[0].argmax()]
@@ -210,7 +210,7 @@ def test_a_task_without_references_is_left_with_its_outcome(model: Any) -> None:
     )  # fmt: skip
     assert scores.logprobs[0].shape == (2, 0)
     credit = CreditConfig(estimator="igpo", shapers=(InformationGainOptions(),))
-    _, result = credit_groups([bare], credit, columns={"answer_logprobs": scores.logprobs})
+    result = credit_groups([bare], credit, columns={"answer_logprobs": scores.logprobs})
     assert result.diagnostics["info_gain_too_short"] == 1
 
 
@@ -242,7 +242,7 @@ def test_the_turn_that_brings_the_answer_gets_the_credit(tmp_path: Path) -> None
     tasks = list(enumerate(run.train_tasks[960:972]))
     groups = asyncio.run(run_groups(tasks, run.pool, run.make_actor(), GroupConfig(group_size=2, num_envs=8), seed=0))
     made = ColumnMaker(config, run.model, run.renderer).make(groups)
-    table = TurnTable.from_groups(groups).with_columns(**made.columns)
+    table = turn_table(groups).with_columns(**made.columns)
     gains = information_gain(table).table.info_gain
     assert gains is not None
     turns = [each for g in groups for episode in g.valid for each in episode.turns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,18 @@ import pytest
 import torch
 from made_groups import a_task, group, trajectory, turn, two_groups
 
-from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.credit.columns import turn_table
+from agentgym.credit.compose import CreditConfig, assign_credit, credit_groups
 from agentgym.credit.modulators.branches import SharedPrefixOptions
 from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
 from agentgym.credit.selections.downsampling import D3sOptions
-from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.record import GroupRecord, read_records, write_records
+from agentgym.rollout.record import read_records, write_records
 from agentgym.trainers.columns import ColumnMaker, needed_columns
 from agentgym.trainers.config import EnvConfig, TrainConfig
 from agentgym.trainers.drift import DriftMeter
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
 from agentgym.types import Status, TrajectoryGroup
 
 NO_RENDERER: Any = None
@@ -60,7 +60,7 @@ def test_entropies_are_those_of_a_direct_computation(small_model: Any) -> None:
                     expected.append(entropy[start - 1 : end - 1])
     np.testing.assert_allclose(columns["token_entropy"], [h for row in expected for h in row], atol=1e-5)
     np.testing.assert_allclose(columns["entropy"], [np.mean(row) for row in expected], atol=1e-5)
-    table = TurnTable.from_groups(two_groups(), ["num_tokens"]).with_columns(**columns)
+    table = turn_table(two_groups(), ["num_tokens"]).with_columns(**columns)
     assert len(table) == 6
 
 
@@ -139,8 +139,7 @@ def test_tasks_met_longest_ago_are_forgotten(small_model: Any) -> None:
 
 def token_credit(credit: CreditConfig, **columns: Any) -> tuple[GroupVerdict, ...]:
     groups = two_groups()
-    credits = assign_credit(groups, credit, columns=columns)
-    return tuple(judge_group(g, c, 1, "off") for g, c in zip(groups, credits, strict=True))
+    return tuple(judge_groups(groups, credit_groups(groups, credit, columns=columns), 1, "off"))
 
 
 def test_advantages_per_token_reach_their_tokens(small_model: Any) -> None:
@@ -163,7 +162,7 @@ def test_tokens_that_a_selection_leaves_out_are_masked() -> None:
     credit = CreditConfig(estimator="grpo", selections=(D3sOptions(start_share=0.3),))
     verdicts = token_credit(credit, token_entropy=np.arange(13, dtype=float))
     masks = [s.loss_mask for s in build_samples(verdicts)]
-    kept = [flag for v in verdicts for row in v.credit for turn in row for flag in turn.token_keep]
+    kept = [flag for v in verdicts if v.credit.token_keep is not None for flag in v.credit.token_keep.tolist()]
     assert sum(map(sum, masks)) == sum(kept) == 4
     assert [sum(mask) for mask in masks[:2]] == [sum(kept[:5]), sum(kept[5:6])]
 
@@ -173,20 +172,21 @@ def test_credit_per_token_is_recorded_and_read_back(tmp_path: Any) -> None:
         CreditConfig(estimator="grpo", modulators=(AepoOptions(),), selections=(D3sOptions(),)),
         token_entropy=np.arange(13, dtype=float),
     )
-    records = tuple(GroupRecord(group=v.group, credit=v.credit, dropped=v.dropped) for v in verdicts)
+    records = tuple(verdict.to_record() for verdict in verdicts)
     write_records(tmp_path / "r.jsonl.gz", records)
     assert read_records(tmp_path / "r.jsonl.gz") == records
-    again = [GroupVerdict(r.group, r.credit, r.dropped) for r in read_records(tmp_path / "r.jsonl.gz")]
-    assert build_samples(again) == build_samples(verdicts)
+    again = [GroupVerdict.of_record(record) for record in read_records(tmp_path / "r.jsonl.gz")]
+    for one, other in zip(build_samples(again), build_samples(verdicts), strict=True):
+        for field in fields(TrainingSample):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
 
 
 def test_a_group_whose_tokens_differ_teaches_though_its_turns_do_not() -> None:
     made = group(trajectory([turn([1], [2, 3], reward=1.0)]), trajectory([turn([1], [2, 3])]))
-    (credit,) = assign_credit([made], CreditConfig(estimator="grpo"))
-    flat = tuple(tuple(replace(c, advantage=0.0, token_advantages=(0.5, -0.5)) for c in row) for row in credit)
-    assert judge_group(made, flat, 1, "advantage").dropped is None
-    zero = tuple(tuple(replace(c, advantage=0.0, token_advantages=(0.0, 0.0)) for c in row) for row in credit)
-    assert judge_group(made, zero, 1, "advantage").dropped == "zero_variance"
+    credit = credit_groups([made], CreditConfig(estimator="grpo"), columns={"num_tokens": [2, 2]})
+    for of_token, expected in (([0.5, -0.5, 0.5, -0.5], None), ([0.0] * 4, "zero_variance")):
+        flat = replace(credit, advantage=np.zeros(2), token_advantage=np.array(of_token))
+        assert [verdict.dropped for verdict in judge_groups([made], flat, 1, "advantage")] == [expected]
 
 
 # --------------------------------------------------------------------------------------------------- what is needed

@@ -77,7 +77,7 @@ def test_an_episode_three_times_longer_than_the_window_is_played_and_trained(tmp
     assert all(row["logprob_gap_max"] < 1e-4 for row in rows), "the trainer reads the tokens that were sampled"
     for step, row in enumerate(rows):
         kept = [r for r in read_records(record_path(run_dir, step)) if r.dropped is None]
-        samples = build_samples([GroupVerdict(r.group, r.credit, r.dropped) for r in kept])
+        samples = build_samples([GroupVerdict.of_record(record) for record in kept])
         assert len(samples) == sum(len(t.segments) for r in kept for t in r.group.trajectories)
         assert row["trained_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
         assert row["num_summaries"] == row["num_segments"] - 1 > 2

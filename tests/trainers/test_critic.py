@@ -49,7 +49,7 @@ TURNS = CreditConfig(estimator="turn_gae", options=TurnGaeOptions(gamma=1.0, lam
 
 
 def credited(critic: Critic, groups: Sequence[TrajectoryGroup], credit: CreditConfig) -> CreditResult:
-    return credit_groups(groups, credit, columns=critic.columns(groups))[1]
+    return credit_groups(groups, credit, columns=critic.columns(groups))
 
 
 # -------------------------------------------------------------------------------------------------------- positions

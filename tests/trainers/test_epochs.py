@@ -14,6 +14,7 @@ import torch
 from made_groups import group, trajectory, turn
 from test_train import config, weights
 
+from agentgym.credit.credited import credit_columns
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.batch import build_batches
@@ -22,14 +23,14 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.minibatches import plan_minibatches
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
 from agentgym.trainers.update import PartialUpdate, UpdateResult, update_policy
 from agentgym.types import Status, TurnCredit
 
 
 def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
     """Groups of three episodes of different lengths; one episode has two context windows, one failed."""
-    made = []
+    made: list[GroupVerdict] = []
     for ordinal in range(num_groups):
         members = []
         for member in range(3):
@@ -41,7 +42,8 @@ def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
             tuple(TurnCredit(shaped_reward=0.0, return_to_go=0.0, advantage=scale * (member - 1.2)) for _ in one.turns)
             for member, one in enumerate(members)
         )
-        made.append(judge_group(group(*members, ordinal=ordinal), credit, 1, "advantage"))
+        groups = [group(*members, ordinal=ordinal)]
+        made += judge_groups(groups, credit_columns(groups, [credit]), 1, "advantage")
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from agentgym.trainers.loss import BatchLogprobs, correction_weight, gated_loss,
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.options import TokenTisOptions
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 OLD = (((-1, -0.5), (-2.0,)), ((-0.7, -0.7), (-1.2,)))
 NEW = (((-0.9, -0.45), (-1.7,)), ((-0.8, -0.9), (-1.2,)))
@@ -45,11 +46,11 @@ def batch_of(advantages: list[float], aggregation: str, unit: Unit) -> TrainBatc
         samples.append(
             TrainingSample(
                 token_ids=tuple(range(1, len(mask) + 1)),
-                loss_mask=tuple(mask),
-                advantages=tuple(advantage),
-                rollout_logprobs=tuple(logprobs),
-                policy_versions=(0,) * len(mask),
-                turns=tuple(turn_of),
+                loss_mask=np.array(mask, dtype=np.bool_),
+                advantages=np.array(advantage),
+                rollout_logprobs=np.array(logprobs),
+                policy_versions=np.zeros(len(mask), dtype=np.int64),
+                turns=np.array(turn_of),
                 trajectory=trajectory,
                 ordinal=0,
             )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -33,7 +34,7 @@ from agentgym.trainers.layout import (
 from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 KINDS: tuple[LayoutKind, ...] = get_args(LayoutKind)
 ROWS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=8)
@@ -99,15 +100,15 @@ def group(ordinal: int, first: int, num_members: int, *, num_turns: int = 3) -> 
     for member in range(num_members):
         length = num_turns + member % 3
         said = torch.randint(1, 4, (length, 5), generator=generator).flatten().tolist()  # few words: turns coincide
-        mask = (0,) * 12 + (1, 1, 1, 0, 0) * length
+        mask = np.array([False] * 12 + [True, True, True, False, False] * length)
         made.append(
             TrainingSample(
                 token_ids=(*prompt, *said),
                 loss_mask=mask,
-                advantages=tuple(flag * (0.5 - member) for flag in mask),
-                rollout_logprobs=tuple(-1.5 * flag for flag in mask),
-                policy_versions=tuple(flag - 1 for flag in mask),
-                turns=(-1,) * 12 + tuple(t if flag else -1 for t in range(length) for flag in (1, 1, 1, 0, 0)),
+                advantages=mask * (0.5 - member),
+                rollout_logprobs=-1.5 * mask,
+                policy_versions=mask.astype(np.int64) - 1,
+                turns=np.where(mask, (np.arange(len(mask)) - 12) // 5, -1),
                 trajectory=first + member,
                 ordinal=ordinal,
             )

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ def outcome(config: LossConfig) -> Tensor:
         target=torch.zeros(len(ROW), dtype=torch.long),
         advantage=ADVANTAGE,
         rollout_logprob=old - RHO.log(),
-        weight=torch.tensor(token_weights(units, config.mean, config.norm_length), dtype=torch.float64),
+        weight=torch.tensor(token_weights(np.array(units), config.mean, config.norm_length), dtype=torch.float64),
         turn=torch.tensor(turns),
         turn_index=torch.tensor(TURN),
         unit=torch.tensor(units),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +26,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts, update_facts
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 
 def per_token(
@@ -48,7 +49,7 @@ def per_token(
 )
 def test_aggregation(aggregation: str, expected: float) -> None:
     values, units = [1.0, 1.0, 0.0, 0.0, 0.0, 2.0], [0, 0, 1, 1, 1, 1]
-    weights = token_weights(units, aggregation, norm_length=8)
+    weights = token_weights(np.array(units), aggregation, norm_length=8)
     assert sum(w * v for w, v in zip(weights, values, strict=True)) == pytest.approx(expected, abs=1e-5)
 
 
@@ -456,11 +457,11 @@ def test_masked_tokens_never_reach_the_loss(row: list[tuple[bool, float, float]]
         extra = [0.0 if kept else disturbance for kept, _, _ in row]
         return TrainingSample(
             token_ids=(3, *(4 + n for n in range(len(row)))),
-            loss_mask=(0, *(int(kept) for kept, _, _ in row)),
-            advantages=(disturbance, *(a + e for (_, a, _), e in zip(row, extra, strict=True))),
-            rollout_logprobs=(disturbance, *(x + e for (_, _, x), e in zip(row, extra, strict=True))),
-            policy_versions=(-1,) + (0,) * len(row),
-            turns=(-1, *(n // 3 for n in range(len(row)))),
+            loss_mask=np.array([False, *(kept for kept, _, _ in row)]),
+            advantages=np.array([disturbance, *(a + e for (_, a, _), e in zip(row, extra, strict=True))]),
+            rollout_logprobs=np.array([disturbance, *(x + e for (_, _, x), e in zip(row, extra, strict=True))]),
+            policy_versions=np.array([-1] + [0] * len(row)),
+            turns=np.array([-1, *(n // 3 for n in range(len(row)))]),
             trajectory=0,
             ordinal=0,
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from test_epochs import on_policy
@@ -23,9 +24,8 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import SequenceTisOptions, VcpoOptions
 from agentgym.trainers.opob import opob_baselines
 from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.samples import GroupVerdict, build_samples
+from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.update import update_policy
-from agentgym.types import TrainingSample
 
 OPEN: dict[str, Any] = {"clip_low": 1.0, "clip_high": 1e6}
 
@@ -36,15 +36,11 @@ def stale(model: Any) -> list[GroupVerdict]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.02)
+    groups = [verdict.group for verdict in made]
+    returns = [[float(at) for at, t in enumerate(g.trajectories) if t in g.valid for _ in t.turns] for g in groups]
     return [
-        replace(
-            verdict,
-            credit=tuple(
-                tuple(replace(turn, advantage=float(member)) for turn in row)
-                for member, row in enumerate(verdict.credit)
-            ),
-        )
-        for verdict in made
+        replace(verdict, credit=replace(verdict.credit, advantage=np.array(advantage)))
+        for verdict, advantage in zip(made, returns, strict=True)
     ]
 
 

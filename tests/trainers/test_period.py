@@ -18,7 +18,7 @@ from agentgym.trainers.config import TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.period import Period
-from agentgym.trainers.samples import GroupVerdict, judge_group
+from agentgym.trainers.samples import GroupVerdict, judge_groups
 from agentgym.trainers.update import PartialUpdate, update_policy
 from agentgym.types import Task, TrajectoryGroup
 
@@ -48,8 +48,8 @@ def groups(num_groups: int = 4) -> tuple[TrajectoryGroup, ...]:
 
 
 def judged(chosen: tuple[TrajectoryGroup, ...], settings: TrainConfig) -> list[GroupVerdict]:
-    credit, _ = credit_groups(chosen, settings.credit, state=CreditState())
-    return [judge_group(g, c, 2, settings.zero_variance_filter) for g, c in zip(chosen, credit, strict=True)]
+    credit = credit_groups(chosen, settings.credit, state=CreditState())
+    return judge_groups(chosen, credit, 2, settings.zero_variance_filter)
 
 
 def as_they_come(model: Any, settings: TrainConfig, parts: list[tuple[TrajectoryGroup, ...]]) -> dict[str, float]:

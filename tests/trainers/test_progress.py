@@ -31,7 +31,7 @@ SPA = CreditConfig(estimator="grpo", shapers=(SpaOptions(),))
 
 
 def learn(estimator: ProgressEstimator, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
-    result: CreditResult = credit_groups(groups, SPA, columns=estimator.columns(groups))[1]
+    result: CreditResult = credit_groups(groups, SPA, columns=estimator.columns(groups))
     return estimator.learn(groups, result)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym.credit.compose import credit_groups
+from agentgym.credit.compose import assign_credit
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import make
 from agentgym.rollout.group import GroupConfig
@@ -68,7 +68,7 @@ def check_run(run_dir: Path) -> list[Trajectory]:
     assert all(row["logprob_gap_max"] < 1e-4 for row in rows), "the trainer reads the tokens that were sampled"
     for step, row in enumerate(rows):
         kept = [r for r in read_records(record_path(run_dir, step)) if r.dropped is None]
-        samples = build_samples([GroupVerdict(r.group, r.credit, r.dropped) for r in kept])
+        samples = build_samples([GroupVerdict.of_record(record) for record in kept])
         assert row["trained_tokens"] == sum(sum(sample.loss_mask) for sample in samples)
     trajectories = [t for record in records(run_dir) for t in record.group.trajectories]
     turns = [turn for t in trajectories for turn in t.turns]
@@ -91,7 +91,7 @@ def test_the_last_turns_as_text_are_those_that_were_played(run_dir: Path, traces
 
 def test_the_recorded_credit_is_made_again_from_the_record(run_dir: Path, traces: Path) -> None:
     for record in records(run_dir):
-        (credit,), _ = credit_groups([record.group], config(traces).credit)
+        (credit,) = assign_credit([record.group], config(traces).credit)
         again, was = ([[turn.advantage for turn in row] for row in rows] for rows in (credit, record.credit))
         assert again == was
         patched = [turn.played is not None for t in record.group.trajectories for turn in t.turns]

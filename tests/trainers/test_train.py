@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from agentgym.check.chaos import Chaos
-from agentgym.credit.compose import assign_credit
+from agentgym.credit.compose import assign_credit, credit_groups
 from agentgym.credit.recredit import CreditTally, recredit
 from agentgym.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
@@ -40,7 +40,7 @@ from agentgym.trainers.metrics import MetricsLog
 from agentgym.trainers.overrides import apply_overrides, save_config
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
 from agentgym.trainers.update import update_policy
 
 ENV_FILE = Path(__file__).parent / "counting_env.py"
@@ -129,7 +129,7 @@ def test_the_training_step_can_be_repeated_from_the_record_without_environments(
     run.model.load_state_dict(begin["model"])
     optimizer = run.make_optimizer(config().optimizer)
     optimizer.load_state_dict(begin["optimizer"])
-    verdicts = [GroupVerdict(r.group, r.credit, r.dropped) for r in read_records(record_path(short, 1))]
+    verdicts = [GroupVerdict.of_record(record) for record in read_records(record_path(short, 1))]
     update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1.0)
     for name, value in run.model.state_dict().items():
         assert torch.equal(value, end["model"][name]), name
@@ -175,8 +175,7 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
     alone = tuple(replace(g, trajectories=g.valid) for g in groups)
 
     def gradient(chosen: Any) -> torch.Tensor:
-        credit = assign_credit(chosen, config().credit)
-        verdicts = [judge_group(g, c, 2, "off") for g, c in zip(chosen, credit, strict=True)]
+        verdicts = judge_groups(chosen, credit_groups(chosen, config().credit), 2, "off")
         optimizer = torch.optim.SGD(run.model.parameters(), lr=0.0)
         update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1e9)
         return torch.cat([p.grad.flatten() for p in run.model.parameters() if p.grad is not None])
@@ -389,7 +388,7 @@ def test_estimators_train_with_finite_losses(estimator: str, tmp_path: Path) -> 
 def test_turns_without_loss_weight_are_masked(finished: Path) -> None:
     (record, *_) = [r for r in read_records(record_path(finished, 0)) if r.dropped is None]
     credit = tuple(tuple(replace(turn, loss_weight=0.0) for turn in row) for row in record.credit)
-    masked = build_samples([GroupVerdict(record.group, credit, None)])
+    masked = build_samples([GroupVerdict.of_record(replace(record, credit=credit))])
     assert masked and all(not any(sample.loss_mask) for sample in masked)
 
 

@@ -25,7 +25,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from agentgym.check.chaos import Chaos
-from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.estimators.gae import TokenGaeOptions
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
@@ -35,7 +35,7 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, record_path
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
 from agentgym.trainers.trl.environments import task_dataset
 from agentgym.trainers.trl.settings import CreditSettings
 from agentgym.trainers.trl.trainer import CreditGRPOTrainer
@@ -143,8 +143,7 @@ def recorded(folder: Path, batch: int = 0) -> tuple[GroupRecord, ...]:
 
 
 def verdicts_of(groups: Sequence[TrajectoryGroup]) -> list[GroupVerdict]:
-    credit = assign_credit(groups, CREDIT)
-    return [judge_group(g, c, 2, "advantage") for g, c in zip(groups, credit, strict=True)]
+    return judge_groups(groups, credit_groups(groups, CREDIT), 2, "advantage")
 
 
 # -------------------------------------------------------------------------------------------------------- the loss
@@ -155,7 +154,7 @@ def test_advantages_that_reach_the_loss_are_those_of_our_credit_token_by_token(t
     trainer.train()
     groups = [record.group for record in recorded(tmp_path)]
     expected = [
-        (sample.token_ids, sample.loss_mask, pytest.approx(sample.advantages, abs=1e-6))
+        (sample.token_ids, tuple(sample.loss_mask.tolist()), pytest.approx(sample.advantages.tolist(), abs=1e-6))
         for sample in build_samples(verdicts_of(groups))
     ]
     assert any(len(set(sample.advantages)) > 2 for sample in build_samples(verdicts_of(groups))), "turns differ"
@@ -190,7 +189,7 @@ def test_the_first_gradient_is_that_of_our_own_trainer(tmp_path: Path, num_piece
     assert len(trainer.reached) == num_pieces
     ratios = torch.cat([inputs["importance_sampling_ratio"].flatten() for inputs in trainer.reached])
     assert (ratios.max() == 2.0) == (engine is not None), "the correction is TRL's, cut at its bound"
-    ours = our_gradient(start, [GroupVerdict(r.group, r.credit, r.dropped) for r in recorded(tmp_path)])
+    ours = our_gradient(start, [GroupVerdict.of_record(record) for record in recorded(tmp_path)])
     assert ours.norm() > 0.1
     torch.testing.assert_close(gradients.seen[0], ours, atol=2e-6, rtol=1e-4)
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from spoken_world import Parity, spoken_model
 
-from agentgym.credit.compose import CreditConfig, assign_credit
+from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.engine import SamplingParams
 from agentgym.env import Env
 from agentgym.errors import UsageError
@@ -21,14 +21,14 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.record import GroupRecord, read_records, write_records
+from agentgym.rollout.record import read_records, write_records
 from agentgym.trainers.batch import build_batches
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_group
+from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
 from agentgym.trainers.verl_export import VerlBatch, to_verl
-from agentgym.types import EMPTY_COMPLETION, Segment, Status, TrainingSample, TrajectoryGroup
+from agentgym.types import EMPTY_COMPLETION, Segment, Status, TrajectoryGroup
 
 PAD = 0
 BLOCKS = ("input_ids", "attention_mask", "position_ids")
@@ -66,16 +66,16 @@ def verdicts() -> tuple[GroupVerdict, ...]:
         replace(second, trajectories=(second.trajectories[0], lost, *second.trajectories[2:])),
         replace(third, trajectories=tuple(replace(t, status=Status.TIMEOUT) for t in third.trajectories)),
     )
-    credit = assign_credit(groups, CreditConfig(estimator="gigpo"))
-    return tuple(judge_group(g, c, 2, "advantage") for g, c in zip(groups, credit, strict=True))
+    return tuple(judge_groups(groups, credit_groups(groups, CreditConfig(estimator="gigpo")), 2, "advantage"))
 
 
 def without_a_turn(verdicts: Sequence[GroupVerdict]) -> list[GroupVerdict]:
     """The same with the first turn of every episode left out of the loss."""
-    return [
-        replace(v, credit=tuple((replace(c[0], loss_weight=0.0), *c[1:]) if c else () for c in v.credit))
-        for v in verdicts
-    ]
+    made = []
+    for verdict in verdicts:
+        kept = [float(at > 0) for t in verdict.group.valid for at in range(len(t.turns))]
+        made.append(replace(verdict, credit=replace(verdict.credit, loss_weight=np.array(kept))))
+    return made
 
 
 def samples_of(made: VerlBatch) -> list[tuple[Any, ...]]:
@@ -101,9 +101,9 @@ def samples_of(made: VerlBatch) -> list[tuple[Any, ...]]:
 def as_row(sample: TrainingSample) -> tuple[Any, ...]:
     return (
         sample.token_ids,
-        sample.loss_mask,
-        pytest.approx(sample.advantages, abs=1e-6),
-        pytest.approx(sample.rollout_logprobs, abs=1e-6),
+        tuple(sample.loss_mask.tolist()),
+        pytest.approx(sample.advantages.tolist(), abs=1e-6),
+        pytest.approx(sample.rollout_logprobs.tolist(), abs=1e-6),
     )
 
 
@@ -152,7 +152,7 @@ def test_rewards_are_on_the_last_token_of_each_turn(verdicts: tuple[GroupVerdict
     made = to_verl(verdicts, pad_token_id=PAD)
     row = 0
     for verdict in verdicts[:2]:
-        for trajectory, credits in zip(verdict.group.trajectories, verdict.credit, strict=True):
+        for trajectory, credits in zip(verdict.group.trajectories, verdict.to_record().credit, strict=True):
             if not credits:
                 continue
             rows = slice(row, row + len(trajectory.segments))
@@ -191,7 +191,7 @@ def test_groups_and_episodes_have_their_names(verdicts: tuple[GroupVerdict, ...]
 
 def test_records_are_exported_like_judged_groups(verdicts: tuple[GroupVerdict, ...], tmp_path: Path) -> None:
     path = tmp_path / "step.jsonl.gz"
-    write_records(path, [GroupRecord(group=v.group, credit=v.credit, dropped=v.dropped) for v in verdicts])
+    write_records(path, [verdict.to_record() for verdict in verdicts])
     one, other = to_verl(verdicts, pad_token_id=PAD), to_verl(read_records(path), pad_token_id=PAD)
     assert all(torch.equal(one.batch[name], other.batch[name]) for name in one.batch)
     assert all((one.non_tensor_batch[name] == other.non_tensor_batch[name]).all() for name in one.non_tensor_batch)

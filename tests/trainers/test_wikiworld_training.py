@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
-from agentgym.credit.table import TurnTable
 from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
@@ -84,7 +84,7 @@ def test_the_turns_that_show_the_answer_gain_information(tmp_path: Path) -> None
         )
     )
     columns = ColumnMaker(made, run.model, run.renderer).make(groups)
-    gains = information_gain(TurnTable.from_groups(groups).with_columns(**columns.columns)).table.info_gain
+    gains = information_gain(turn_table(groups).with_columns(**columns.columns)).table.info_gain
     assert gains is not None
     first = [
         any(answer in reply.text for reply in turn.replies for answer in episode.task.answers) and turn.index == 0

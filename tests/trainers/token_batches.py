@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from agentgym.trainers.loss import BatchLogprobs
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, update_facts
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 
 def sample(
@@ -32,11 +33,11 @@ def sample(
     length = num_prompt + num_sampled
     return TrainingSample(
         token_ids=tuple(3 + i % 7 for i in range(length)),
-        loss_mask=(0,) * num_prompt + (1,) * num_sampled,
-        advantages=(0.0,) * num_prompt + (advantage,) * num_sampled,
-        rollout_logprobs=(0.0,) * num_prompt + (logprob,) * num_sampled,
-        policy_versions=(-1,) * num_prompt + (0,) * num_sampled,
-        turns=(-1,) * num_prompt + (tuple(turns) if turns else (0,) * num_sampled),
+        loss_mask=np.arange(length) >= num_prompt,
+        advantages=np.array([0.0] * num_prompt + [advantage] * num_sampled),
+        rollout_logprobs=np.array([0.0] * num_prompt + [logprob] * num_sampled),
+        policy_versions=np.array([-1] * num_prompt + [0] * num_sampled),
+        turns=np.array([-1] * num_prompt + (list(turns) if turns else [0] * num_sampled)),
         trajectory=trajectory,
         ordinal=0,
     )

@@ -107,7 +107,7 @@ def _shares(
                 is_kept &= weight_of(rho, batch, options, facts.kept_of(batch)) > 0
         pieces.append(is_kept)
     is_kept, unit = torch.cat(pieces), torch.cat([batch.unit for batch in batches])
-    weights = token_weights(unit[is_kept].tolist(), config.mean, config.norm_length)
+    weights = token_weights(unit[is_kept].cpu().numpy(), config.mean, config.norm_length)
     shares = torch.zeros_like(torch.cat([batch.weight for batch in batches]))
     shares[is_kept] = torch.tensor(weights, dtype=shares.dtype, device=shares.device)
     return shares

@@ -169,7 +169,7 @@ class _Joined:
 
 
 def _weights_within(is_chosen: Tensor, unit: Tensor, config: LossConfig, like: Tensor) -> Tensor:
-    kept = token_weights(unit[is_chosen].tolist(), config.mean, config.norm_length)
+    kept = token_weights(unit[is_chosen].cpu().numpy(), config.mean, config.norm_length)
     weight = torch.zeros_like(like)
     weight[is_chosen] = torch.tensor(kept, dtype=like.dtype, device=like.device)
     return weight

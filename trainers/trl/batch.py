@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from agentgym.trainers.padded import pad_rows
-from agentgym.types import TrainingSample
+from agentgym.trainers.samples import TrainingSample
 
 CorrectionMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
@@ -27,9 +28,9 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
         ``sampling_per_token_logps``; and ``num_items_in_batch``, the number of tokens that train.
 
     Example:
-        >>> row = TrainingSample(token_ids=(7, 8, 9, 2), loss_mask=(0, 0, 1, 1), advantages=(0.0, 0.0, 0.5, 0.5),
-        ...     rollout_logprobs=(0.0, 0.0, -1.0, -2.0), policy_versions=(-1, -1, 3, 3), turns=(-1, -1, 0, 0),
-        ...     trajectory=0, ordinal=0)
+        >>> row = TrainingSample(token_ids=(7, 8, 9, 2), loss_mask=np.array([False, False, True, True]),
+        ...     advantages=np.array([0.0, 0.0, 0.5, 0.5]), rollout_logprobs=np.array([0.0, 0.0, -1.0, -2.0]),
+        ...     policy_versions=np.array([-1, -1, 3, 3]), turns=np.array([-1, -1, 0, 0]), trajectory=0, ordinal=0)
         >>> batch = to_trl([row], pad_id=0, multiple_of=2)
         >>> batch["completion_ids"].tolist(), batch["tool_mask"].tolist(), batch["advantages"].tolist()
         ([[9, 2], [0, 0]], [[1, 1], [0, 0]], [[0.5, 0.5], [0.0, 0.0]])
@@ -53,11 +54,11 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
 def _filling(pad_id: int) -> TrainingSample:
     return TrainingSample(
         token_ids=(pad_id, pad_id),
-        loss_mask=(0, 0),
-        advantages=(0.0, 0.0),
-        rollout_logprobs=(0.0, 0.0),
-        policy_versions=(-1, 0),
-        turns=(-1, -1),
+        loss_mask=np.zeros(2, np.bool_),
+        advantages=np.zeros(2),
+        rollout_logprobs=np.zeros(2),
+        policy_versions=np.array([-1, 0]),
+        turns=np.array([-1, -1]),
         trajectory=-1,
         ordinal=-1,
     )

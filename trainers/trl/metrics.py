@@ -45,7 +45,7 @@ def completion_table(verdicts: Sequence[GroupVerdict]) -> dict[str, list[Any]]:
     episodes = [
         (trajectory, fmean(turn.advantage for turn in credit) if credit else 0.0)
         for verdict in verdicts
-        for trajectory, credit in zip(verdict.group.trajectories, verdict.credit, strict=True)
+        for trajectory, credit in zip(verdict.group.trajectories, verdict.to_record().credit, strict=True)
     ]
     return {
         "prompt": [_messages(trajectory.observation) for trajectory, _ in episodes],

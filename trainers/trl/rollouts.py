@@ -15,9 +15,9 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, ModelActor
 from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.record import GroupRecord, record_path, write_records
+from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.samples import GroupVerdict, judge_group
+from agentgym.trainers.samples import GroupVerdict, judge_groups
 from agentgym.trainers.trl.environments import TASK_COLUMNS
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.trainers.trl.settings import CreditSettings
@@ -49,7 +49,7 @@ class CreditedRollouts:
 
     def play(
         self, rows: Sequence[Mapping[str, Any]], group_size: int, *, version: int, is_training: bool
-    ) -> tuple[GroupVerdict, ...]:
+    ) -> list[GroupVerdict]:
         """Play and credit one group for every ``group_size`` rows, with the model's current weights as ``version``.
 
         Raises:
@@ -60,11 +60,9 @@ class CreditedRollouts:
         first = self._num_groups if is_training else 0
         seed = self._seed if is_training else derive_seed(self._seed, "evaluation")
         groups = self._loop.run(self._play(list(enumerate(tasks, first)), group_size, version, seed))
-        credit, result = credit_groups(groups, self._settings.credit, state=self._credit_state)
-        verdicts = tuple(
-            judge_group(group, group_credit, self._min_valid(group_size), self._settings.zero_variance_filter)
-            for group, group_credit in zip(groups, credit, strict=True)
-        )
+        result = credit_groups(groups, self._settings.credit, state=self._credit_state)
+        min_valid = self._min_valid(group_size)
+        verdicts = judge_groups(groups, result, min_valid, self._settings.zero_variance_filter)
         if is_training:
             self._credit_state = result.state
             self._num_groups += len(groups)
@@ -137,7 +135,7 @@ class CreditedRollouts:
 
     def _keep(self, verdicts: Sequence[GroupVerdict]) -> None:
         if self._settings.record_dir is not None:
-            records = [GroupRecord(group=v.group, credit=v.credit, dropped=v.dropped) for v in verdicts]
+            records = (verdict.to_record() for verdict in verdicts)
             write_records(record_path(self._settings.record_dir, self._num_batches), records)
         self._num_batches += 1
 

@@ -29,7 +29,7 @@ from agentgym.trainers.config import ModelConfig, OptimizerConfig, SftConfig
 from agentgym.trainers.demos import collect_demos, collect_texts
 from agentgym.trainers.engines.torch_engine import TorchEngine
 from agentgym.trainers.loss import token_logprobs
-from agentgym.trainers.samples import build_samples, judge_group
+from agentgym.trainers.samples import build_samples, judge_groups
 from agentgym.trainers.sft import sft_rows, sft_steps
 from agentgym.trainers.tiny import build_model, train_tokenizer
 from agentgym.types import Task, TrajectoryGroup
@@ -94,11 +94,8 @@ async def warm_start(model: Any, renderer: ChatRenderer, pool: EnvPool, tasks: S
 
 def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
     """Credit every turn, and make one optimizer step on the policy-gradient loss."""
-    credit, result = credit_groups(groups, CREDIT)
-    verdicts = [
-        judge_group(group, of_group, GROUPS.min_valid, "advantage")
-        for group, of_group in zip(groups, credit, strict=True)
-    ]
+    credit = credit_groups(groups, CREDIT)
+    verdicts = judge_groups(groups, credit, GROUPS.min_valid, "advantage")  # leaves out groups that teach nothing
     batches = build_batches(build_samples(verdicts), aggregation="token-mean")
     optimizer.zero_grad()
     total = 0.0
@@ -113,7 +110,7 @@ def train_on(model: Any, optimizer: torch.optim.Optimizer, groups: Sequence[Traj
         total += loss.item()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()
     optimizer.step()
-    return {"loss": total, "grad_norm": norm, "zero_advantage": result.diagnostics["zero_advantage_share"]}
+    return {"loss": total, "grad_norm": norm, "zero_advantage": credit.diagnostics["zero_advantage_share"]}
 
 
 def success(groups: Sequence[TrajectoryGroup]) -> float:

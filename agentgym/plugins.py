@@ -67,7 +67,7 @@ class Component:
     """Released code it is equal to, as ``owner/name@commit:file``."""
     status: Status = "user"
     limits: str = ""
-    """What it cannot do in agentgym that its paper does."""
+    """Limits against its paper, as in ``one game per run``."""
     test: str = ""
     """Test that holds it against a worked example, ``file::test``."""
 
@@ -93,7 +93,7 @@ class Component:
         return self.function.partition(":")[0] if isinstance(self.function, str) else self.function.__module__
 
     def reads(self, name: str) -> bool:
-        """Whether the function takes a parameter of that name which its own options do not fill."""
+        """Return True if the function takes a parameter of that name which its own options do not fill."""
         own = {field.name for field in fields(self.options)} if self.options else set()
         return name in inspect.signature(self.call).parameters and name not in own
 
@@ -180,7 +180,7 @@ class Registry(Mapping[str, C], Generic[C]):
         return found
 
     def __contains__(self, reference: object) -> bool:
-        """Whether a name is known; a reference to a user's file counts by its last part, and imports nothing."""
+        """Return True if a name is known; a reference to a user's file counts by its last part, and imports nothing."""
         return isinstance(reference, str) and reference.rpartition(":")[2] in self._own()
 
     def __iter__(self) -> Iterator[str]:

@@ -36,7 +36,7 @@ class LossOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLogprobs:
-    """What the models say about a micro-batch's sampled tokens, ``[N]`` each."""
+    """Scores of a micro-batch's sampled tokens, ``[N]`` each."""
 
     logprob: Tensor
     """Of the policy that is trained; carries the gradient."""
@@ -47,7 +47,7 @@ class BatchLogprobs:
     logprob_ref: Tensor | None = None
     """Of the policy before RL, where a KL term needs it."""
     choice: TokenChoice | None = None
-    """What token masks do, where there are some."""
+    """The token masks of the micro-batch, if any."""
 
 
 def token_logprobs(
@@ -117,7 +117,7 @@ def gated_loss(
 
 
 def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
-    """What every part of the loss may read of a micro-batch's tokens, by name, ``[N]`` each."""
+    """Return the columns of a micro-batch's tokens that every part of the loss may read, ``[N]`` each."""
     return {
         "logprob": scores.logprob,
         "logprob_old": scores.logprob_old,

@@ -40,7 +40,7 @@ class CreditResult(CreditColumns):
     statistics: Mapping[str, str]
     """Of each selection: over whom group statistics were taken, ``full`` or ``kept`` (composition rule 9)."""
     warnings: tuple[str, ...]
-    """What only the data shows (composition rule 7)."""
+    """Warnings that only the data shows (composition rule 7, groups that are all dropped)."""
 
 
 def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | None = None) -> CreditResult:
@@ -93,7 +93,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
 
 
 def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, float]:
-    """What became of the turns, against the rewards before shaping.
+    """Compute shares of turns that got no credit, that are left out, and that shaping alone set apart.
 
     ``flat_group_share``: groups of equal returns. ``phantom_share``: turns with an advantage in groups where no member
     had an outcome above 0, so that shaping alone set them apart.

@@ -36,7 +36,7 @@ FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditConfig:
-    """Which components, with what settings; compositions that cannot be are refused with the rule and its reason.
+    """The components of credit and their settings. Invalid combinations raise ConfigError with the rule.
 
     Example:
         >>> from agentgym.credit.modulators.salt import SaltOptions
@@ -97,7 +97,7 @@ class CreditConfig:
 
     @property
     def subtracts_penalty(self) -> bool:
-        """Whether the estimator itself subtracts the penalty of invalid calls, and no shaper does."""
+        """True if the estimator itself subtracts the penalty of invalid calls, and no shaper does."""
         return self.estimator in ("grpo", *STATE_COMPARING) and self.shaper("g_ra") is None
 
     @property
@@ -154,7 +154,7 @@ class CreditConfig:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is to be said at start: rules that warn, and components that are reconstructions."""
+        """Warnings for the start of a run: risky combinations, and components that are reconstructions."""
         experimental = (component.note for component, _ in self.components() if component.note)
         return (*rules.refuse_errors(self.findings()), *experimental)
 

@@ -40,13 +40,13 @@ class LossConfig:
     dual_clip: float | None = None
     """Bound c of a loss with a negative advantage, ``-A c``; above 1, or 0 for none."""
     ratio_level: RatioLevel | None = None
-    """What one ratio is taken over: each token, or the geometric mean of a turn or of a row."""
+    """Unit of one ratio: each token, or the geometric mean of a turn or of a row."""
     options: Annotated[Any, ByKind(POLICY_LOSSES)] | None = None
     """The loss's own settings."""
     aggregation: Aggregation | None = None
-    """How tokens are averaged, see :func:`agentgym.trainers.batch.token_weights`."""
+    """Average over tokens, see :func:`agentgym.trainers.batch.token_weights`."""
     aggregation_unit: Literal["trajectory", "turn"] | None = None
-    """What a row of the ``seq-mean`` aggregations is. ``turn`` weighs every turn alike, so long episodes more."""
+    """Row of the ``seq-mean`` aggregations. ``turn`` weighs every turn alike, so long episodes more."""
     norm_length: int = 1024
     """The constant divisor of ``seq-mean-token-sum-norm``."""
     mode: Literal["decoupled", "bypass"] = "decoupled"
@@ -73,7 +73,7 @@ class LossConfig:
     tokens_per_microbatch: int = 8192
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
-    """How rows are forwarded, see :mod:`agentgym.trainers.layout`; gradients do not depend on it either."""
+    """Layout of the forward pass, see :mod:`agentgym.trainers.layout`; gradients do not depend on it either."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """``bfloat16``: the policy's matrices are multiplied in bfloat16 (autocast), forwards and backwards; weights,
     gradients and AdamW's moments stay float32, and so do the warm start, critics and columns that the model makes."""
@@ -175,7 +175,7 @@ class LossConfig:
 
     @property
     def clip(self) -> tuple[float, float]:
-        """How far a ratio may go below and above 1; zeros where the loss reads no clip."""
+        """Distances that a ratio may go below and above 1; zeros where the loss reads no clip."""
         defaults = self.component
         low = defaults.clip_low if self.clip_low is None else self.clip_low
         high = defaults.clip_high if self.clip_high is None else self.clip_high
@@ -188,12 +188,12 @@ class LossConfig:
 
     @property
     def level(self) -> RatioLevel:
-        """What one ratio is taken over."""
+        """Unit of one ratio."""
         return self.ratio_level or self.component.ratio_level
 
     @property
     def mean(self) -> Aggregation:
-        """How tokens are averaged."""
+        """Average over tokens."""
         return self.aggregation or self.component.aggregation
 
     @property
@@ -222,23 +222,23 @@ class LossConfig:
 
     @property
     def has_opob(self) -> bool:
-        """Whether VCPO's baseline is subtracted from the advantages."""
+        """True if VCPO's baseline is subtracted from the advantages."""
         vcpo = self.correction("vcpo")
         return vcpo is not None and vcpo.baseline != "none"
 
     @property
     def has_several_updates(self) -> bool:
-        """Whether a step makes more than one optimizer update, so that ratios move away from 1."""
+        """True if a step makes more than one optimizer update, so that ratios move away from 1."""
         return self.num_updates * self.num_epochs > 1
 
     @property
     def shrinks_denominators(self) -> bool:
-        """Whether rejected tokens leave the loss's denominators."""
+        """True if rejected tokens leave the loss's denominators."""
         return any(getattr(part, "denominator", "all") == "kept" for part in self.corrections)
 
     @property
     def needs_whole_update(self) -> bool:
-        """Whether something must see all tokens of an update before the first gradient."""
+        """True if something must see all tokens of an update before the first gradient."""
         if self.shrinks_denominators or self.token_masks:
             return True
         return any(component.needs_whole_update for component, _ in self.parts())

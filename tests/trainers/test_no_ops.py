@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import loss_table
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.recipes import RECIPES, load_recipe
+from agentgym.trainers.recipes import load_recipe
 
 CREDIT: list[tuple[dict[str, Any], str]] = [
     ({"shapers": (InvalidCallOptions(penalty=0.0),), "estimator": "rloo"}, "invalid_call: penalty is 0"),
@@ -92,13 +91,5 @@ def test_a_gate_that_cannot_act_is_warned_of() -> None:
 
 @pytest.mark.parametrize("component", (*credit_table(), *loss_table()), ids=lambda component: component.name)
 def test_published_settings_are_not_idle(component: Any) -> None:
-    if component.options is None:
-        return
-    required = {field.name for field in fields(component.options)} - {"kind"}
-    made = component.options()
-    assert not made.idle(), f"the defaults of {component.name} do nothing"
-    assert required is not None
-
-
-def test_every_recipe_loads() -> None:
-    assert all(load_recipe(name).warnings is not None for name in RECIPES)
+    made = component.options and component.options()
+    assert made is None or not made.idle(), f"the defaults of {component.name} do nothing"

@@ -4,12 +4,12 @@
 """
 
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.game_env import GameEnv
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import AgentGymError, ToolError
-from agentgym.game_env import GameEnv
 from agentgym.registry import make, register
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task, ToolCall
 
 __version__ = "0.1.0"

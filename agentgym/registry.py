@@ -17,7 +17,7 @@ from typing import Any
 
 import gymnasium
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
 from agentgym.plugins import import_module, run_file
 

@@ -18,20 +18,20 @@ import torch
 import agentgym
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.batch import build_batches
-from agentgym.trainers.config import ModelConfig, OptimizerConfig, SftConfig
-from agentgym.trainers.demos import collect_demos, collect_texts
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.loss import token_logprobs
-from agentgym.trainers.samples import build_samples, judge_groups
-from agentgym.trainers.sft import sft_rows, sft_steps
-from agentgym.trainers.tiny import build_model, train_tokenizer
+from agentgym.trainers.config.train import ModelConfig, OptimizerConfig, SftConfig
+from agentgym.trainers.data.batch import build_batches
+from agentgym.trainers.data.demos import collect_demos, collect_texts
+from agentgym.trainers.data.samples import build_samples, judge_groups
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.losses.loss import token_logprobs
+from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.phases.sft import sft_rows, sft_steps
 from agentgym.types import Task, TrajectoryGroup
 
 # One room, few things: what there is to say is little enough for a model of 0.3 million parameters.

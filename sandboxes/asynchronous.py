@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from agentgym.env.worker_thread import WorkerThread
 from agentgym.sandbox import ExecResult, FileInfo, Sandbox, Snapshot
-from agentgym.worker_thread import WorkerThread
 
 
 class AsyncSandbox:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agentgym import Env, Message, Task, ToolCall, ToolEnv, ToolError, tool
+from agentgym.env.tasks import SeededTasks
 from agentgym.errors import (
     ClosedError,
     ReplayMismatchError,
@@ -15,7 +16,6 @@ from agentgym.errors import (
     UnknownNameError,
     UsageError,
 )
-from agentgym.tasks import SeededTasks
 from agentgym.types import MalformedCall, Observation, RewardPart, RewardRole
 
 

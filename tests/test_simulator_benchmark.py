@@ -233,7 +233,7 @@ def test_a_run_is_predicted_under_every_mode(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from predict import table
 
-    from agentgym.trainers.overrides import save_config
+    from agentgym.trainers.config.overrides import save_config
     from agentgym.trainers.recipes import load_recipe
 
     write_run(tmp_path)

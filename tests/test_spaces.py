@@ -1,9 +1,8 @@
 """Spaces for messages, and reward sums."""
 
 from agentgym import Message, Task, ToolEnv, tool
-from agentgym.reward import return_of_role, total
-from agentgym.spaces import ActionSpace, MessageSpace
-from agentgym.types import RewardPart, RewardRole, ToolCall, Turn
+from agentgym.env.spaces import ActionSpace, MessageSpace
+from agentgym.types import ToolCall
 
 
 class Door(ToolEnv):
@@ -48,12 +47,3 @@ def test_equality_is_of_tools() -> None:
     assert Door().action_space == Door().action_space
     assert Door().action_space != ActionSpace(())
     assert MessageSpace() != ActionSpace(())
-
-
-def test_rewards_are_summed_by_role() -> None:
-    parts = (RewardPart("solved", 1.0), RewardPart("calls", -0.25, RewardRole.COST))
-    turns = [Turn(index=number, action=Message("assistant"), reward_parts=parts) for number in range(2)]
-    assert total(parts) == 0.75
-    assert return_of_role(turns, RewardRole.OUTCOME) == 2.0
-    assert return_of_role(turns, RewardRole.COST) == -0.5
-    assert return_of_role(turns, RewardRole.FORMAT) == 0.0

@@ -70,7 +70,6 @@ _.BraveSearch
 _.WebRetriever
 
 # --- for those who read records and trajectories
-_.return_of_role
 _.is_error
 _.ABORT  # for engines that can be told to stop in the middle of a completion
 

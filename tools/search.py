@@ -50,7 +50,7 @@ class Reading:
 
 
 class SearchTools:
-    """The three tools, to be mixed into a :class:`~agentgym.tool_env.ToolEnv`.
+    """The three tools, to be mixed into a :class:`~agentgym.env.tool_env.ToolEnv`.
 
     Attributes:
         retriever: handed in; a local one answers inline, one behind a network is awaited.

@@ -24,27 +24,27 @@ from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
-from agentgym.trainers.activity import Activity
-from agentgym.trainers.answers import check_references
-from agentgym.trainers.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
-from agentgym.trainers.clock import Clock
-from agentgym.trainers.columns import ColumnMaker
-from agentgym.trainers.config import TrainConfig
-from agentgym.trainers.demos import collect_demos
+from agentgym.trainers.config.overrides import save_config
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.demos import collect_demos
+from agentgym.trainers.data.samples import judge_groups
+from agentgym.trainers.distributed.checkpoint import Checkpoint, Phase, load_latest_checkpoint, save_checkpoint
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
+from agentgym.trainers.distributed.sharding import load_optimizer, load_weights, whole
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.metrics import MetricsLog, SilentLog, check_wandb
-from agentgym.trainers.model import frozen_copy, save_model
-from agentgym.trainers.overrides import save_config
-from agentgym.trainers.period import Period
-from agentgym.trainers.quantized import kept_state
-from agentgym.trainers.ranks import Ranks, join_ranks, leave_ranks
-from agentgym.trainers.rollout_metrics import describe_rollouts
+from agentgym.trainers.models.model import frozen_copy, save_model
+from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.phases.period import Period
+from agentgym.trainers.phases.schedule import learning_rate
+from agentgym.trainers.phases.sft import num_sft_steps, sft_rows, sft_steps
+from agentgym.trainers.phases.update import PartialUpdate, update_policy
+from agentgym.trainers.reporting.activity import Activity
+from agentgym.trainers.reporting.clock import Clock
+from agentgym.trainers.reporting.metrics import MetricsLog, SilentLog, check_wandb
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
-from agentgym.trainers.samples import judge_groups
-from agentgym.trainers.schedule import learning_rate
-from agentgym.trainers.sft import num_sft_steps, sft_rows, sft_steps
-from agentgym.trainers.sharding import load_optimizer, load_weights, whole
-from agentgym.trainers.update import PartialUpdate, update_policy
+from agentgym.trainers.scoring.answers import check_references
+from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.types import TrajectoryGroup
 
 

@@ -14,7 +14,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.engine import Engine, SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
@@ -22,17 +23,16 @@ from agentgym.rollout.actor import ModelActor
 from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
-from agentgym.sub_agents import AsksAgents
-from agentgym.trainers.columns import needed_columns
-from agentgym.trainers.config import MADE_BY_TRAINER, OptimizerConfig, TrainConfig
-from agentgym.trainers.demos import collect_texts
+from agentgym.trainers.config.overrides import load_config, to_dict
+from agentgym.trainers.config.train import MADE_BY_TRAINER, OptimizerConfig, TrainConfig
+from agentgym.trainers.data.demos import collect_texts
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
-from agentgym.trainers.engines.vllm_server import VllmEngine
-from agentgym.trainers.model import add_lora, frozen_copy, load_model
-from agentgym.trainers.overrides import load_config, to_dict
-from agentgym.trainers.ranks import Ranks
-from agentgym.trainers.sharding import shard, whole
-from agentgym.trainers.tiny import build_model, train_tokenizer
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
+from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.scoring.columns import needed_columns
 from agentgym.types import Task
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from agentgym.check.chaos import Chaos
 from agentgym.check.conformance import check_env
 from agentgym.check.policies import ScriptedEngine, noop_action, random_action
 from agentgym.check.report import CheckReport, CheckResult
-from agentgym.check.sandboxes import check_sandbox
+from agentgym.check.sandbox.conformance import check_sandbox
 
 __all__ = [
     "Chaos",

@@ -14,7 +14,7 @@ from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play
 from agentgym.check.policies import Policy, noop_action, oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.tool import CONTROL_VERBS, random_call
 from agentgym.types import MalformedCall, Message, Task, ToolCall, ToolSpec

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.env import Action, Env, Snapshot, StepReturn
+from agentgym.env.env import Action, Env, Snapshot, StepReturn
 from agentgym.errors import ConfigError
 from agentgym.types import Message, Observation, Task, ToolSpec
 

@@ -10,7 +10,7 @@ from agentgym.check.episodes import play, replay
 from agentgym.check.policies import oracle_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.types import Message, RewardRole, Task
 

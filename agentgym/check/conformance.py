@@ -31,7 +31,7 @@ from agentgym.check.determinism import (
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.registry import find, make
 

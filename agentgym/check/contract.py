@@ -1,4 +1,4 @@
-"""Checks of the contract of :class:`~agentgym.env.Env`: what is called when, and what comes back."""
+"""Checks of the contract of :class:`~agentgym.env.env.Env`: what is called when, and what comes back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.schemas import schema_problems, undescribed
 from agentgym.check.subject import Subject, tasks_of
-from agentgym.env import SPLITS
+from agentgym.env.env import SPLITS
 from agentgym.errors import ClosedError, ResetNeededError, UsageError
 from agentgym.tool import CONTROL_VERBS
 from agentgym.types import Observation, RewardPart, RewardRole, Task

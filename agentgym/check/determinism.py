@@ -16,7 +16,7 @@ from agentgym.check.episodes import Episode, aplay, first_difference, noop, play
 from agentgym.check.policies import random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import UnknownNameError
 from agentgym.registry import find, make
 from agentgym.types import Observation

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from agentgym.canonical import digest
 from agentgym.check.policies import Policy, noop_action
-from agentgym.env import Env, StepReturn
+from agentgym.env.env import Env, StepReturn
 from agentgym.types import Message, Observation, Task
 
 MAX_TURNS = 100

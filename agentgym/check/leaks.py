@@ -11,7 +11,7 @@ from agentgym.check.episodes import aplay, play
 from agentgym.check.policies import random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.types import Task
 
 _PROC = Path("/proc")

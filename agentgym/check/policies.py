@@ -15,7 +15,7 @@ import numpy as np
 
 from agentgym.call_syntax import format_call
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ClosedError, EngineError
 from agentgym.tool import random_call
 from agentgym.types import Completion, FinishReason, Message, Observation
@@ -32,7 +32,7 @@ def random_action(env: Env, observation: Observation, rng: np.random.Generator) 
     """A random possible action; a random tool call, or word, made of the observation's words if none are listed.
 
     Example:
-        >>> from agentgym.env import Env
+        >>> from agentgym.env.env import Env
         >>> class Echo(Env):
         ...     def start(self, task):
         ...         return "hello"

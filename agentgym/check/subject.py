@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentgym.env import SPLITS, Env
+from agentgym.env.env import SPLITS, Env
 from agentgym.errors import UsageError
 from agentgym.types import Task
 

@@ -9,7 +9,7 @@ from agentgym.cli.env_args import EnvArgument, KwargsArgument
 from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
-    from agentgym.env import Env
+    from agentgym.env.env import Env
     from agentgym.registry import EnvEntry
 
 
@@ -78,7 +78,7 @@ def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
 
 
 def _split_sizes(env: Env) -> dict[str, int]:
-    from agentgym.env import SPLITS
+    from agentgym.env.env import SPLITS
     from agentgym.errors import UsageError
 
     sizes: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
 from agentgym.registry import EnvEntry, make
 

@@ -10,7 +10,7 @@ from agentgym.cli.output import Output
 from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
-    from agentgym.env import Env
+    from agentgym.env.env import Env
     from agentgym.evals.runner import EvalSummary
     from agentgym.registry import EnvEntry
 

@@ -28,7 +28,7 @@ def _list_credit(as_json: bool) -> None:
     from rich.table import Table
 
     from agentgym.credit.component import credit_table
-    from agentgym.trainers.config import arrays_only
+    from agentgym.trainers.config.train import arrays_only
     from agentgym.trainers.losses.component import loss_table
 
     titles = ("name", "class", "status", "trains", "released_code", "paper", "test")

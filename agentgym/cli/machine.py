@@ -173,7 +173,7 @@ def _torch() -> Fact:
 
 def _vllm() -> Fact:
     from agentgym.errors import UsageError
-    from agentgym.trainers.engines.vllm_launch import VENV, find_vllm
+    from agentgym.trainers.engines.vllm.launch import VENV, find_vllm
 
     try:
         found = find_vllm()

@@ -40,7 +40,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     if policy in SCRIPTED:
         return
     if policy.startswith(ENDPOINT):
-        from agentgym.trainers.engines.openai_http import parse_endpoint
+        from agentgym.trainers.engines.openai.http import parse_endpoint
 
         parse_endpoint(policy.removeprefix(ENDPOINT))
         if plan.codec != "auto" or plan.max_context_tokens or plan.context:
@@ -75,11 +75,11 @@ def open_actors(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAc
 
     sampling = SamplingParams(temperature=plan.temperature, max_new_tokens=plan.max_new_tokens)
     if policy.startswith(ENDPOINT):
-        from agentgym.trainers.engines.openai_http import OpenAIClient, endpoint_actors, parse_endpoint
+        from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_actors, parse_endpoint
 
         client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots)
         return endpoint_actors(client, sampling), client.close
-    from agentgym.trainers.policy import open_policy
+    from agentgym.trainers.models.policy import open_policy
 
     folder = Path(policy)
     if (folder / "model").is_dir():  # a training run: its policy is inside

@@ -12,7 +12,7 @@ import typer
 from agentgym.cli.output import JsonFlag, Output
 
 if TYPE_CHECKING:
-    from agentgym.trainers.engines.vllm_launch import VllmInstall, VllmProcess
+    from agentgym.trainers.engines.vllm.launch import VllmInstall, VllmProcess
 
 
 def serve_model(  # noqa: PLR0913, PLR0917  # one per option
@@ -41,7 +41,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
 ) -> None:
     """Start a vLLM server for training, say when it is ready, and stop it on Ctrl-C."""
     from agentgym.errors import InfrastructureError, UsageError
-    from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmProcess, find_vllm
+    from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 
     out = Output(as_json)
     looks_like_a_path = model.startswith((".", "/")) or model.count("/") != 1

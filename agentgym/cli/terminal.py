@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agentgym.env import Env, Snapshot
+from agentgym.env.env import Env, Snapshot
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.tool import usage
 from agentgym.types import Message, Observation

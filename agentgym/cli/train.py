@@ -11,7 +11,7 @@ import typer
 from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
-    from agentgym.trainers.config import TrainConfig
+    from agentgym.trainers.config.train import TrainConfig
 
 
 def train(
@@ -72,7 +72,7 @@ def _plan_on_paper(
     """Print what the run would be and need."""
     from rich.table import Table
 
-    from agentgym.trainers.dry_run import GIB, dry_run
+    from agentgym.trainers.planning.dry_run import GIB, dry_run
 
     config = _config(recipe, overrides, resume)
     found = dry_run(config, ranks, device_gib)
@@ -109,7 +109,7 @@ def _plan(
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
     from agentgym.errors import UsageError
-    from agentgym.trainers.overrides import apply_overrides, load_config
+    from agentgym.trainers.config.overrides import apply_overrides, load_config
     from agentgym.trainers.recipes import load_recipe, recipe_names
 
     if resume is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.rollout.actor import Actor, MakeActor, ScriptedActor
 from agentgym.types import Message, Observation
 

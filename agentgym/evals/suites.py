@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agentgym.canonical import digest
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
 from agentgym.registry import make
 from agentgym.types import Task

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentgym.engine import Engine, SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.memory import scripted_summary

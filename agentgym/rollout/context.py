@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.memory import (

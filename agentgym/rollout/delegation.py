@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import EngineError, EnvError, EnvTimeoutError
 from agentgym.rollout.request import RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import EngineError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, boundary
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
-from agentgym.sub_agents import AsksAgents
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 _REFUSED: Mapping[str, Any] = {"reward_parts": (), "is_valid": False}

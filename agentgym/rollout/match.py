@@ -13,9 +13,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from agentgym.env import Action, Env, StepReturn
+from agentgym.env.env import Action, Env, StepReturn
+from agentgym.env.game_env import GameEnv
 from agentgym.errors import EnvError, UsageError, boundary
-from agentgym.game_env import GameEnv
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed

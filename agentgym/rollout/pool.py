@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import EnvError, boundary
 from agentgym.rollout.match import play_task
 from agentgym.rollout.request import RolloutRequest

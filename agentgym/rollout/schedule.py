@@ -14,7 +14,7 @@ class TaskSchedule:
     """Every task once per epoch, in an order that depends on the seed and the epoch.
 
     Example:
-        >>> from agentgym.tasks import SeededTasks
+        >>> from agentgym.env.tasks import SeededTasks
         >>> schedule = TaskSchedule(SeededTasks("train", 4), seed=0)
         >>> sorted(task.id for _, task in schedule.take(0, 4))
         ['train-0', 'train-1', 'train-2', 'train-3']

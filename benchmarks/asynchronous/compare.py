@@ -25,9 +25,9 @@ from lock_step import train_in_lock_step
 
 from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 

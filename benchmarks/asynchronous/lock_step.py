@@ -12,11 +12,11 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.rollout.actor import Actor, Decision, MakeActor, ModelActor
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import save_config
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
-from agentgym.trainers.overrides import save_config
 from agentgym.trainers.run import Run
 
 

@@ -31,9 +31,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, to_dict
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides, to_dict
 from agentgym.trainers.recipes import load_recipe
 
 RECIPE = "household-demo"

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.answers import score_answers
-from agentgym.trainers.config import ColumnsConfig, ModelConfig
-from agentgym.trainers.tiny import build_model, train_tokenizer
+from agentgym.trainers.config.train import ColumnsConfig, ModelConfig
+from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.scoring.answers import score_answers
 from agentgym.types import (
     Completion,
     FinishReason,

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from agentgym.check.policies import noop_action, random_action
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.errors import AgentGymError, UsageError
 from agentgym.evals.suites import OpenPart, load_suite, open_suite, suite_names

@@ -31,9 +31,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from agentgym.engine import SamplingParams
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
 NUM_PROMPT_TOKENS = 64

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from engine import SHAPES, attempt, build, measure_run, synchronize
 
-from agentgym.trainers.config import LoraSettings
-from agentgym.trainers.layout import Forest, PaddedRows
+from agentgym.trainers.config.train import LoraSettings
+from agentgym.trainers.data.layout import Forest, PaddedRows
+from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.model import add_lora
-from agentgym.trainers.samples import TrainingSample
-from agentgym.trainers.update import PartialUpdate, batches_for
+from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.phases.update import PartialUpdate, batches_for
 
 GROUP_SIZE = 8
 PEAK_TFLOPS = {"H100": {"float32": 67, "bfloat16": 989}, "H200": {"float32": 67, "bfloat16": 989}}

@@ -23,7 +23,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.evals.episodes import read_rows
 from agentgym.evals.runner import evaluate
 from agentgym.evals.statistics import wilson_interval
@@ -32,13 +32,13 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, load_config, to_dict
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.model import load_model, save_model
-from agentgym.trainers.overrides import apply_overrides, load_config, to_dict
-from agentgym.trainers.policy import open_policy
+from agentgym.trainers.models.model import load_model, save_model
+from agentgym.trainers.models.policy import open_policy
+from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.tiny import build_model
 from agentgym.types import Status
 
 RECIPE = "miniwob-demo"

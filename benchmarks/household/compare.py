@@ -20,9 +20,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, to_dict
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides, to_dict
 from agentgym.trainers.recipes import load_recipe
 
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}

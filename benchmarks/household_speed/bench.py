@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.registry import make
 from agentgym.types import Message, ToolCall
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from released import Case, Release, gap, load
 
-from agentgym.trainers.opob import opob_baselines
+from agentgym.trainers.losses.opob import opob_baselines
 
 RELEASE = Release("mit-han-lab/vcpo", "c7f030f")
 FILE = "recipe/fully_async_policy/staleness_utils.py"

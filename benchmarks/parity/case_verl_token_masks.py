@@ -13,11 +13,11 @@ import torch
 from released import Case, Release, gap, load
 from torch import Tensor
 
-from agentgym.trainers.batch import TrainBatch, token_weights
-from agentgym.trainers.layout import PaddedRows
-from agentgym.trainers.loss import BatchLogprobs, gated_loss, policy_loss
+from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.losses.config import Aggregation, LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts
+from agentgym.trainers.losses.loss import BatchLogprobs, gated_loss, policy_loss
 from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import choose_tokens
 

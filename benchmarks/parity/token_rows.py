@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentgym.trainers.batch import TrainBatch, token_weights
-from agentgym.trainers.layout import PaddedRows
-from agentgym.trainers.loss import BatchLogprobs, policy_loss
+from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
 NORM_LENGTH = 7

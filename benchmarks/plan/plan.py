@@ -202,7 +202,7 @@ def measure() -> dict[str, Any]:
     from agentgym.rollout.actor import DemonstrationActor
     from agentgym.rollout.loop import run_episode
     from agentgym.rollout.request import RolloutRequest
-    from agentgym.trainers.tiny import train_tokenizer
+    from agentgym.trainers.models.tiny import train_tokenizer
 
     env = make("agentgym/Household-v0")
     tasks = env.tasks("test")[:12]

@@ -31,9 +31,9 @@ from agentgym.envs.games.kuhn import BET, DEALS, GAME_VALUE, INFORMATION_SETS, P
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.rollout.session import Session
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, save_config, to_dict
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
-from agentgym.trainers.overrides import apply_overrides, save_config, to_dict
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import check_run_dir
 from agentgym.types import Completion, FinishReason, Message

@@ -16,7 +16,7 @@ from pathlib import Path
 from simulator import MODES, Plan, simulate
 from traces import read_recording
 
-from agentgym.trainers.overrides import load_config
+from agentgym.trainers.config.overrides import load_config
 
 
 def plan_of(run_dir: Path) -> Plan:

@@ -26,7 +26,7 @@ import transformers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.engine import SamplingParams
-from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.engines.torch.engine import TorchEngine
 
 NUM_PROMPT_TOKENS = 24
 NUM_NEW_TOKENS = 128

@@ -32,11 +32,11 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from agentgym.credit.table import Ints
-from agentgym.trainers.batch import TrainBatch, build_batches
-from agentgym.trainers.layout import PaddedRows, recomputed
-from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.layout import PaddedRows, recomputed
+from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.samples import TrainingSample
+from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
 
 GROUP_SIZE, PROMPT, TURN, SAMPLED = 8, 128, 40, 16
 ARMS = ("turns", "rows", "prefix", "packed")

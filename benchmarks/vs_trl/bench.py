@@ -45,8 +45,8 @@ from agentgym.registry import make
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config import OptimizerConfig, SftConfig
-from agentgym.trainers.policy import open_policy
+from agentgym.trainers.config.train import OptimizerConfig, SftConfig
+from agentgym.trainers.models.policy import open_policy
 
 ARMS: dict[str, dict[str, Arm]] = {
     MULTI.name: {

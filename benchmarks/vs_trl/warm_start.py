@@ -14,18 +14,18 @@ from mazes import Setting
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.render.codecs import HermesCodec
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config import ModelConfig, SftConfig
-from agentgym.trainers.demos import collect_demos, collect_texts
-from agentgym.trainers.model import save_model
-from agentgym.trainers.sft import sft_rows, sft_steps
-from agentgym.trainers.tiny import build_model
+from agentgym.trainers.config.train import ModelConfig, SftConfig
+from agentgym.trainers.data.demos import collect_demos, collect_texts
+from agentgym.trainers.models.model import save_model
+from agentgym.trainers.models.tiny import build_model
+from agentgym.trainers.phases.sft import sft_rows, sft_steps
 from agentgym.types import Completion, FinishReason, Message, Segment, ToolCall, Trajectory, Turn
 
 TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.adapters.bfcl_data import CATEGORIES, INSTALL, Problem, begin, call_of, functions_of, problems
 from agentgym.errors import MissingExtraError, ResetNeededError, ToolError, UsageError, unknown_name
 from agentgym.tool import error_result, result_of, unknown_tool

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from agentgym.call_syntax import format_call, parse_calls
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ToolError, UsageError
 from agentgym.tool import cut_output, tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Observation, ToolCall, ToolSpec
 
 Interface = Literal["tools", "text"]

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentgym.canonical import canonical, digest
+from agentgym.env.tasks import SeededTasks
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.adapters.line_env import INTERFACES, Interface
 from agentgym.envs.adapters.worker_process import SharedWorker
 from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ResetNeededError, UsageError, unknown_name
-from agentgym.tasks import SeededTasks
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 
 WITHOUT_ANSWERS = ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")

@@ -9,9 +9,9 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.adapters.engine_env import EngineEnv
 from agentgym.errors import MissingExtraError, UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.types import Task
 
 

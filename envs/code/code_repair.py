@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.bugs import BugDifficulty, PublicTests, generate_repair
 from agentgym.envs.code.exercism import ExercismTasks, exercise_of, find_exercises
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.errors import unknown_name
-from agentgym.tasks import SeededTasks
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.submit import SubmitTool
 from agentgym.tools.testing import RunTestsTool

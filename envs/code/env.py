@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.functions import LEVELS, NAME, Function, make_function
 from agentgym.envs.code.grading import grade_calls, grade_check
 from agentgym.envs.code.humaneval import Problem, load_problems
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.errors import UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.python import PythonOnceTool
 from agentgym.tools.submit import SubmitTool

@@ -7,11 +7,11 @@ from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.math_problems import LEVELS, make_problem
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.errors import ToolError, UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.tools.python import PythonTool
 from agentgym.tools.submit import SubmitAnswerTool
 from agentgym.types import Message, Task, ToolCall

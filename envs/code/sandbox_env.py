@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 from agentgym.canonical import canonical
-from agentgym.env import Snapshot as EnvSnapshot
+from agentgym.env.env import Snapshot as EnvSnapshot
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.code.cheats import cheats_for
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shared_pool
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
@@ -22,7 +23,6 @@ from agentgym.errors import ClosedError, ConfigError, ResetNeededError, SandboxF
 from agentgym.sandbox import Limits, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
-from agentgym.tool_env import ToolEnv
 from agentgym.tools.in_sandbox import InSandbox
 from agentgym.types import Message, Observation, RewardRole, Task
 

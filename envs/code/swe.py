@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from agentgym.call_syntax import format_call
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task, task_folders
 from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
 from agentgym.envs.code.mutations import BUG_KINDS
@@ -18,7 +19,6 @@ from agentgym.envs.code.shared_pool import SharedPool, shared_pool
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
 from agentgym.errors import UsageError, unknown_name
 from agentgym.sandbox import Snapshot
-from agentgym.tasks import SeededTasks
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.shell import BashTool
 from agentgym.tools.submit import SubmitTool

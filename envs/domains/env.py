@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
-from agentgym.env import StepReturn
+from agentgym.env.env import StepReturn
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.domains.actions import PHRASES, possible_calls
 from agentgym.envs.domains.conduct import violations_of
 from agentgym.envs.domains.database import Changes, Database
@@ -21,7 +22,6 @@ from agentgym.envs.domains.toolkit import Toolkit, bound
 from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.errors import ResetNeededError, UsageError
 from agentgym.tool import Tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
 
 _SAID_NOTHING: Final = "(You said nothing. Write to the user, or call a tool.)"

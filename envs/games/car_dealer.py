@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
+from agentgym.env.tasks import SeededTasks
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ResetNeededError, ToolError, UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 CARS = ("hatchback", "estate car", "pick-up", "van", "convertible", "saloon", "minibus", "off-roader")

@@ -14,11 +14,11 @@ import chess
 import numpy as np
 
 from agentgym.call_syntax import format_call
+from agentgym.env.tasks import SeededTasks
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.games.endgame_table import EndgameTable, Piece, endgame_table
 from agentgym.errors import ResetNeededError, ToolError, UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task, ToolCall
 
 Defence = Literal["optimal", "random"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
+from agentgym.env.tasks import SeededTasks
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
-from agentgym.tasks import SeededTasks
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 YES, NO = "Yes.", "No."

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from agentgym.env.game_env import GameEnv, Opponent, random_opponent
 from agentgym.envs.games.exploitability import Policy
-from agentgym.game_env import GameEnv, Opponent, random_opponent
 from agentgym.types import Task
 
 CARDS = ("jack", "queen", "king")

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from agentgym.env.game_env import GameEnv, GameState, Opponent, random_opponent
 from agentgym.errors import UsageError
-from agentgym.game_env import GameEnv, GameState, Opponent, random_opponent
 from agentgym.types import Task
 
 GOODS = ("wheat", "wood", "ore")

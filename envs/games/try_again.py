@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentgym.canonical import canonical
-from agentgym.env import SPLITS, Env
+from agentgym.env.env import SPLITS, Env
+from agentgym.env.tasks import SeededTasks
 from agentgym.errors import CorruptDataError, ResetNeededError, UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.types import Message, RewardRole, Task
 
 TRY_AGAIN = "Try again."

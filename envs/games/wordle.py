@@ -15,11 +15,11 @@ import numpy as np
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
+from agentgym.env.tasks import SeededTasks
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.games.words import WORDS
 from agentgym.errors import ResetNeededError, ToolError, UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, RewardRole, Task, ToolCall
 
 HERE, ELSEWHERE, ABSENT = "+", "?", "-"

@@ -24,6 +24,7 @@ from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.gui.actions import ACTION_SETS, BrowserActions
 from agentgym.envs.gui.determinism import ContextKind
 from agentgym.envs.gui.driver import driver
@@ -34,7 +35,6 @@ from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.envs.gui.tree import CLICKABLE_ROLES, TEXT_ROLES, Tree
 from agentgym.errors import EnvError, ResetNeededError, ToolError, unknown_name
-from agentgym.tool_env import ToolEnv
 from agentgym.types import ImagePart, Message, Observation, Task, TextPart, ToolCall, ToolResult
 
 _EMPTY = Tree("", "", ())

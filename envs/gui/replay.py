@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.gui.browser import PageLimits
 from agentgym.envs.gui.pool import PoolConfig
 from agentgym.errors import EnvError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.household.commands import Command, format_command
 from agentgym.envs.household.generator import Difficulty, generate
 from agentgym.envs.household.interface import CommandEnv, Interface
@@ -11,7 +12,6 @@ from agentgym.envs.household.planner import next_command
 from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, ROOMS, TASK_TYPES
 from agentgym.envs.household.world import NOWHERE, House, State, World
 from agentgym.errors import ResetNeededError
-from agentgym.tasks import SeededTasks
 from agentgym.types import Message, Task
 
 

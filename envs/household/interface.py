@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from agentgym.call_syntax import format_call, parse_calls
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.household.commands import TOOLS, Command, call_of, command_of, format_command, parse_command
 from agentgym.errors import ToolError, UsageError
 from agentgym.tool import error_result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.users import User
@@ -14,7 +15,6 @@ from agentgym.envs.retail.generator import Difficulty, case_of_seed, difficulty_
 from agentgym.envs.retail.oracle import next_message
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.types import Message, Task
 
 

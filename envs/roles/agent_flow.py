@@ -13,13 +13,13 @@ from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical, digest
-from agentgym.env import Env, Snapshot
+from agentgym.env.env import Env, Snapshot
+from agentgym.env.sub_agents import AsksAgents
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.roles.role_env import RoleEnv, VerifierEnv
 from agentgym.errors import ResetNeededError, ToolError, UsageError
 from agentgym.registry import make
-from agentgym.sub_agents import AsksAgents
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task, ToolCall, ToolSpec
 
 _ANSWER_TOOLS = ("answer", "submit")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agentgym.call_syntax import format_call, parse_calls
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.tool_env import ToolEnv
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task, ToolCall, ToolSpec
 
 

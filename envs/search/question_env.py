@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from agentgym.call_syntax import format_call
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.search.answers import Metric, check_metric, score
 from agentgym.envs.search.question import Question
 from agentgym.errors import ResetNeededError, UsageError, unknown_name
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.tools.reading import Budget
 from agentgym.tools.retrieval.types import Retriever
 from agentgym.tools.search import MAX_RESULTS

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_env import QuestionEnv
 from agentgym.envs.search.world import Difficulty, World, world_of, world_seed_of
 from agentgym.envs.search.world_facts import RELATION_NAMES
 from agentgym.errors import ResetNeededError, unknown_name
-from agentgym.tasks import SeededTasks
 from agentgym.types import Task
 
 KNOBS = tuple(item.name for item in fields(Difficulty))

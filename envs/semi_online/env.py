@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import canonical, digest
-from agentgym.env import SPLITS, Env, Snapshot, StepReturn
+from agentgym.env.env import SPLITS, Env, Snapshot, StepReturn
+from agentgym.env.sub_agents import AsksAgents
 from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.matching import compare, is_readable
 from agentgym.envs.semi_online.traces import read_traces
 from agentgym.errors import EnvError, ResetNeededError, UsageError, unknown_name
 from agentgym.registry import make
-from agentgym.sub_agents import AsksAgents
 from agentgym.types import Message, Observation, RewardRole, Task, ToolSpec
 
 OVER = "That was not what was to be done, and nobody goes on from here."

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.gui.replay import Policy, Recording, record
 from agentgym.errors import CorruptDataError
 from agentgym.types import Task

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.webshop import original
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
@@ -13,7 +14,6 @@ from agentgym.envs.webshop.goals import goal_of_seed
 from agentgym.envs.webshop.kiosk import kiosk_catalogue
 from agentgym.envs.webshop.product import Goal
 from agentgym.errors import UsageError, unknown_name
-from agentgym.tasks import SeededTasks
 from agentgym.types import Task
 
 Stock = Literal["mall", "kiosk"]

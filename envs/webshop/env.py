@@ -9,6 +9,7 @@ from typing import Literal
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
+from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.webshop.actions import Act, parse_act
 from agentgym.envs.webshop.assortment import Assortment, Stock
 from agentgym.envs.webshop.oracle import next_act
@@ -17,7 +18,6 @@ from agentgym.envs.webshop.reward import Score
 from agentgym.envs.webshop.visit import View, Visit
 from agentgym.errors import ResetNeededError, ToolError, UsageError
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.tools.retrieval.bm25 import terms_of
 from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
 

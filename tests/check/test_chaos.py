@@ -10,8 +10,8 @@ from agentgym import Env, Message, Task, ToolEnv, tool
 from agentgym.check import Chaos, random_action
 from agentgym.check.chaos import Fault
 from agentgym.check.episodes import first_difference, play
+from agentgym.env.tasks import SeededTasks
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ResetNeededError, boundary
-from agentgym.tasks import SeededTasks
 
 TASKS = SeededTasks("train", 50)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corridors import (
+from testkit.corridors import (
     BROKEN,
     AsyncCorridor,
     BlockingCorridor,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import write_run
+from testkit.recorded_runs import write_run
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.rollout.record import record_path

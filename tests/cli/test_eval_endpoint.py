@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_openai import FakeOpenAI, completion
+from testkit.fake_openai import FakeOpenAI, completion
 
 Command = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.trainers.engines.vllm_client import NAME_PREFIX
+from agentgym.trainers.engines.vllm.client import NAME_PREFIX
 
 Command = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from agentgym.cli.env_args import parse_pairs
 from agentgym.cli.exits import describe
 from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError, first_cause
 from agentgym.rollout.record import append_json_line
-from agentgym.trainers.overrides import save_config
+from agentgym.trainers.config.overrides import save_config
 
 Command = Callable[..., Any]
 Behave = Callable[[BaseException | None], list[tuple[Any, Path, bool]]]
@@ -76,7 +76,7 @@ def test_train(run: Command, trainer: Behave) -> None:
 
 
 def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behave, tmp_path: Path) -> None:
-    from agentgym.trainers.overrides import apply_overrides, save_config
+    from agentgym.trainers.config.overrides import apply_overrides, save_config
     from agentgym.trainers.recipes import load_recipe
 
     calls = trainer(None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from credit_tables import assert_close, bandits, batch_table, table_of
 from pydantic import TypeAdapter, ValidationError
+from testkit.credit_tables import assert_close, bandits, batch_table, table_of
 
 from agentgym.credit.columns import turn_table
 from agentgym.credit.component import ESTIMATORS, FAMILIES, SELECTIONS, CreditComponent, credit_table

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from credit_tables import assert_close, bandits, f1, table_of
+from testkit.credit_tables import assert_close, bandits, f1, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.gae import PoadOptions, archer, bi_level_gae, poad, token_gae, turn_gae

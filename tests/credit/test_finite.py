@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from credit_tables import Batch, batch_table, batches, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from testkit.credit_tables import Batch, batch_table, batches, table_of
 
 from agentgym.credit.component import FAMILIES, CreditComponent, Shared
 from agentgym.credit.modulators.modulated import Modulated

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.credit_tables import Batch, assert_close, batch_table, batches, few
 
 from agentgym.credit.estimators.gae import bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from credit_tables import Batch, assert_close, batch_table, batches, few
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.credit_tables import Batch, assert_close, batch_table, batches, few
 
 from agentgym.credit.estimators.gae import archer
 from agentgym.credit.estimators.rae import rae

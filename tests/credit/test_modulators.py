@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from credit_tables import assert_close, bandits, table_of
+from testkit.credit_tables import assert_close, bandits, table_of
 
 from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions, owners, r3l_pivot, shared_prefix

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from credit_tables import Batch, assert_close, batch_table, batches, episodes, few
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from testkit.credit_tables import Batch, assert_close, batch_table, batches, episodes, few
 
 from agentgym.credit.component import ESTIMATORS, Shared
 from agentgym.credit.compose import CreditConfig, assign_credit

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_runs import group, recorded_batches
+from testkit.recorded_runs import group, recorded_batches
 
 from agentgym.credit.compose import CreditConfig, GroupCredit, assign_credit, credit_groups
 from agentgym.credit.credited import credit_columns, turn_credits

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from credit_tables import bandits, table_of
+from testkit.credit_tables import bandits, table_of
 
 from agentgym.credit import rules
 from agentgym.credit.compose import CreditConfig, credit_turns

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from credit_tables import assert_close, bandits, few, table_of
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.credit_tables import assert_close, bandits, few, table_of
 
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_turns

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from credit_tables import assert_close, bandits, few, table_of
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.credit_tables import assert_close, bandits, few, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.shapers.attempts import UfoOptions, ufo

@@ -5,9 +5,9 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 
 import numpy as np
-from credit_tables import assert_close, few
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.credit_tables import assert_close, few
 
 from agentgym.credit.anchors import similarity_anchors
 from agentgym.credit.statistics import group_statistics

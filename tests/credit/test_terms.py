@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from credit_tables import Batch, assert_close, batch_table, batches, f1, few
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.credit_tables import Batch, assert_close, batch_table, batches, f1, few
 
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.estimators.gigpo import GigpoOptions

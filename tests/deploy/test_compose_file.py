@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 from agentgym.cli.main import app
-from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentgym.check import check_env
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.roles.agent_flow import AgentFlowEnv
 from agentgym.errors import UsageError
 from agentgym.types import Message, Task, ToolCall

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from unittest_runs import passed_tests
+from testkit.unittest_runs import passed_tests
 
 from agentgym.envs.code.bugs import FILE, BugDifficulty, PublicTests, generate_repair
 from agentgym.envs.code.function_families import Family, draw

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers_for_tests import trained
+from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.cheats import cheats
 from agentgym.check.conformance import CHECKS
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.code.env import SOLUTION, CodeEnv
 from agentgym.envs.code.functions import LEVELS, make_function
 from agentgym.envs.code.math_env import PythonMathEnv
@@ -24,11 +24,10 @@ from agentgym.envs.code.math_problems import make_problem
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.errors import ConfigError, CorruptDataError, SandboxDeadError, UnknownNameError, UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.reward import return_of_role
 from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, RewardRole, Status, TrajectoryGroup
 
 KIT = (
@@ -282,7 +281,9 @@ def test_a_spoilt_episode_is_played_again_in_a_fresh_sandbox() -> None:
     group = play_group(lambda: DiesOnce(sandbox="process", max_sandboxes=2), 2)
     assert [trajectory.status for trajectory in group.trajectories] == [Status.COMPLETED] * 2
     assert sum(trajectory.num_retries for trajectory in group.trajectories) == 1
-    assert all(return_of_role(trajectory.turns, RewardRole.OUTCOME) == 1.0 for trajectory in group.trajectories)
+    for trajectory in group.trajectories:
+        parts = [part for turn in trajectory.turns for part in turn.reward_parts]
+        assert sum(part.value for part in parts if part.role is RewardRole.OUTCOME) == 1.0
 
 
 def test_many_environments_on_one_sandbox_wait_for_each_other() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from clock import SUITE, WORK
+from testkit.clock import SUITE, WORK
 
 from agentgym.envs.code.cheats import WORKS
 from agentgym.envs.code.grading import grade_calls, grade_check, grade_suite

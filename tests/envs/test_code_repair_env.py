@@ -9,7 +9,7 @@ import pytest
 
 from agentgym import make
 from agentgym.check import check_env
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.code.bugs import FILE, PUBLIC_TESTS
 from agentgym.envs.code.code_repair import CodeRepairEnv
 from agentgym.envs.code.problems import edits

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unittest_runs import passed_tests
+from testkit.unittest_runs import passed_tests
 
 from agentgym.envs.code.patches import patch_of
 from agentgym.envs.code.problems import SPLIT_SHARES, edits

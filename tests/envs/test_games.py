@@ -15,7 +15,7 @@ from agentgym import make
 from agentgym.check.conformance import check_env
 from agentgym.check.episodes import play
 from agentgym.check.policies import oracle_action, random_action
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.games.car_dealer import CarDealerEnv, Dealer, best_price
 from agentgym.envs.games.guess_city import GuessCityEnv
 from agentgym.envs.games.maze import MazeEnv, make_plan, moved, way

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gui_pages import NEEDS_CHROMIUM, opened
+from testkit.gui_pages import NEEDS_CHROMIUM, opened
 
 from agentgym.envs.gui.actions import ACTION_SETS
 from agentgym.envs.gui.site import Response

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gui_pages import NEEDS_CHROMIUM, PageEnv, opened
+from testkit.gui_pages import NEEDS_CHROMIUM, PageEnv, opened
 
 from agentgym.envs.gui import guard
 from agentgym.envs.gui.browser import PageLimits
@@ -313,7 +313,7 @@ def test_an_episode_whose_browser_is_killed_has_no_reward() -> None:
 
 OWNER = """
 import os, sys
-from gui_pages import PageEnv
+from testkit.gui_pages import PageEnv
 env = PageEnv("<button onclick='for(;;);'>x</button>")
 env.reset(seed=0)
 print("ready", flush=True)
@@ -323,7 +323,7 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_browser_outlives_its_owner(number: signal.Signals) -> None:
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    path = os.pathsep.join(sys.path)
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER],
         stdin=subprocess.PIPE,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from gui_pages import NEEDS_CHROMIUM, PageEnv, opened
+from testkit.gui_pages import NEEDS_CHROMIUM, PageEnv, opened
 
 from agentgym.envs.gui.web_forms.env import WebFormsEnv
 from agentgym.errors import ReplayMismatchError

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from gui_pages import NEEDS_CHROMIUM, PageEnv
 from playwright.async_api import Error as PlaywrightError
+from testkit.gui_pages import NEEDS_CHROMIUM, PageEnv
 
 from agentgym.envs.gui.driver import driver
 from agentgym.envs.gui.pool import PoolConfig, close_browsers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gui_pages import NEEDS_CHROMIUM
+from testkit.gui_pages import NEEDS_CHROMIUM
 
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.semi_online.traces import record_traces

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from gui_pages import NEEDS_CHROMIUM, opened
+from testkit.gui_pages import NEEDS_CHROMIUM, opened
 
 from agentgym.envs.gui.driver import driver
 from agentgym.envs.gui.gui_env import GuiEnv

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.env import Snapshot
+from agentgym.env.env import Snapshot
 from agentgym.envs.household.env import HouseholdEnv
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.registry import make

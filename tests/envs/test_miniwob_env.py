@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from miniwob_episodes import NEEDS_MINIWOB, elsewhere, first_look, first_looks, make_env
+from testkit.miniwob_episodes import NEEDS_MINIWOB, elsewhere, first_look, first_looks, make_env
 
 from agentgym.check import check_env
 from agentgym.envs.gui.fuzz import fuzz_action

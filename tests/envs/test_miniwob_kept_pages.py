@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from miniwob_episodes import NEEDS_MINIWOB
+from testkit.miniwob_episodes import NEEDS_MINIWOB
 
 from agentgym.envs.gui.fuzz import fuzz_action
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from miniwob_episodes import NEEDS_MINIWOB, make_env
-from miniwob_wrong import RIGHT_ALONE, play_wrong
+from testkit.miniwob_episodes import NEEDS_MINIWOB, make_env
+from testkit.miniwob_wrong import RIGHT_ALONE, play_wrong
 
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers import AMBIGUOUS, SOLVERS

@@ -11,7 +11,7 @@ import pytest
 
 from agentgym.check.cheats import cheats
 from agentgym.check.subject import Subject
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.code.code_repair import CodeRepairEnv
 from agentgym.envs.code.exercism import FILE, NOT_GRADABLE, Exercise, load_exercises
 from agentgym.envs.code.grading import grade_suite

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_retail_tools import HOME, TABLES
+from testkit.retail_tables import HOME, TABLES
 
 from agentgym.check import check_env
 from agentgym.check.episodes import play, replay

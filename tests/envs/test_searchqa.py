@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from qa_data import HOTPOTQA, MUSIQUE, QA, needs_hotpotqa, needs_musique
+from testkit.qa_data import HOTPOTQA, MUSIQUE, QA, needs_hotpotqa, needs_musique
 
 from agentgym.check import check_env
 from agentgym.envs.search.passages import PassageBook

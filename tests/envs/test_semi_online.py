@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentgym.check import check_env
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.games.maze import MazeEnv
 from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.env import SemiOnlineEnv

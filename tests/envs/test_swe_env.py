@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unittest_runs import passed_tests
+from testkit.unittest_runs import passed_tests
 
 from agentgym import make
 from agentgym.check import check_env

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gui_pages import NEEDS_CHROMIUM
+from testkit.gui_pages import NEEDS_CHROMIUM
 
 from agentgym.check import check_env
 from agentgym.envs.gui import guard

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gui_pages import NEEDS_CHROMIUM
+from testkit.gui_pages import NEEDS_CHROMIUM
 
 from agentgym.check import check_env
 from agentgym.envs.gui.pool import close_browsers

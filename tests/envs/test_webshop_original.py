@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from webshop_data import WEBSHOP, needs_webshop_data
+from testkit.webshop_data import WEBSHOP, needs_webshop_data
 
 from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.envs.webshop.original import load_original

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 
-from webshop_data import needs_webshop_data, page_source, page_text, prices_of
+from testkit.webshop_data import needs_webshop_data, page_source, page_text, prices_of
 
 from agentgym.envs.webshop import pages
 from agentgym.envs.webshop.product import Product

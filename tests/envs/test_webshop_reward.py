@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from webshop_data import needs_webshop_data, sessions
+from testkit.webshop_data import needs_webshop_data, sessions
 
 from agentgym.envs.webshop import reward
 from agentgym.envs.webshop.matching import normalised_color, nouns, token_set_ratio

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from webshop_data import needs_webshop_data, sessions
+from testkit.webshop_data import needs_webshop_data, sessions
 
 from agentgym.envs.webshop.actions import parse_act
 from agentgym.envs.webshop.catalogue import Catalogue

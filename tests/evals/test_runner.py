@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME, read_groups, read_rows
 from agentgym.evals.policies import oracle, scripted
@@ -16,7 +17,6 @@ from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task, Trajectory
 
 CONFIG = GroupConfig(group_size=4, max_retries=1, num_envs=2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
 from agentgym.evals.compare import compare, open_evaluations
 from agentgym.evals.episodes import read_rows
@@ -29,7 +30,6 @@ from agentgym.evals.suites import (
 )
 from agentgym.registry import register
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
 from agentgym.types import Message, Task
 
 SHARED = Path(os.environ.get("AGENTGYM_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers_for_tests import HERMES, THINKING, trained
+from testkit.tokenizers_for_tests import HERMES, THINKING, trained
 
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.session import Session
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Completion, FinishReason, Message, ToolCall, ToolResult, ToolSpec
 
 LOOK = ToolSpec("look", "Look around.", {"type": "object", "properties": {}})

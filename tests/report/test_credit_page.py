@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import recorded_batches, write_run
+from testkit.recorded_runs import recorded_batches, write_run
 
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.credit.modulators.salt import SaltOptions

@@ -8,14 +8,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tokenizers_for_tests import HERMES, THINKING, trained
-from worlds import LongCounter
+from testkit.tokenizers_for_tests import HERMES, THINKING, trained
+from testkit.worlds import LongCounter
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
-from agentgym.env import Env, as_observation
+from agentgym.env.env import Env, as_observation
 from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor, ModelActor
@@ -25,7 +25,7 @@ from agentgym.rollout.memory import Exchange, remembered, summarised
 from agentgym.rollout.record import GroupRecord, read_records, write_records
 from agentgym.rollout.request import RolloutRequest
 from agentgym.tool import tool
-from agentgym.trainers.tiny import CHAT_TEMPLATE, train_tokenizer
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE, train_tokenizer
 from agentgym.types import ImagePart, Message, Status, Task, Trajectory, TrajectoryGroup
 
 TASK = Task(id="t", split="train", seed=0)

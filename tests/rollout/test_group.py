@@ -7,13 +7,13 @@ from collections import Counter as Tally
 from collections.abc import Callable
 
 import pytest
-from tokenizers_for_tests import trained
-from worlds import Counter
+from testkit.tokenizers_for_tests import trained
+from testkit.worlds import Counter
 
 from agentgym.check.chaos import Chaos
 from agentgym.check.policies import ScriptedEngine
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, DemonstrationActor, ModelActor
@@ -21,7 +21,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, Status, Task, ToolCall, Trajectory, TrajectoryGroup
 
 LIMITS = EpisodeLimits(reset_timeout_s=1.0, step_timeout_s=1.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers_for_tests import trained
+from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine, random_action
 from agentgym.credit.columns import turn_table
@@ -17,18 +17,18 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.credited import turn_credits
 from agentgym.credit.estimators.rae import RaeOptions
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.game_env import GameEnv
 from agentgym.errors import UsageError
 from agentgym.evals.policies import scripted
 from agentgym.evals.runner import evaluate
-from agentgym.game_env import GameEnv
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, Decision, MakeActor, ModelActor, ScriptedActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.match import play_task
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Message, Observation, Status, Task, Trajectory, TrajectoryGroup
 
 LIMITS = EpisodeLimits(reset_timeout_s=60.0, step_timeout_s=1.0)

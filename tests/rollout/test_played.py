@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers_for_tests import HERMES, trained
-from worlds import Counter
+from testkit.tokenizers_for_tests import HERMES, trained
+from testkit.worlds import Counter
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.envs.semi_online.env import SemiOnlineEnv
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import register
@@ -27,7 +27,7 @@ from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.record import GroupRecord, read_records, write_records
 from agentgym.rollout.request import RolloutRequest
-from agentgym.trainers.tiny import CHAT_TEMPLATE, train_tokenizer
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE, train_tokenizer
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 SUMMARISE = ContextConfig(policy="summarise", window_tokens=70, summary_tokens=10, max_summaries=9)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tokenizers_for_tests import trained
+from testkit.tokenizers_for_tests import trained
+from testkit.worlds import Counter
 from virtual_time import run_in_virtual_time
-from worlds import Counter
 
 from agentgym.credit.compose import CreditConfig, credit_groups
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import DemonstrationActor
@@ -21,9 +21,9 @@ from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.record import GroupRecord, read_records, write_records
-from agentgym.trainers.rollout_metrics import describe_rollouts
-from agentgym.trainers.samples import GroupVerdict
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.types import CutMember, Message, Observation, Status, Task, TrajectoryGroup
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_runs import recorded_batches, write_run
+from testkit.recorded_runs import recorded_batches, write_run
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.estimators.hgpo import HgpoOptions

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from asking_env import Clerk, Manager
-from tokenizers_for_tests import trained
+from testkit.asking_env import Clerk, Manager
+from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.sub_agents import AsksAgents
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.evals.policies import oracle
 from agentgym.render.chat import ChatRenderer
@@ -22,10 +24,8 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
-from agentgym.sub_agents import AsksAgents
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
 TASK = Task(id="t", split="train", seed=2)  # the drawer holds 5

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tokenizers_for_tests import trained
+from testkit.tokenizers_for_tests import trained
 
 from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
@@ -19,7 +19,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import ModelActor
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
-from agentgym.trainers.tiny import CHAT_TEMPLATE
+from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 TASK = Task(id="sum", split="train", seed=0, data={"question": "What is 3 + 4?", "answers": ["7"]})

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from runs import processes_with
+from testkit.runs import processes_with
 
 from agentgym.errors import SandboxDeadError, SandboxFileError
 from agentgym.sandbox import ExecResult, Limits, Sandbox

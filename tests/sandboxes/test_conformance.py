@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentgym.check import CheckReport, check_sandbox
-from agentgym.check.sandboxes import SANDBOX_CHECKS
+from agentgym.check.sandbox.conformance import SANDBOX_CHECKS
 from agentgym.sandbox import Capabilities, ExecResult, Guarantee, Limits, Sandbox
 from agentgym.sandboxes import namespaces
 from agentgym.sandboxes.namespaces import NamespaceSandbox

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import BusyRun, processes_with
+from testkit.runs import BusyRun, processes_with
 
 from agentgym.sandboxes import namespaces
 from agentgym.sandboxes.owner import LEASE_S, Owner, current_owner, descendants, start_ticks

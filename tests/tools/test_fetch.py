@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from local_servers import Reply, Seen, serving
+from testkit.local_servers import Reply, Seen, serving
 
 from agentgym.errors import EnvError, ToolError
 from agentgym.tools.web import fetch as fetch_module

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from corpora import DOCUMENTS, WordEmbedder
+from testkit.corpora import DOCUMENTS, WordEmbedder
 
 from agentgym.tools.retrieval.corpus import Corpus, corpus_of
 from agentgym.tools.retrieval.index_folders import built_once, cache_folder

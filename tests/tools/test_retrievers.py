@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from corpora import DOCUMENTS, WordEmbedder
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from testkit.corpora import DOCUMENTS, WordEmbedder
 
 from agentgym.errors import ClosedError, CorruptDataError, EnvError, ToolError, UsageError
 from agentgym.tools.retrieval.corpus import corpus_of, jsonl_corpus

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from corpora import DOCUMENTS, WordEmbedder
+from testkit.corpora import DOCUMENTS, WordEmbedder
 
 from agentgym.errors import MissingExtraError
 from agentgym.tools.retrieval.corpus import corpus_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from corpora import DOCUMENTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from testkit.corpora import DOCUMENTS
 
 from agentgym import ToolEnv
 from agentgym.errors import ConfigError, EnvError

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from corpora import DOCUMENTS
-from local_servers import Reply, Seen, serving
+from testkit.corpora import DOCUMENTS
+from testkit.local_servers import Reply, Seen, serving
 
 from agentgym import ToolEnv
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError

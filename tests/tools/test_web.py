@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from local_servers import Reply, Seen, serving
+from testkit.local_servers import Reply, Seen, serving
 
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError, UsageError
 from agentgym.tools.retrieval.types import Hit, Retriever, adocument, asearch

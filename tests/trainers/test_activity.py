@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from test_epochs import on_policy, verdicts
-from test_train import config
-from token_batches import tokens
+from testkit.counting_runs import config
+from testkit.policy_updates import on_policy, verdicts
+from testkit.token_batches import tokens
 
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.activity import Activity, changed_by_corrections
-from agentgym.trainers.config import SftConfig
+from agentgym.trainers.config.train import SftConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.mask_options import ClipCovOptions
-from agentgym.trainers.update import update_policy
+from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.reporting.activity import Activity, changed_by_corrections
 
 LOSS = LossConfig(
     num_updates=2,

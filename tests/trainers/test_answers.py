@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_groups import a_task, group, trajectory, turn
+from testkit import TESTKIT
+from testkit.made_groups import a_task, group, trajectory, turn
 
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, credit_groups
@@ -17,7 +18,14 @@ from agentgym.credit.shapers.information_gain import InformationGainOptions, inf
 from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.trainers.answers import (
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.loop import train
+from agentgym.trainers.models.model import load_model
+from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
+from agentgym.trainers.scoring.answers import (
     AnswerScores,
     Window,
     check_references,
@@ -25,14 +33,7 @@ from agentgym.trainers.answers import (
     score_answers,
     windows,
 )
-from agentgym.trainers.columns import ColumnMaker
-from agentgym.trainers.config import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.loop import train
-from agentgym.trainers.model import load_model
-from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import Run
-from agentgym.trainers.tiny import build_model, train_tokenizer
+from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.types import FinishReason, Message, Status, TrajectoryGroup
 
 TEXTS = ["say hello there!", "say hello", "look around", "the word is red", "<answer> blue </answer>"] * 40
@@ -226,7 +227,7 @@ def test_the_turn_that_brings_the_answer_gets_the_credit(tmp_path: Path) -> None
     """A model that learnt to repeat what it was told: the gain is where it was told."""
     config = replace(
         load_recipe("tiny"),
-        env=EnvConfig(id=f"{Path(__file__).parent / 'clue_env.py'}:Clue-v0"),
+        env=EnvConfig(id=f"{TESTKIT / 'clue_env.py'}:Clue-v0"),
         model=ModelConfig(hidden_size=64, num_layers=2, head_dim=16, vocab_size=320, max_context_tokens=160),
         sft=SftConfig(num_demos=1200, num_epochs=1, batch_size=4),
         num_steps=0,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_groups import a_task, group, trajectory, turn, two_groups
+from testkit.made_groups import a_task, group, trajectory, turn, two_groups
 
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit, credit_groups
@@ -19,10 +19,10 @@ from agentgym.credit.selections.downsampling import D3sOptions
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_records, write_records
-from agentgym.trainers.columns import ColumnMaker, needed_columns
-from agentgym.trainers.config import EnvConfig, TrainConfig
-from agentgym.trainers.drift import DriftMeter
-from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
+from agentgym.trainers.config.train import EnvConfig, TrainConfig
+from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
+from agentgym.trainers.scoring.columns import ColumnMaker, needed_columns
+from agentgym.trainers.scoring.drift import DriftMeter
 from agentgym.types import Status, TrajectoryGroup
 
 NO_RENDERER: Any = None

@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit import TESTKIT
 
 from agentgym.errors import ConfigError, CorruptDataError
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.loop import train
-from agentgym.trainers.model import CONTEXT_FILE
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.policy import load_context
+from agentgym.trainers.models.model import CONTEXT_FILE
+from agentgym.trainers.models.policy import load_context
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.samples import GroupVerdict, build_samples
 from agentgym.types import Segment
 
-ENV_FILE = Path(__file__).parent / "long_env.py"
+ENV_FILE = TESTKIT / "long_env.py"
 WINDOW = 110
 SUMMARISE = ContextConfig(policy="summarise", window_tokens=WINDOW, summary_tokens=12, max_summaries=40)
 

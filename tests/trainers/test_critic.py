@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_groups import group, trajectory, turn, two_groups
+from testkit import TESTKIT
+from testkit.made_groups import group, trajectory, turn, two_groups
 
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.component import ESTIMATORS, FAMILIES
@@ -25,9 +26,8 @@ from agentgym.credit.estimators.gae import ArcherOptions, TokenGaeOptions, TurnG
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.archer import TwinCritic
-from agentgym.trainers.checkpoint import checkpoint_path
-from agentgym.trainers.config import (
+from agentgym.trainers.config.overrides import apply_overrides, save_config
+from agentgym.trainers.config.train import (
     MADE_BY_TRAINER,
     NOT_MADE,
     CriticConfig,
@@ -37,10 +37,11 @@ from agentgym.trainers.config import (
     SftConfig,
     TrainConfig,
 )
-from agentgym.trainers.critic import Critic, ValueCritic, before_tokens, before_turns, value_loss
+from agentgym.trainers.critics.archer import TwinCritic
+from agentgym.trainers.critics.critic import Critic, ValueCritic, before_tokens, before_turns, value_loss
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
-from agentgym.trainers.model import add_lora
-from agentgym.trainers.overrides import apply_overrides, save_config
+from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import TrajectoryGroup
 
@@ -221,7 +222,7 @@ def test_critics_go_on_from_their_state(small_model: Any) -> None:
 
 def config(*overrides: str, num_steps: int = 3) -> TrainConfig:
     """The smallest world; see test_train."""
-    env = f"env.id={Path(__file__).with_name('counting_env.py')}:Counting-v0"
+    env = f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0"
     made = replace(
         load_recipe("tiny"),
         model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
@@ -265,7 +266,7 @@ def test_a_run_with_a_critic_resumes_bit_for_bit(estimator: str, tmp_path: Path)
 
 
 SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \
-from agentgym.trainers.overrides import load_config; d = Path(sys.argv[1]); \
+from agentgym.trainers.config.overrides import load_config; d = Path(sys.argv[1]); \
 train(load_config(d / 'config.json'), d, resume=True)"
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from engine_plays import TOLERANCE, full_logprobs, generate, play, play_all, prompt, run
-from tiny_models import FAMILIES, tiny_model
+from testkit import TESTKIT
+from testkit.engine_plays import TOLERANCE, full_logprobs, generate, play, play_all, prompt, run
+from testkit.tiny_models import FAMILIES, tiny_model
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
 from agentgym.engine import SamplingParams
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.engines.decode import size_class
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.engines.weights import overwrite, read_weights
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.engines.torch.decode import size_class
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.torch.weights import overwrite, read_weights
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
 
@@ -154,7 +155,7 @@ def test_a_run_trains_with_it(settings: list[str], least: float, most: float, tm
         "groups_per_step=2",
         "eval.num_episodes=2",
     ]
-    env = f"env.id={Path(__file__).parent / 'counting_env.py'}:Counting-v0"
+    env = f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0"
     train(apply_overrides(load_recipe("tiny"), [env, *small, *short, *settings]), tmp_path / "run")
     steps = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert len(steps) == 3

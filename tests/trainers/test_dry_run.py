@@ -12,16 +12,16 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
-from agentgym.trainers.config import LoraSettings, ModelConfig
-from agentgym.trainers.dry_run import GIB, dry_run
-from agentgym.trainers.footprint import Sizes, activation_bytes, footprint
-from agentgym.trainers.layout import recomputed
-from agentgym.trainers.model import add_lora
-from agentgym.trainers.model_shapes import KNOWN, meta_model
-from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import LoraSettings, ModelConfig
+from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.models.tiny import network_shape
+from agentgym.trainers.planning.dry_run import GIB, dry_run
+from agentgym.trainers.planning.footprint import Sizes, activation_bytes, footprint
+from agentgym.trainers.planning.model_shapes import KNOWN, meta_model
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
-from agentgym.trainers.tiny import network_shape
 
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,

@@ -11,40 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from made_groups import group, trajectory, turn
-from test_train import config, weights
+from testkit.counting_runs import config, weights
+from testkit.policy_updates import on_policy, state, verdicts
 
-from agentgym.credit.credited import credit_columns
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.batch import build_batches
-from agentgym.trainers.checkpoint import checkpoint_path
+from agentgym.trainers.data.batch import build_batches
+from agentgym.trainers.data.minibatches import plan_minibatches
+from agentgym.trainers.data.samples import build_samples
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
-from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.minibatches import plan_minibatches
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
-from agentgym.trainers.update import PartialUpdate, UpdateResult, update_policy
-from agentgym.types import Status, TurnCredit
-
-
-def verdicts(num_groups: int = 5, *, scale: float = 1.0) -> list[GroupVerdict]:
-    """Groups of three episodes of different lengths; one episode has two context windows, one failed."""
-    made: list[GroupVerdict] = []
-    for ordinal in range(num_groups):
-        members = []
-        for member in range(3):
-            prompt, sampled = [1 + ordinal, 2], [3 + (ordinal + member + k) % 20 for k in range(2 + member + ordinal)]
-            windows = [[turn(prompt, sampled)]] + ([[turn([9], [8, 7], index=1)]] if member == 1 else [])
-            status = Status.ENV_ERROR if (ordinal, member) == (1, 0) else Status.COMPLETED
-            members.append(trajectory(*windows, status=status))
-        credit = tuple(
-            tuple(TurnCredit(shaped_reward=0.0, return_to_go=0.0, advantage=scale * (member - 1.2)) for _ in one.turns)
-            for member, one in enumerate(members)
-        )
-        groups = [group(*members, ordinal=ordinal)]
-        made += judge_groups(groups, credit_columns(groups, [credit]), 1, "advantage")
-    return made
+from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
 
 
 def updated(model: Any, loss: LossConfig, *, lr: float = 0.1, seed: int = 0) -> UpdateResult:
@@ -55,10 +34,6 @@ def updated(model: Any, loss: LossConfig, *, lr: float = 0.1, seed: int = 0) -> 
 def frozen_logprobs(model: Any, batch: Any) -> torch.Tensor:
     with torch.no_grad():
         return token_logprobs(model, batch, 1.0)[0]
-
-
-def state(model: Any) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def are_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -178,23 +153,6 @@ def test_bypass_compares_with_the_policy_that_sampled(small_model: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- stop by KL
-
-
-def on_policy(model: Any) -> list[GroupVerdict]:
-    """The groups, with the log-probabilities that the model gives their tokens."""
-    made = verdicts(scale=3.0)
-    for verdict in made:
-        for one in verdict.group.trajectories:
-            for segment in one.segments:
-                (single,) = segment.turns
-                ids = torch.tensor([segment.token_ids])
-                with torch.no_grad():
-                    logits = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
-                at = range(len(single.prompt_ids), ids.shape[1])
-                logprobs = tuple(logits[k - 1, ids[0, k]].item() for k in at)
-                completion = replace(single.completion, logprobs=logprobs)
-                object.__setattr__(segment, "turns", (replace(single, completion=completion),))
-    return made
 
 
 @pytest.mark.parametrize(("max_kl", "done"), [(None, 6), (1e9, 6), (1e-12, 1)])

@@ -11,12 +11,12 @@ import torch
 from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.table import TurnTable
-from agentgym.trainers.batch import TrainBatch, Unit, build_batches
-from agentgym.trainers.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss
+from agentgym.trainers.data.batch import TrainBatch, Unit, build_batches
+from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss
 from agentgym.trainers.losses.options import TokenTisOptions
-from agentgym.trainers.samples import TrainingSample
 
 OLD = (((-1, -0.5), (-2.0,)), ((-0.7, -0.7), (-1.2,)))
 NEW = (((-0.9, -0.45), (-1.7,)), ((-0.8, -0.9), (-1.2,)))

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from testkit import TESTKIT
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import POLICY_LOSSES
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
-ENV_FILE = Path(__file__).parent / "clue_env.py"
+ENV_FILE = TESTKIT / "clue_env.py"
 NUM_STEPS = 5
 NEEDS = {"igpo": ['credit.shapers=[{"kind": "information_gain"}]']}
 PER_TOKEN = ("reinforce_pp", "token_gae", "bi_level_gae", "poad")

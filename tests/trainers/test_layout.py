@@ -17,10 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StableLmConfig, StableLmForCausalLM
 
-from agentgym.trainers import vocabulary
-from agentgym.trainers.batch import TrainBatch, build_batches
-from agentgym.trainers.hidden import trunk_of
-from agentgym.trainers.layout import (
+from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.layout import (
     Forest,
     PaddedRows,
     _dense_mask,
@@ -31,10 +29,12 @@ from agentgym.trainers.layout import (
     recomputed,
     shared_prefix,
 )
-from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses import vocabulary
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
-from agentgym.trainers.samples import TrainingSample
+from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.scoring.hidden import trunk_of
 
 KINDS: tuple[LayoutKind, ...] = get_args(LayoutKind)
 ROWS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=8)
@@ -201,7 +201,7 @@ def test_models_without_plain_keys_and_values_share_nothing(small_model: Any) ->
 def test_the_block_mask_of_flex_attention_is_the_dense_one() -> None:
     from torch.nn.attention.flex_attention import flex_attention
 
-    from agentgym.trainers.layout import _block_mask
+    from agentgym.trainers.data.layout import _block_mask
 
     forest, _ = grow_forest([sample.token_ids for sample in SAMPLES])
     length = forest.end.numel()

@@ -17,13 +17,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentgym.trainers.batch import TrainBatch, token_weights
-from agentgym.trainers.layout import PaddedRows
-from agentgym.trainers.loss import BatchLogprobs, policy_loss
+from agentgym.trainers.data.batch import TrainBatch, token_weights
+from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import CORRECTIONS, POLICY_LOSSES, REGULARISERS, Aggregation, LossComponent
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, update_facts
+from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss
 from agentgym.trainers.losses.regularisers import EntropyHistory
 
 # row, turn of the row, advantage, pi_theta / pi_old, pi_old / mu, entropy, pi_ref / pi_old

@@ -11,22 +11,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from token_batches import assert_close, frozen_tokens, logs, normaliser, sample, scores, tokens
+from testkit.token_batches import assert_close, frozen_tokens, logs, normaliser, sample, scores, tokens
 from torch import Tensor
 
 from agentgym.errors import ConfigError
-from agentgym.trainers import correction
-from agentgym.trainers.batch import TrainBatch, build_batches, token_weights
-from agentgym.trainers.layout import PaddedRows
-from agentgym.trainers.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
+from agentgym.trainers.data.batch import TrainBatch, build_batches, token_weights
+from agentgym.trainers.data.layout import PaddedRows
+from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.losses import correction, policy, regularisers
 from agentgym.trainers.losses import options as of
-from agentgym.trainers.losses import policy, regularisers
 from agentgym.trainers.losses.component import POLICY_LOSSES
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts, update_facts
+from agentgym.trainers.losses.loss import BatchLogprobs, correction_weight, gated_loss, policy_loss, token_logprobs
 from agentgym.trainers.losses.ratios import prefix_minimum
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.samples import TrainingSample
 
 
 def per_token(

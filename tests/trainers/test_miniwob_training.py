@@ -13,9 +13,9 @@ from agentgym.envs.gui.chromium import INSTALL, has_chromium
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
 from agentgym.evals.episodes import read_rows
 from agentgym.rollout.record import read_json_lines, read_records, record_path
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import load_config, save_config
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import load_config, save_config
 from agentgym.trainers.recipes import load_recipe
 
 

@@ -11,14 +11,14 @@ import torch
 
 from agentgym import make
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, EnvError, UsageError
-from agentgym.trainers.config import LoraSettings, ModelConfig
-from agentgym.trainers.demos import collect_texts
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.model import add_lora, load_model, save_model
-from agentgym.trainers.policy import open_policy
-from agentgym.trainers.tiny import build_model, train_tokenizer
+from agentgym.trainers.config.train import LoraSettings, ModelConfig
+from agentgym.trainers.data.demos import collect_texts
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.models.model import add_lora, load_model, save_model
+from agentgym.trainers.models.policy import open_policy
+from agentgym.trainers.models.tiny import build_model, train_tokenizer
 
 SHAPE = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=600, max_context_tokens=128)
 

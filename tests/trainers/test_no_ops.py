@@ -15,10 +15,10 @@ from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions
 from agentgym.credit.shapers.tool_use import ToolBonusOptions
 from agentgym.errors import ConfigError
+from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import loss_table
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
 CREDIT: list[tuple[dict[str, Any], str]] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_openai import FakeOpenAI, completion
+from testkit.fake_openai import FakeOpenAI, completion
 
 from agentgym import Task, ToolEnv, tool
 from agentgym.engine import SamplingParams
@@ -18,8 +18,8 @@ from agentgym.evals.episodes import read_groups, read_rows
 from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.engines.openai_http import Endpoint, OpenAIClient, endpoint_actors, parse_endpoint
-from agentgym.trainers.engines.openai_wire import Conversation, read_answer
+from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_actors, parse_endpoint
+from agentgym.trainers.engines.openai.wire import Conversation, read_answer
 from agentgym.types import (
     FinishReason,
     ImagePart,

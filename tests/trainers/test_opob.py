@@ -11,21 +11,21 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from test_epochs import on_policy
-from test_train import config
+from testkit.counting_runs import config
+from testkit.policy_updates import on_policy
 from torch import Tensor
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.batch import TrainBatch, build_batches
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.loop import train
-from agentgym.trainers.loss import token_logprobs
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.loss import token_logprobs
+from agentgym.trainers.losses.opob import opob_baselines
 from agentgym.trainers.losses.options import SequenceTisOptions, VcpoOptions
-from agentgym.trainers.opob import opob_baselines
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples
-from agentgym.trainers.update import update_policy
+from agentgym.trainers.phases.update import update_policy
 
 OPEN: dict[str, Any] = {"clip_low": 1.0, "clip_high": 1e6}
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from made_groups import trajectory, turn
-from test_train import config, token_ages, trained_ordinals
+from testkit.counting_runs import config, token_ages, trained_ordinals
+from testkit.made_groups import trajectory, turn
 
 from agentgym.credit.compose import credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.period import Period
-from agentgym.trainers.samples import GroupVerdict, judge_groups
-from agentgym.trainers.update import PartialUpdate, update_policy
+from agentgym.trainers.phases.period import Period
+from agentgym.trainers.phases.update import PartialUpdate, update_policy
 from agentgym.types import Task, TrajectoryGroup
 
 PERIODIC = ["pipeline.mode=periodic"]

@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from ranked_update import made_verdicts
-from tiny_models import tiny_model
+from testkit.ranked_update import made_verdicts
+from testkit.tiny_models import tiny_model
 
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.losses.options import KlOptions
-from agentgym.trainers.model import frozen_copy
-from agentgym.trainers.update import update_policy
+from agentgym.trainers.models.model import frozen_copy
+from agentgym.trainers.phases.update import update_policy
 
 
 def stepped(config: LossConfig) -> tuple[torch.Tensor, set[torch.dtype], dict[str, float]]:

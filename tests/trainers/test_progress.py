@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_groups import group, trajectory, turn, two_groups
+from testkit import TESTKIT
+from testkit.made_groups import group, trajectory, turn, two_groups
 
 from agentgym.credit.compose import CreditConfig, CreditResult, credit_groups
 from agentgym.credit.shapers.progress import SpaOptions
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.checkpoint import checkpoint_path
-from agentgym.trainers.config import CriticConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
-from agentgym.trainers.critic import after_turns
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import CriticConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.critics.critic import after_turns
+from agentgym.trainers.critics.progress import ProgressEstimator
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.progress import ProgressEstimator
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import TrajectoryGroup
 
@@ -90,7 +91,7 @@ def config(*overrides: str, num_steps: int) -> TrainConfig:
         eval=EvalConfig(num_episodes=2),
         checkpoint_every=1,
     )
-    env = f"env.id={Path(__file__).with_name('counting_env.py')}:Counting-v0"
+    env = f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0"
     return apply_overrides(made, [env, 'credit.shapers=[{"kind": "spa"}]', *overrides])
 
 

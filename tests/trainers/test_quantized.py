@@ -11,22 +11,23 @@ from typing import Any
 
 import pytest
 import torch
+from testkit import TESTKIT
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
-from agentgym.trainers.config import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
-from agentgym.trainers.dry_run import dry_run
-from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
-from agentgym.trainers.model import add_lora, load_model, plain_model, save_model
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.quantized import dequantized, is_four_bit, kept_state, load_kept_state
+from agentgym.trainers.models.model import add_lora, load_model, plain_model, save_model
+from agentgym.trainers.models.quantized import dequantized, is_four_bit, kept_state, load_kept_state
+from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.tiny import build_model, train_tokenizer
 
-ENV_FILE = Path(__file__).parent / "counting_env.py"
+ENV_FILE = TESTKIT / "counting_env.py"
 QLORA = LoraSettings(rank=4, quantize="nf4")
 needs_bitsandbytes = pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is None, reason="needs the extra qlora"

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+from testkit import TESTKIT
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.ranks import Ranks
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import check_ranks
 
-HERE = Path(__file__).parent
-ENV_FILE = HERE / "counting_env.py"
+ENV_FILE = TESTKIT / "counting_env.py"
 SMALL = (
     f"env.id={ENV_FILE}:Counting-v0",
     'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 160}',
@@ -37,7 +37,7 @@ SMALL = (
 def launched(num_ranks: int, *command: str) -> str:
     """What a command says that torchrun starts several times."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    path = os.pathsep.join([str(HERE), *sys.path])
+    path = os.pathsep.join(sys.path)
     done = subprocess.run(
         [sys.executable, *torchrun, *command],
         capture_output=True,
@@ -67,7 +67,7 @@ def test_two_ranks_update_as_one(tmp_path: Path, layout: str) -> None:
     results = []
     for num_ranks in (1, 2):
         out = tmp_path / f"{num_ranks}.pt"
-        launched(num_ranks, str(HERE / "ranked_update.py"), str(out), layout)
+        launched(num_ranks, str(TESTKIT / "ranked_update.py"), str(out), layout)
         results.append(torch.load(out, weights_only=True))
     one, two = results
     assert one["model"].keys() == two["model"].keys()

@@ -16,16 +16,16 @@ import pytest
 import torch
 
 from agentgym.engine import SamplingParams
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ConfigError, EngineError, MissingExtraError
 from agentgym.evals.policies import scripted
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.request import RolloutRequest
-from agentgym.tool_env import ToolEnv
-from agentgym.trainers.config import TrainConfig
-from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.models.tiny import train_tokenizer
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import open_cluster
-from agentgym.trainers.tiny import train_tokenizer
 from agentgym.types import Message, Task
 
 TASK = Task(id="t", split="train", seed=3)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit import TESTKIT
 
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import TrainingLoop, train
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import Trajectory
@@ -23,7 +24,6 @@ from agentgym.types import Trajectory
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
 NUM_STEPS = 3
 PATIENT_S = 600.0
 CLUSTER = ClusterConfig(
@@ -38,7 +38,7 @@ CLUSTER = ClusterConfig(
 
 
 def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfig:  # noqa: B008  (frozen)
-    base = apply_overrides(load_recipe("tiny"), [f"env.id={HERE}/mortal_env.py:Mortal-v0"])
+    base = apply_overrides(load_recipe("tiny"), [f"env.id={TESTKIT}/mortal_env.py:Mortal-v0"])
     return replace(
         base,
         env=replace(base.env, kwargs={"orders": str(orders)}),
@@ -56,7 +56,7 @@ def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfi
 @pytest.fixture(autouse=True)
 def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment's file imports another one beside it."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 @pytest.fixture(scope="module")

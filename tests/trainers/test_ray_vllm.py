@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 import torch
-from fake_vllm import FACTS, VOCAB_SIZE, FakeVllm
+from testkit.fake_vllm import FACTS, VOCAB_SIZE, FakeVllm
 from transformers import Qwen3Config
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
-from agentgym.trainers.config import ModelConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm_launch import VllmInstall, command
-from agentgym.trainers.engines.vllm_weights import probe_ids
-from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.engines.vllm.launch import VllmInstall, command
+from agentgym.trainers.engines.vllm.weights import probe_ids
 from agentgym.trainers.ray import vllm_actor
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.serving import EngineSpec

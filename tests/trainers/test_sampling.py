@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from agentgym.engine import SamplingParams
-from agentgym.trainers.engines.sampling import RowSettings, distribution, draw_uniforms, invert_cdf, sample
+from agentgym.trainers.engines.torch.sampling import RowSettings, distribution, draw_uniforms, invert_cdf, sample
 
 CPU = torch.device("cpu")
 

@@ -8,21 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from testkit import TESTKIT
 
 from agentgym.credit.compose import assign_credit
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import make
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.samples import GroupVerdict, build_samples
 from agentgym.types import Trajectory
 
 NUM_STEPS = 2
-WORLD = f"{Path(__file__).parent / 'counting_env.py'}:Counting-v0"
+WORLD = f"{TESTKIT / 'counting_env.py'}:Counting-v0"
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit import TESTKIT
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines, read_records, record_path
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides
 from agentgym.trainers.recipes import load_recipe
 
-ENV_FILE = Path(__file__).parent / "asking_env.py"
+ENV_FILE = TESTKIT / "asking_env.py"
 
 
 def config(*overrides: str) -> TrainConfig:

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 import torch
-from test_epochs import on_policy, state, verdicts
-from token_batches import scores, tokens
+from testkit.policy_updates import on_policy, state, verdicts
+from testkit.token_batches import scores, tokens
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.batch import TrainBatch
-from agentgym.trainers.config import TrainConfig
-from agentgym.trainers.loss import policy_loss
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.samples import build_samples
+from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.loss import policy_loss
 from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens, clip_cov
-from agentgym.trainers.overrides import apply_overrides
-from agentgym.trainers.ranks import Ranks
+from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import check_ranks
-from agentgym.trainers.samples import build_samples
-from agentgym.trainers.update import update_policy
 
 MASKS: dict[str, Any] = {
     "forking_tokens": ForkingTokensOptions(),

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 import torch
-from engine_plays import TOLERANCE, full_logits, full_logprobs, generate, play, play_all, prompt, run
 from peft import LoraConfig, get_peft_model
-from tiny_models import FAMILIES, VOCAB_SIZE, tiny_model
+from testkit.engine_plays import TOLERANCE, full_logits, full_logprobs, generate, play, play_all, prompt, run
+from testkit.tiny_models import FAMILIES, VOCAB_SIZE, tiny_model
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError, UsageError
-from agentgym.trainers.engines import runner
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.engines.weights import read_weights
+from agentgym.trainers.engines.torch import runner
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.torch.weights import read_weights
 from agentgym.types import Completion, FinishReason
 
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 import torch
+from testkit.counting_runs import ENV_FILE, NUM_STEPS, config, token_ages, trained_ordinals, weights
 
 from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import assign_credit, credit_groups
 from agentgym.credit.recredit import CreditTally, recredit
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
@@ -33,32 +34,15 @@ from agentgym.rollout.recredit import (
     select_steps,
 )
 from agentgym.rollout.request import EpisodeLimits
-from agentgym.trainers.checkpoint import checkpoint_path, load_latest_checkpoint
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, save_config
+from agentgym.trainers.config.train import EvalConfig
+from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.loop import train
-from agentgym.trainers.metrics import MetricsLog
-from agentgym.trainers.overrides import apply_overrides, save_config
+from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.reporting.metrics import MetricsLog
 from agentgym.trainers.run import Run
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
-from agentgym.trainers.update import update_policy
-
-ENV_FILE = Path(__file__).parent / "counting_env.py"
-NUM_STEPS = 6
-
-
-def config(**changes: Any) -> TrainConfig:
-    made = replace(
-        apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0"]),
-        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
-        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
-        num_steps=NUM_STEPS,
-        groups_per_step=3,
-        group=GroupConfig(group_size=4, num_envs=8),
-        eval=EvalConfig(num_episodes=6),
-        checkpoint_every=2,
-    )
-    return replace(made, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +51,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("runs") / "whole"
     train(config(), run_dir)
     return run_dir
-
-
-def weights(run_dir: Path) -> bytes:
-    return (run_dir / "model" / "model.safetensors").read_bytes()
 
 
 # -------------------------------------------------------------------------------------------------------- the record
@@ -186,7 +166,7 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ resume
 
 SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \
-from agentgym.trainers.overrides import load_config; d = Path(sys.argv[1]); \
+from agentgym.trainers.config.overrides import load_config; d = Path(sys.argv[1]); \
 train(load_config(d / 'config.json'), d, resume=True)"
 KILL_WITHIN_S = 900
 """Far longer than a run takes, on a machine that is busy with other things too."""
@@ -226,22 +206,6 @@ def test_kill_9_and_resume_end_in_the_same_weights(finished: Path, tmp_path: Pat
 # ------------------------------------------------------------------------------------------------ asynchronous runs
 
 ASYNC = ["pipeline.mode=async", "pipeline.max_staleness=2", "num_steps=8"]
-
-
-def trained_ordinals(run_dir: Path) -> list[int]:
-    return [r.group.ordinal for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
-
-
-def token_ages(run_dir: Path) -> set[int]:
-    """Versions between the policy a token was sampled from and the one it trained, over a whole run."""
-    return {
-        step - version
-        for step in recorded_steps(run_dir)
-        for record in read_records(record_path(run_dir, step))
-        for trajectory in record.group.trajectories
-        for turn in trajectory.turns
-        for version in turn.completion.policy_versions
-    }
 
 
 def test_asynchronous_training_takes_every_task_once_within_the_bound(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from spoken_world import OneTurn, Parity, spoken_model
+from testkit.spoken_world import OneTurn, Parity, spoken_model
 
 pytest.importorskip("trl")
 
@@ -28,19 +28,19 @@ from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.estimators.gae import TokenGaeOptions
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ClosedError, ConfigError, CorruptDataError, MissingExtraError, RunStoppedError, UsageError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, record_path
-from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.trl.environments import task_dataset
 from agentgym.trainers.trl.settings import CreditSettings
 from agentgym.trainers.trl.trainer import CreditGRPOTrainer
 from agentgym.trainers.trl.versions import TESTED_BELOW, TESTED_FROM
-from agentgym.trainers.update import update_policy
 from agentgym.types import Completion, Segment, TrajectoryGroup
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import pytest
 import torch
 from pydantic import BaseModel, Field
-from tokenizers_for_tests import trained
-from worlds import Counter as CountingWorld
+from testkit.tokenizers_for_tests import trained
+from testkit.worlds import Counter as CountingWorld
 
 pytest.importorskip("trl")
 
@@ -25,13 +25,13 @@ from trl import GRPOConfig, GRPOTrainer
 
 import agentgym
 from agentgym.check.chaos import Chaos
-from agentgym.env import Env
+from agentgym.env.env import Env
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ConfigError, RunStoppedError, ToolError, UsageError
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import tool
-from agentgym.tool_env import ToolEnv
-from agentgym.trainers.config import ModelConfig
-from agentgym.trainers.tiny import build_model
+from agentgym.trainers.config.train import ModelConfig
+from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.trl.environments import TASK_COLUMNS, environment_factory, episode_return, task_dataset
 from agentgym.trainers.trl.episode import OVER, UNAVAILABLE
 from agentgym.trainers.trl.schemas import tool_method

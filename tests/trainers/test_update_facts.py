@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from ranked_update import made_verdicts
-from tiny_models import tiny_model
-from token_batches import assert_close, frozen_tokens, logs, normaliser, sample, scores, tokens
+from testkit.ranked_update import made_verdicts
+from testkit.tiny_models import tiny_model
+from testkit.token_batches import assert_close, frozen_tokens, logs, normaliser, sample, scores, tokens
 
-from agentgym.trainers.batch import build_batches
-from agentgym.trainers.loss import token_logprobs
+from agentgym.trainers.data.batch import build_batches
+from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import update_facts
+from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.samples import build_samples
-from agentgym.trainers.update import update_policy
+from agentgym.trainers.phases.update import update_policy
 
 RHO = [0.3, 0.9, 1.2, 4, 6]
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 import torch
+from testkit import TESTKIT
 
 from agentgym import plugins
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.checkpoint import checkpoint_path
-from agentgym.trainers.config import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, load_config
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import FAMILIES
-from agentgym.trainers.overrides import apply_overrides, load_config
 from agentgym.trainers.recipes import load_recipe
 
-HERE = Path(__file__).parent
-FILE = str(HERE / "user_parts.py")
+FILE = str(TESTKIT / "user_parts.py")
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def config(*overrides: str) -> TrainConfig:
         zero_variance_filter="off",
         checkpoint_every=1,
     )
-    return apply_overrides(made, [f"env.id={HERE / 'counting_env.py'}:Counting-v0", *overrides])
+    return apply_overrides(made, [f"env.id={TESTKIT / 'counting_env.py'}:Counting-v0", *overrides])
 
 
 PARTS = (

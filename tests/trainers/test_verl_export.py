@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from spoken_world import Parity, spoken_model
+from testkit.spoken_world import Parity, spoken_model
 
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.engine import SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, ModelActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_records, write_records
-from agentgym.trainers.batch import build_batches
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.loss import BatchLogprobs, policy_loss, token_logprobs
+from agentgym.trainers.data.batch import build_batches
+from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
+from agentgym.trainers.data.verl_export import VerlBatch, to_verl
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.samples import GroupVerdict, TrainingSample, build_samples, judge_groups
-from agentgym.trainers.verl_export import VerlBatch, to_verl
+from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
 from agentgym.types import EMPTY_COMPLETION, Segment, Status, TrajectoryGroup
 
 PAD = 0

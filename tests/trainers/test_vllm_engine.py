@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, FakeVllm, write_weights
+from testkit.fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, FakeVllm, write_weights
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm_server import VllmEngine
-from agentgym.trainers.engines.vllm_weights import FolderSync, LoraSync
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync
 from agentgym.types import Completion, FinishReason
 
 T = TypeVar("T")

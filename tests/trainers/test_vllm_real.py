@@ -16,20 +16,28 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from testkit import TESTKIT
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config import EvalConfig, LoraSettings, ModelConfig, OptimizerConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import (
+    EvalConfig,
+    LoraSettings,
+    ModelConfig,
+    OptimizerConfig,
+    SftConfig,
+    TrainConfig,
+)
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm_client import Held
-from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
-from agentgym.trainers.engines.vllm_pool import State
-from agentgym.trainers.engines.vllm_server import VllmEngine
+from agentgym.trainers.engines.vllm.client import Held
+from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
+from agentgym.trainers.engines.vllm.pool import State
+from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.loop import train
-from agentgym.trainers.model import save_model
-from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.models.model import save_model
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Completion, FinishReason, Status
@@ -38,7 +46,7 @@ PYTHON = os.environ.get("AGENTGYM_VLLM_PYTHON", "")
 pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not PYTHON, reason="needs vLLM's environment: make test-vllm")]
 
 T = TypeVar("T")
-ENV_FILE = Path(__file__).parent / "counting_env.py"
+ENV_FILE = TESTKIT / "counting_env.py"
 MAX_GAP = 1e-4
 START_TIMEOUT_S = 600.0
 CONTEXT = 160

@@ -11,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_vllm import COMPLETIONS, FakeVllm
+from testkit import TESTKIT
+from testkit.fake_vllm import COMPLETIONS, FakeVllm
 from transformers import AutoModelForCausalLM
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.overrides import apply_overrides, load_config, save_config
+from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.engines.build import model_facts, serve_command
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.torch_engine import TorchEngine
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
-from agentgym.trainers.overrides import apply_overrides, load_config, save_config
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Status
 
-ENV_FILE = Path(__file__).parent / "counting_env.py"
+ENV_FILE = TESTKIT / "counting_env.py"
 CONTEXT = 160
 NO_SERVER = "http://127.0.0.1:9"
 

@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from fake_vllm import FACTS, STOP, TRANSFER_ROUTES, VOCAB_SIZE, FakeVllm
+from testkit.fake_vllm import FACTS, STOP, TRANSFER_ROUTES, VOCAB_SIZE, FakeVllm
 from torch import Tensor
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, EngineError
+from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.build import build_engine, serve_command
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.nccl import Communicator, Nccl
-from agentgym.trainers.engines.vllm_plugin.agentgym_vllm import NO_VERSION
-from agentgym.trainers.engines.vllm_server import VllmEngine
-from agentgym.trainers.engines.vllm_transfer import Channel, IpcChannel, NcclChannel, TransferSync, cuda_handle
-from agentgym.trainers.model import plain_tensors
-from agentgym.trainers.overrides import apply_overrides
+from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
+from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.transfer import Channel, IpcChannel, NcclChannel, TransferSync, cuda_handle
+from agentgym.trainers.models.model import plain_tensors
 from agentgym.trainers.recipes import load_recipe
 
 T = TypeVar("T")

@@ -16,13 +16,13 @@ from agentgym.credit.shapers.information_gain import InformationGainOptions, inf
 from agentgym.rollout.actor import DemonstrationActor
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
-from agentgym.trainers.columns import ColumnMaker
-from agentgym.trainers.config import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
-from agentgym.trainers.demos import demonstrator
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.data.demos import demonstrator
 from agentgym.trainers.loop import train
-from agentgym.trainers.model import load_model
+from agentgym.trainers.models.model import load_model
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
+from agentgym.trainers.scoring.columns import ColumnMaker
 
 WORLD = {
     "num_pages": 16,

@@ -12,15 +12,15 @@ import torch
 
 from agentgym.engine import Engine
 from agentgym.errors import ConfigError
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.engines.vllm_client import ModelFacts
-from agentgym.trainers.engines.vllm_server import VllmEngine
-from agentgym.trainers.engines.vllm_transfer import IpcChannel, NcclChannel, TransferSync
-from agentgym.trainers.engines.vllm_weights import FolderSync, LoraSync, WeightSync
-from agentgym.trainers.model import plain_model, plain_tensors, save_model
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.vllm.client import ModelFacts
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferSync
+from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
+from agentgym.trainers.models.model import plain_model, plain_tensors, save_model
 
 MODEL_FOLDER = "model"
 """In the weights' folder: what a server starts from, where the run builds its model itself."""

@@ -22,9 +22,9 @@ ENGINES = Registry[Component]("engine", "agentgym.trainers.engines.component", (
 def engine(name: str, **facts: Any) -> Callable[[F], F]:
     """Register an engine: a function that makes an :class:`~agentgym.engine.Engine`.
 
-    It may take ``config`` (the :class:`~agentgym.trainers.config.TrainConfig`), ``model`` (the trainer's, whose weights
-    the engine takes at ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options, which
-    ``engine.options`` holds.
+    It may take ``config`` (the :class:`~agentgym.trainers.config.train.TrainConfig`), ``model`` (the trainer's, whose
+    weights the engine takes at ``update_weights``), ``run_dir`` (which may not exist yet), and the keys of its options,
+    which ``engine.options`` holds.
 
     Args:
         name: its name in ``engine.kind``.

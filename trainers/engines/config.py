@@ -11,7 +11,7 @@ from agentgym.plugins import ByKind
 from agentgym.trainers.engines.component import ENGINES
 
 TRANSFERS = ("nccl", "ipc")
-"""vLLM's own ways to move weights from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm_transfer`."""
+"""vLLM's own ways to move weights from GPU to GPU, see :mod:`agentgym.trainers.engines.vllm.transfer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

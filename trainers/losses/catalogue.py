@@ -118,7 +118,7 @@ loss(
 )
 correction(
     "token_tis",
-    "agentgym.trainers.correction:token_tis",
+    "agentgym.trainers.losses.correction:token_tis",
     paper=MISMATCH_BLOG,
     parity=VERL_CORRECTION,
     test=_test("test_token_tis"),
@@ -127,7 +127,7 @@ correction(
 )
 correction(
     "seq_tis",
-    "agentgym.trainers.correction:seq_tis",
+    "agentgym.trainers.losses.correction:seq_tis",
     paper=ROLLOUT_CORRECTION,
     parity=VERL_CORRECTION,
     test=_test("test_sequence_corrections"),
@@ -136,7 +136,7 @@ correction(
 )
 correction(
     "icepop",
-    "agentgym.trainers.correction:icepop",
+    "agentgym.trainers.losses.correction:icepop",
     paper="IcePop (blog beside the Ring-1T report)",
     parity=VERL_CORRECTION,
     test=_test("test_icepop"),
@@ -145,7 +145,7 @@ correction(
 )
 correction(
     "seq_mis",
-    "agentgym.trainers.correction:seq_mis",
+    "agentgym.trainers.losses.correction:seq_mis",
     paper=ROLLOUT_CORRECTION,
     parity=VERL_CORRECTION,
     test=_test("test_sequence_corrections"),
@@ -154,7 +154,7 @@ correction(
 )
 correction(
     "geometric",
-    "agentgym.trainers.correction:geometric",
+    "agentgym.trainers.losses.correction:geometric",
     paper=ROLLOUT_CORRECTION,
     parity=VERL_CORRECTION,
     test=_test("test_sequence_corrections"),
@@ -162,7 +162,7 @@ correction(
 )
 correction(
     "divergence_rejection",
-    "agentgym.trainers.correction:divergence_rejection",
+    "agentgym.trainers.losses.correction:divergence_rejection",
     paper=ROLLOUT_CORRECTION,
     parity=VERL_CORRECTION,
     test=_test("test_divergence_rejection"),
@@ -170,7 +170,7 @@ correction(
 )
 correction(
     "m2po",
-    "agentgym.trainers.correction:m2po",
+    "agentgym.trainers.losses.correction:m2po",
     paper="Second-moment trust policy optimization (AReaL)",
     parity="inclusionAI/AReaL@4aef98d:areal/trainer/ppo/actor.py",
     test=_test("test_m2po"),
@@ -179,7 +179,7 @@ correction(
 )
 correction(
     "decoupled",
-    "agentgym.trainers.correction:decoupled",
+    "agentgym.trainers.losses.correction:decoupled",
     paper="Batch size-invariance for policy optimization",
     parity=AREAL,
     test=_test("test_decoupled_ppo"),
@@ -188,7 +188,7 @@ correction(
 )
 correction(
     "batch_normalise",
-    "agentgym.trainers.correction:batch_normalise",
+    "agentgym.trainers.losses.correction:batch_normalise",
     paper=ROLLOUT_CORRECTION,
     parity=VERL_CORRECTION,
     test=_test("test_batch_normalise"),
@@ -197,7 +197,7 @@ correction(
 )
 correction(
     "vcpo",
-    "agentgym.trainers.correction:vcpo",
+    "agentgym.trainers.losses.correction:vcpo",
     paper="Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs",
     parity="mit-han-lab/vcpo@c7f030f:recipe/fully_async_policy/staleness_utils.py",
     test=_test("test_vcpo"),

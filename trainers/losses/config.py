@@ -44,7 +44,7 @@ class LossConfig:
     options: Annotated[Any, ByKind(POLICY_LOSSES)] | None = None
     """The loss's own settings."""
     aggregation: Aggregation | None = None
-    """Average over tokens, see :func:`agentgym.trainers.batch.token_weights`."""
+    """Average over tokens, see :func:`agentgym.trainers.data.batch.token_weights`."""
     aggregation_unit: Literal["trajectory", "turn"] | None = None
     """Row of the ``seq-mean`` aggregations. ``turn`` weighs every turn alike, so long episodes more."""
     norm_length: int = 1024
@@ -66,14 +66,14 @@ class LossConfig:
     mode ``bypass``. Advantages are computed once, too."""
     minibatch: Literal["episodes", "tokens"] = "episodes"
     """``episodes``: minibatches of whole groups. ``tokens``: minibatches of single episodes with about equal numbers of
-    trained tokens; groups are split. See :func:`agentgym.trainers.minibatches.plan_minibatches`."""
+    trained tokens; groups are split. See :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
     max_kl: float | None = None
     """Stop a step's remaining updates when the policy is this far from the one that sampled: mean k3 KL over the
     tokens of the next minibatch. The first update is always made. None: no limit."""
     tokens_per_microbatch: int = 8192
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
-    """Layout of the forward pass, see :mod:`agentgym.trainers.layout`; gradients do not depend on it either."""
+    """Layout of the forward pass, see :mod:`agentgym.trainers.data.layout`; gradients do not depend on it either."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """``bfloat16``: the policy's matrices are multiplied in bfloat16 (autocast), forwards and backwards; weights,
     gradients and AdamW's moments stay float32, and so do the warm start, critics and columns that the model makes."""

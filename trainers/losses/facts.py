@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from agentgym.trainers.batch import TrainBatch, token_weights
-from agentgym.trainers.correction import log_rho, m2po_mask, vcpo_scale, weight_of
+from agentgym.trainers.data.batch import TrainBatch, token_weights
 from agentgym.trainers.losses.component import CORRECTIONS
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.correction import log_rho, m2po_mask, vcpo_scale, weight_of
 from agentgym.trainers.losses.policy import bapo_bounds, log_ratio_per_token
 from agentgym.trainers.losses.ratios import first_of_unit, sum_per_unit
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import ray
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine

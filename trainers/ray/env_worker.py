@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.ray.actor_state import ActorState

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import EnvError
 from agentgym.rollout.request import RolloutRequest, ignore_turn
 from agentgym.trainers.ray.env_worker import Attempt, Played

@@ -10,8 +10,8 @@ import torch
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import EngineError, boundary
-from agentgym.trainers.config import TrainConfig
-from agentgym.trainers.model import plain_model
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.models.model import plain_model
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.weights import PackedWeights
 from agentgym.types import Completion

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from agentgym.trainers.engines.build import MODEL_FOLDER, facts_of
 from agentgym.trainers.engines.config import EngineConfig
-from agentgym.trainers.engines.vllm_launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
-from agentgym.trainers.engines.vllm_server import VllmEngine
-from agentgym.trainers.engines.vllm_weights import FolderSync
+from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.weights import FolderSync
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.serving import EngineSpec, ServingActor
 from agentgym.trainers.ray.weights import PackedWeights

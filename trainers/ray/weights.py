@@ -8,8 +8,8 @@ from typing import Any
 from safetensors.torch import save
 
 from agentgym.trainers.engines.build import model_facts, scorer
-from agentgym.trainers.engines.vllm_weights import probe_ids
-from agentgym.trainers.model import plain_tensors
+from agentgym.trainers.engines.vllm.weights import probe_ids
+from agentgym.trainers.models.model import plain_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentgym.errors import unknown_name
-from agentgym.trainers.config import TrainConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.recipes.browser import miniwob_demo
 from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke

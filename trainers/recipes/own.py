@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config import (
+from agentgym.trainers.config.train import (
     EnvConfig,
     EvalConfig,
     LoraSettings,

@@ -19,7 +19,7 @@ from agentgym.credit.estimators.gigpo import GigpoOptions
 from agentgym.engine import SamplingParams
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config import (
+from agentgym.trainers.config.train import (
     EnvConfig,
     EvalConfig,
     LoraSettings,

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentgym.trainers.padded import pad_rows
-from agentgym.trainers.samples import TrainingSample
+from agentgym.trainers.data.padded import pad_rows
+from agentgym.trainers.data.samples import TrainingSample
 
 CorrectionMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, RunStoppedError, UsageError
 from agentgym.registry import make
 from agentgym.rollout.request import EpisodeLimits

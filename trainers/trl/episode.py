@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym.call_syntax import format_call
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError, boundary
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.trl.event_loop import EventLoopThread

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from agentgym.trainers.rollout_metrics import describe_rollouts
-from agentgym.trainers.samples import GroupVerdict
+from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
 from agentgym.types import Message, Trajectory
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from agentgym.credit.compose import credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.engine import Engine, SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.actor import Actor, ModelActor
@@ -17,7 +17,7 @@ from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.trl.environments import TASK_COLUMNS
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.trainers.trl.settings import CreditSettings

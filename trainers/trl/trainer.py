@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 
 from agentgym.engine import Engine, SamplingParams
-from agentgym.env import Env
+from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.config import EnvConfig, TrainConfig, check_columns
-from agentgym.trainers.engines.torch_engine import TorchEngine
-from agentgym.trainers.samples import GroupVerdict, build_samples
+from agentgym.trainers.config.train import EnvConfig, TrainConfig, check_columns
+from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.trl.batch import engine_ratio, to_trl
 from agentgym.trainers.trl.metrics import completion_table, gap_metrics, rollout_metrics
 from agentgym.trainers.trl.rollouts import CreditedRollouts

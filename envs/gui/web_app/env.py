@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.call_syntax import format_call
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Sites, Upstream
 from agentgym.envs.gui.web_app.functions import function_of
@@ -17,7 +18,6 @@ from agentgym.envs.gui.web_app.grading import Values, draw_values, grade, state_
 from agentgym.envs.gui.web_app.process import AppProcess
 from agentgym.envs.gui.web_app.spec import WebApp, load_web_app
 from agentgym.errors import UsageError
-from agentgym.tasks import SeededTasks
 from agentgym.types import Message, Observation, Task, ToolCall
 
 PYTHON = "AGENTGYM_WEBAPP_PYTHON"

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.call_syntax import format_call
+from agentgym.env.tasks import SeededTasks
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Folder, Request, Response, Sites
 from agentgym.envs.gui.web_forms.oracle import next_call
 from agentgym.envs.gui.web_forms.problems import KINDS, Problem, make_problem
 from agentgym.errors import ConfigError, UsageError, unknown_name
-from agentgym.tasks import SeededTasks
 from agentgym.types import Message, Task, ToolCall
 
 _FOLDER = Path(__file__).parent.parent / "sites" / "web_forms"

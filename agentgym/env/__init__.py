@@ -1,0 +1,1 @@
+"""What an environment is, and the bases to write one from."""

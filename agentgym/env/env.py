@@ -1,0 +1,421 @@
+"""Environments: a real ``gymnasium.Env`` that speaks messages.
+
+Authors write two small methods and never touch tokens, limits or bookkeeping:
+
+* :class:`Env`: ``start(task)`` says the first thing, ``respond(action)`` answers an assistant message.
+* :class:`~agentgym.env.tool_env.ToolEnv`: ``start(task)`` and methods marked ``@tool``; done.
+
+Inside them, ``self.np_random`` is the only source of randomness, ``self.award(...)`` gives reward parts and
+``self.finish(...)`` ends the episode. Everyone else uses Gymnasium's ``reset`` / ``step`` / ``close``, or the same
+three as coroutines (``areset`` / ``astep`` / ``aclose``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import gymnasium
+import numpy as np
+
+from agentgym.canonical import canonical
+from agentgym.env.spaces import ActionSpace, MessageSpace
+from agentgym.env.tasks import SeededTasks
+from agentgym.env.worker_thread import WorkerThread
+from agentgym.errors import ClosedError, ReplayMismatchError, ResetNeededError, UsageError
+from agentgym.types import (
+    Message,
+    Observation,
+    RewardPart,
+    RewardRole,
+    Task,
+    ToolSpec,
+)
+
+Result = TypeVar("Result")
+Action = Message | str
+StepReturn = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A point in an episode that :meth:`Env.restore` can return to, in this or another instance of the env."""
+
+    task: Task
+    seed: int
+    actions: tuple[Message, ...]
+    state_key: str
+    native: Any = None
+    """What :meth:`Env.dump_state` gave, or None: then ``restore`` replays the actions."""
+    rng_state: Any = None
+    progress: Any = None
+
+
+class Env(gymnasium.Env[Observation, Action]):
+    """An environment for language agents. Subclasses implement :meth:`start` and :meth:`respond`."""
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium's own declaration)
+    max_turns: int | None = None
+    """Turns after which the episode is truncated; None means no limit."""
+    is_blocking: ClassVar[bool] = False
+    """True if a step takes long enough (over about a millisecond) to need a thread of its own in rollouts."""
+    takes_words: ClassVar[bool] = False
+    """True if a message without a call is an action although there are tools: words to a user. Else the turn is
+    void."""
+    success_outcome: ClassVar[float] = 1.0
+    """The episode is a success if its outcome parts sum to at least this."""
+
+    def __init__(self, *, max_turns: int | None = None, render_mode: str | None = None) -> None:
+        if max_turns is not None:
+            if max_turns < 1:
+                raise UsageError(f"max_turns must be at least 1, got {max_turns}")
+            self.max_turns = max_turns
+        self.render_mode = render_mode
+        self.observation_space = MessageSpace()
+        self.action_space = ActionSpace(self.tools)
+        self._task: Task | None = None
+        self._seed = 0
+        self._turn = 0
+        self._is_over = True
+        self._is_cut_off = False
+        self._is_closed = False
+        self._is_turn_valid = True
+        self._played: Message | None = None
+        self._outcome = 0.0
+        self._parts: list[RewardPart] = []
+        self._actions: list[Message] = []
+        self._last_observation: Observation = ()
+        self._thread: WorkerThread | None = None
+
+    # ------------------------------------------------------------------------------------- what authors implement
+
+    def start(self, task: Task) -> str | Observation:
+        """Set the world up for a task and say the first thing."""
+        raise NotImplementedError(f"{type(self).__name__} must implement start(task)")
+
+    def respond(self, action: Message) -> str | Observation:
+        """Act on an assistant message and answer it."""
+        raise NotImplementedError(f"{type(self).__name__} must implement respond(action)")
+
+    async def arespond(self, action: Message) -> str | Observation:
+        """:meth:`respond` for environments that await something. Override this one *or* ``respond``."""
+        if self.is_blocking:
+            return await self._in_thread(self.respond, action)
+        return self.respond(action)
+
+    async def astart(self, task: Task) -> str | Observation:
+        """:meth:`start` for environments that await something."""
+        if self.is_blocking:
+            return await self._in_thread(self.start, task)
+        return self.start(task)
+
+    def end_episode(self) -> None:
+        """Free what only a running episode needs, such as a sandbox out of a pool that others wait for.
+
+        Rollouts call it when they leave an episode, finished or not, before the environment waits for its next one.
+        """
+
+    async def aend_episode(self) -> None:
+        """:meth:`end_episode` as a coroutine, where ``start`` ran."""
+        if self.is_blocking:
+            await self._in_thread(self.end_episode)
+        else:
+            self.end_episode()
+
+    def stop(self) -> None:
+        """Free what the environment holds; called once, by ``close``."""
+
+    # ------------------------------------------------------------------------------------------ what authors call
+
+    def award(self, value: float, name: str = "outcome", role: RewardRole = RewardRole.OUTCOME) -> None:
+        """Add a named part to this turn's reward."""
+        self._parts.append(RewardPart(name, float(value), role))
+        if role is RewardRole.OUTCOME:
+            self._outcome += value
+
+    def finish(self, outcome: float | None = None) -> None:
+        """End the episode after this turn, with an outcome if one is given."""
+        if outcome is not None:
+            self.award(outcome)
+        self._is_over = True
+
+    def truncate(self) -> None:
+        """Cut the episode off after this turn, as a limit within the world does; it has then not ended by itself."""
+        self._is_over = self._is_cut_off = True
+
+    def is_success(self) -> bool:
+        """True if the episode that has just ended is a success: its outcome parts sum to ``success_outcome``."""
+        return self._outcome >= self.success_outcome - 1e-9
+
+    def refuse(self) -> None:
+        """Mark this turn's action as impossible in the current state (``Turn.is_valid`` becomes False)."""
+        self._is_turn_valid = False
+
+    def play_instead(self, action: Message) -> None:
+        """Say that this was done in place of this turn's action: ``info["played"]``, and what later prompts show."""
+        self._played = action
+
+    @property
+    def turn(self) -> int:
+        """Number of turns taken in this episode."""
+        return self._turn
+
+    # ------------------------------------------------------------------------------------------------ gymnasium's
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode.
+
+        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (default train; an id is
+        looked for in all). Without a task one is drawn by the seed; without a seed the task's own seed is used. The
+        start state is a function of (task, seed).
+
+        Raises:
+            UsageError: there is no such task or split.
+            ClosedError: after ``close``.
+        """
+        task = self._begin(seed, options)
+        return self._begun(self.start(task))
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """:meth:`reset` as a coroutine."""
+        task = self._begin(seed, options)
+        return self._begun(await self.astart(task))
+
+    def step(self, action: Action) -> StepReturn:
+        """Take one turn.
+
+        ``info["reward_parts"]`` sums to the reward; ``info["is_valid"]`` says whether the action was possible;
+        ``info["success"]`` is there when the episode ended, ``info["played"]`` when the environment did something else
+        in place of the action (:meth:`play_instead`).
+
+        Raises:
+            ResetNeededError: before ``reset`` or after the end.
+            ClosedError: after ``close``.
+        """
+        message = self._enter(action)
+        return self._leave(self.respond(message))
+
+    async def astep(self, action: Action) -> StepReturn:
+        """:meth:`step` as a coroutine."""
+        message = self._enter(action)
+        return self._leave(await self.arespond(message))
+
+    def render(self) -> str | None:
+        """The last observation as text if ``render_mode`` is ``ansi``."""
+        return "\n".join(m.text for m in self._last_observation) if self.render_mode == "ansi" else None
+
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._is_over = True
+        self.stop()
+        if self._thread is not None:
+            self._thread.stop()
+
+    async def aclose(self) -> None:
+        """:meth:`close` as a coroutine; ``stop`` runs where a blocking environment's ``start`` ran."""
+        if self.is_blocking and not self._is_closed and self._thread is not None and not self._thread.is_busy:
+            self._is_closed = True
+            self._is_over = True
+            try:
+                await self._in_thread(self.stop)
+            finally:
+                self._thread.stop()
+        else:
+            self.close()
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def env_id(self) -> str:
+        """The id the environment was made by."""
+        return self.spec.id if self.spec is not None else type(self).__name__
+
+    @property
+    def task(self) -> Task:
+        """The task of the current episode."""
+        if self._task is None:
+            raise ResetNeededError(f"{self.env_id}: no task before reset()")
+        return self._task
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools a model may call here; empty if the environment takes free text."""
+        return ()
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of a split (``train``, ``valid``, ``test``); no task is in two splits."""
+        return SeededTasks(split, 1_000_000 if split == "train" else 1_000)
+
+    def state_key(self) -> str:
+        """Canonical text of the *current* state: no history, counters or random ids.
+
+        By default the last observation (the anchor GiGPO's authors use); worlds with hidden state should override it.
+        """
+        return canonical([message.text for message in self._last_observation])
+
+    def oracle(self) -> Message:
+        """The next action of a gold policy in the current state.
+
+        Raises:
+            UsageError: if the environment has no gold policy.
+        """
+        raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Tricks that go for the grader instead of the task, by name: what each would do from the start state.
+
+        The conformance kit plays them; none may earn an outcome. Environments that grade what an agent wrote have some.
+        """
+        return {}
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Actions that are possible now, as text for :meth:`parse_action`; empty if the environment cannot say."""
+        return ()
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed, as an assistant message."""
+        return Message("assistant", text)
+
+    # -------------------------------------------------------------------------------------------------- snapshots
+
+    def dump_state(self) -> Any:
+        """A copy of the world's state, or None if it can only be rebuilt by replay."""
+        return None
+
+    def load_state(self, state: Any) -> None:
+        """Return to a state that :meth:`dump_state` gave (and that may be loaded several times)."""
+        raise NotImplementedError(f"{type(self).__name__} gives a native state but has no load_state")
+
+    def snapshot(self) -> Snapshot:
+        """The current point of the episode."""
+        return Snapshot(
+            task=self.task,
+            seed=self._seed,
+            actions=tuple(self._actions),
+            state_key=self.state_key(),
+            native=self.dump_state(),
+            rng_state=self.np_random.bit_generator.state,
+            progress=(self._turn, self._is_over, self._outcome, self._last_observation),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot: natively where the env can, else by replay of the actions from the seed.
+
+        Raises:
+            ReplayMismatchError: if the state reached is not the snapshot's.
+        """
+        if snapshot.native is None:
+            self.reset(seed=snapshot.seed, options={"task": snapshot.task})
+            for action in snapshot.actions:
+                self.step(action)
+        else:
+            self._begin(snapshot.seed, {"task": snapshot.task})
+            self.load_state(snapshot.native)
+            self._turn, self._is_over, self._outcome, self._last_observation = snapshot.progress
+            self._actions = list(snapshot.actions)
+            self.np_random.bit_generator.state = snapshot.rng_state
+        if self.state_key() != snapshot.state_key:
+            raise ReplayMismatchError(
+                f"{self.env_id}: after {len(snapshot.actions)} replayed actions the state is {self.state_key()!r}, "
+                f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
+            )
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:
+        if self._is_closed:
+            raise ClosedError(f"{self.env_id} is closed; make a new one")
+        task = self._pick_task(seed, options or {})
+        self._seed = task.seed if seed is None else seed
+        super().reset(seed=self._seed)
+        self._task, self._turn, self._is_over, self._outcome = task, 0, False, 0.0
+        self._is_turn_valid, self._is_cut_off = True, False
+        self._parts, self._actions = [], []
+        return task
+
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+        self._last_observation = as_observation(said)
+        self._parts = []
+        return self._last_observation, {"task_id": self.task.id}
+
+    def _pick_task(self, seed: int | None, options: Mapping[str, Any]) -> Task:
+        task = options.get("task")
+        if isinstance(task, Task):
+            return task
+        if isinstance(task, str):
+            return self._task_by_id(task, options.get("split"))
+        split = options.get("split", "train")
+        tasks = self.tasks(split)
+        if isinstance(task, int | np.integer):
+            if not 0 <= task < len(tasks):
+                raise UsageError(f"{self.env_id}: no task {task} in split {split!r}, which has {len(tasks)}")
+            return tasks[int(task)]
+        if task is not None:
+            raise UsageError(f"{self.env_id}: the option task is a Task, an id or an index; got {task!r}")
+        if not len(tasks):
+            raise UsageError(f"{self.env_id} has no tasks in split {split!r}")
+        rng = self.np_random if seed is None else np.random.default_rng(seed)
+        return tasks[int(rng.integers(len(tasks)))]
+
+    def _task_by_id(self, task_id: str, split: str | None) -> Task:
+        pools = []
+        for name in SPLITS if split is None else (split,):
+            with nullcontext() if split is not None else suppress(UsageError):  # not every environment has every split
+                pools.append(self.tasks(name))
+        number = task_id.rpartition("-")[2]
+        for tasks in pools:  # ids often end in their index: spares a search of a million tasks made as they are seen
+            if number.isdecimal() and int(number) < len(tasks) and tasks[int(number)].id == task_id:
+                return tasks[int(number)]
+        for task in itertools.chain.from_iterable(pools):
+            if task.id == task_id:
+                return task
+        raise UsageError(f"{self.env_id}: no task {task_id!r} in {'any split' if split is None else split}")
+
+    def _enter(self, action: Action) -> Message:
+        if self._is_closed:
+            raise ClosedError(f"{self.env_id} is closed; make a new one")
+        if self._is_over:
+            raise ResetNeededError(f"{self.env_id}: the episode is over or was never begun; call reset() before step()")
+        message = action if isinstance(action, Message) else self.parse_action(action)
+        self._actions.append(message)
+        self._turn += 1
+        self._is_turn_valid = True
+        self._played = None
+        self._parts = []
+        return message
+
+    def _leave(self, said: str | Observation) -> StepReturn:
+        self._last_observation = as_observation(said)
+        parts = tuple(self._parts)
+        terminated = self._is_over and not self._is_cut_off
+        is_out_of_turns = self.max_turns is not None and self._turn >= self.max_turns
+        truncated = self._is_cut_off or (not terminated and is_out_of_turns)
+        info: dict[str, Any] = {"reward_parts": parts, "is_valid": self._is_turn_valid}
+        if self._played is not None:
+            info["played"] = self._played
+        if terminated or truncated:
+            self._is_over = True
+            info["success"] = self.is_success()
+        return self._last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
+
+    async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
+        if self._thread is None:
+            self._thread = WorkerThread(self.env_id)
+        return await self._thread.call(function, *args)
+
+
+def as_observation(said: str | Observation) -> Observation:
+    """What an author returned, as messages; text becomes one user message."""
+    return (Message("user", said),) if isinstance(said, str) else tuple(said)

@@ -1,0 +1,234 @@
+"""Games: environments in which several players move in turn, each with a conversation of its own.
+
+Authors write positions (:class:`GameState`) that never change, and a :class:`GameEnv` that deals the first one. Such an
+environment is played in three ways:
+
+* against a built-in opponent (``opponent="random"`` or a name the game has): one player, like any other environment;
+* by self-play (``opponent="self"``): ``step`` takes the moves of all players in turn, and rollouts give every player a
+  conversation and a trajectory of its own (:mod:`agentgym.rollout.match`);
+* by hand: in self-play mode a person, or two, move for all players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from agentgym.canonical import canonical
+from agentgym.env.env import Env
+from agentgym.errors import ResetNeededError, UsageError, unknown_name
+from agentgym.types import Message, Observation, RewardPart, Task
+
+SELF, RANDOM = "self", "random"
+
+
+class GameState(Protocol):
+    """A position of a game. It never changes: a move makes another one."""
+
+    @property
+    def player(self) -> int:
+        """Who moves, counted from 0; of no meaning once the game is over."""
+        ...
+
+    def actions(self) -> tuple[str, ...]:
+        """The legal moves, in lower case; empty exactly when the game is over."""
+        ...
+
+    def after(self, action: str) -> Self:
+        """The position that a legal move leads to."""
+        ...
+
+    def returns(self) -> tuple[float, ...]:
+        """What each player gets, once the game is over."""
+        ...
+
+    def view(self, player: int) -> str:
+        """All that a player knows of the position (its information state), and at the end the result."""
+        ...
+
+
+Opponent = Callable[[Any, np.random.Generator], str]
+"""Chooses a legal move in a :class:`GameState`."""
+
+
+def random_opponent(state: GameState, rng: np.random.Generator) -> str:
+    """Any legal move, each as likely as the others."""
+    actions = state.actions()
+    return actions[int(rng.integers(len(actions)))]
+
+
+class GameEnv(Env):
+    """A game of several players; subclasses implement :meth:`deal`.
+
+    A move is the last line of what a player says. A player that says something else is told what is possible; after
+    ``max_errors`` of that in a game the next one forfeits it: the player gets ``-forfeit``, the others share as much.
+
+    Args:
+        opponent: ``self``, ``random``, or an opponent the game brings (:attr:`opponents`).
+        seat: player that the agent is against an opponent, counted from 0; None draws one for each episode.
+        explain: the first message to a player has the game's rules.
+        max_errors: impossible moves that a player may make in a game.
+
+    Raises:
+        UsageError: there is no such opponent or seat.
+    """
+
+    players: ClassVar[tuple[str, ...]] = ("player 1", "player 2")
+    rules: ClassVar[str] = ""
+    """What is said first to each player."""
+    forfeit_cost: ClassVar[float] = 1.0
+    """The most that a player can lose."""
+    opponents: ClassVar[Mapping[str, Opponent]] = {}
+
+    def __init__(
+        self,
+        *,
+        opponent: str = RANDOM,
+        seat: int | None = None,
+        explain: bool = True,
+        max_errors: int = 1,
+        render_mode: str | None = None,
+    ) -> None:
+        known = {RANDOM: random_opponent, **self.opponents}
+        if opponent not in (SELF, *known):
+            raise unknown_name("opponent", opponent, (SELF, *known))
+        if seat is not None and not 0 <= seat < len(self.players):
+            raise UsageError(f"seat is a player from 0 to {len(self.players) - 1}, or None; got {seat!r}")
+        if max_errors < 0:
+            raise UsageError(f"max_errors must be at least 0, got {max_errors}")
+        self._opponent = known.get(opponent)
+        self._given_seat, self._explain, self._max_errors = seat, explain, max_errors
+        self._state: GameState | None = None
+        self._seat: int | None = None
+        self._acted: frozenset[int] = frozenset()
+        self._errors: tuple[int, ...] = ()
+        self._loser: int | None = None
+        super().__init__(render_mode=render_mode)
+
+    # ------------------------------------------------------------------------------------ what authors implement
+
+    def deal(self, task: Task) -> GameState:
+        """The first position of a task; what is random in it is drawn from ``self.np_random``."""
+        raise NotImplementedError(f"{type(self).__name__} must implement deal(task)")
+
+    def best_action(self, state: GameState) -> str:
+        """The move of a gold policy.
+
+        Raises:
+            UsageError: the game has none.
+        """
+        raise UsageError(f"{self.env_id} has no oracle; choose another policy (random, or a model folder)")
+
+    # -------------------------------------------------------------------------------------- what match players ask
+
+    @property
+    def num_players(self) -> int:
+        """Players whose moves come through ``step``: all of them in self-play, else one."""
+        return 1 if self._opponent else len(self.players)
+
+    @property
+    def player(self) -> int:
+        """Whose move it is."""
+        return self.state.player
+
+    @property
+    def state(self) -> GameState:
+        """The position of the current game."""
+        if self._state is None:
+            raise ResetNeededError(f"{self.env_id}: no position before reset()")
+        return self._state
+
+    def said_to(self, player: int) -> Observation:
+        """What a player reads next: the rules if it has not acted yet, and what it knows."""
+        lines = [self.rules] if self._explain and self.rules and player not in self._acted else []
+        if self._loser is not None:
+            lines.append("You forfeit the game." if player == self._loser else "You win: the other player forfeits.")
+        else:
+            lines.append(self.state.view(player))
+        return (Message("user", "\n".join(lines)),)
+
+    def returns(self) -> tuple[float, ...]:
+        """What each player got; the sum is 0 if a game was forfeited."""
+        if self._loser is None:
+            return self.state.returns()
+        others = self.forfeit_cost / (len(self.players) - 1)
+        return tuple(-self.forfeit_cost if p == self._loser else others for p in range(len(self.players)))
+
+    def parts_of(self, player: int) -> tuple[RewardPart, ...]:
+        """The reward of a player for the game that is over; it goes to the player's last turn."""
+        return (RewardPart("outcome", float(self.returns()[player])),)
+
+    def success_of(self, player: int) -> bool:
+        """Whether a player has won, as :attr:`success_outcome` says."""
+        return self.returns()[player] >= self.success_outcome - 1e-9
+
+    def forfeit(self, player: int) -> None:
+        """End the game: a player cannot go on."""
+        self._loser = player
+        self._is_over = True
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def start(self, task: Task) -> Observation:
+        self._state, self._acted, self._loser = self.deal(task), frozenset(), None
+        self._errors = (0,) * len(self.players)
+        self._seat = None
+        if self._opponent:
+            drawn = int(self.np_random.integers(len(self.players)))
+            self._seat = drawn if self._given_seat is None else self._given_seat
+            self._let_opponents_move()
+        return self.said_to(self.player)
+
+    def respond(self, action: Message) -> Observation:
+        player = self.player
+        self._acted |= {player}
+        move = self.move_in(action.text)
+        if move is None:
+            return self._refuse_move(player)
+        self._state = self.state.after(move)
+        self._let_opponents_move()
+        if self.state.actions():
+            return self.said_to(self.player)
+        self.finish(self.returns()[player])
+        return self.said_to(player)
+
+    def move_in(self, text: str) -> str | None:
+        """The legal move that a text ends with, None if its last line is none; brackets around it do not matter."""
+        lines = [line.strip().strip("[]").strip().lower() for line in text.split("\n") if line.strip()]
+        return lines[-1] if lines and lines[-1] in self.state.actions() else None
+
+    def _refuse_move(self, player: int) -> Observation:
+        self.refuse()
+        self._errors = tuple(count + (p == player) for p, count in enumerate(self._errors))
+        if self._errors[player] > self._max_errors:
+            self.forfeit(player)
+            self.finish(self.returns()[player])
+            return self.said_to(player)
+        shown = ", ".join(self.state.actions()[:20])
+        return (Message("user", f"That is no move you can make. Write one of these on the last line: {shown}"),)
+
+    def _let_opponents_move(self) -> None:
+        while self._opponent and self.state.actions() and self.state.player != self._seat:
+            self._state = self.state.after(self._opponent(self.state, self.np_random))
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    def state_key(self) -> str:
+        """What the player who is on knows; at the end, what all know."""
+        if not self.state.actions() or self._loser is not None:
+            return canonical([self._loser, [self.state.view(player) for player in range(len(self.players))]])
+        return canonical([self.player, self.state.view(self.player)])
+
+    def dump_state(self) -> Any:
+        return self._state, self._seat, self._acted, self._errors, self._loser
+
+    def load_state(self, state: Any) -> None:
+        self._state, self._seat, self._acted, self._errors, self._loser = state
+
+    def oracle(self) -> Message:
+        return Message("assistant", self.best_action(self.state))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        return self.state.actions()

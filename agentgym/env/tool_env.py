@@ -1,0 +1,125 @@
+"""Environments whose actions are calls of their own tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from agentgym.call_syntax import parse_calls
+from agentgym.env.env import Env
+from agentgym.env.worker_thread import call_in_own_thread
+from agentgym.errors import ToolError
+from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
+from agentgym.types import Call, MalformedCall, Message, Observation, ToolCall, ToolResult, ToolSpec
+
+
+class ToolEnv(Env):
+    """An environment whose actions are calls of its own ``@tool`` methods.
+
+    Example:
+        >>> from agentgym.tool import tool
+        >>> class Guess(ToolEnv):
+        ...     max_turns = 8
+        ...     def start(self, task):
+        ...         self.secret = int(self.np_random.integers(1, 11))
+        ...         return "Guess my number between 1 and 10."
+        ...     @tool
+        ...     def guess(self, number: int) -> str:
+        ...         '''Guess the number.'''
+        ...         if number == self.secret:
+        ...             self.finish(1.0)
+        ...         return "Correct." if number == self.secret else "Wrong."
+        >>> env = Guess()
+        >>> observation, info = env.reset(seed=1)
+        >>> env.step("guess: 3")[0][0].text
+        'Wrong.'
+    """
+
+    _tools: ClassVar[dict[str, Tool]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._tools = tools_of(cls)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self._tools.values())
+
+    def parse_action(self, text: str) -> Message:
+        return Message("assistant", text, parse_calls(text, self.tools))
+
+    def respond(self, action: Message) -> str | Observation:
+        """Run every call of the turn in order; a bad one does not stop the good ones."""
+        if any(tool.is_async for tool in self._tools.values()):
+            return asyncio.run(self.arespond(action))
+        return self._said(action, [self._run(call) for call in action.calls])
+
+    async def arespond(self, action: Message) -> str | Observation:
+        """Run every call of the turn, neighbouring parallel-safe ones at the same time."""
+        results: list[ToolResult] = []
+        for stage in self._stages(action.calls):
+            running = [asyncio.ensure_future(self._arun(call)) for call in stage]
+            try:
+                results += await asyncio.gather(*running)
+            finally:
+                for call_task in running:  # a call that hung or crashed leaves no sibling behind
+                    call_task.cancel()
+        return self._said(action, results)
+
+    def no_call(self, action: Message) -> str:
+        """The answer to a turn without any call; the turn counts as invalid."""
+        self.refuse()
+        return f"Call one of the tools: {', '.join(self._tools)}."
+
+    def _said(self, action: Message, results: Sequence[ToolResult]) -> str | Observation:
+        if not action.calls:
+            return (Message("user", self.no_call(action)),)
+        return tuple(Message("tool", result.content, result=result) for result in results)
+
+    def _stages(self, calls: Sequence[Call]) -> list[list[Call]]:
+        stages: list[list[Call]] = []
+        was_parallel = False
+        for call in calls:
+            found = self._tools.get(call.name) if isinstance(call, ToolCall) else None
+            is_parallel = found is not None and found.is_parallel_safe
+            if not (is_parallel and was_parallel):
+                stages.append([])
+            stages[-1].append(call)
+            was_parallel = is_parallel
+        return stages
+
+    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
+        if isinstance(call, MalformedCall):
+            raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
+        if self._is_over:
+            raise ToolError("the episode has ended; this call was not run", "episode_over")
+        found = self._tools.get(call.name)
+        if found is None:
+            raise unknown_tool(call.name, list(self._tools))
+        return found, call, found.arguments(call)
+
+    def _run(self, call: Call) -> ToolResult:
+        try:
+            found, checked, arguments = self._checked(call)
+            return result_of(checked, found.function(self, **arguments))
+        except ToolError as error:
+            return self._refused(call, error)
+
+    async def _arun(self, call: Call) -> ToolResult:
+        try:
+            found, checked, arguments = self._checked(call)
+            if found.is_async:
+                work = found.function(self, **arguments)
+            elif self.is_blocking or found.timeout_s is not None:
+                run = call_in_own_thread if found.is_parallel_safe else self._in_thread
+                work = run(lambda: found.function(self, **arguments))
+            else:
+                return result_of(checked, found.function(self, **arguments))
+            return result_of(checked, await asyncio.wait_for(work, found.timeout_s))
+        except ToolError as error:
+            return self._refused(call, error)
+
+    def _refused(self, call: Call, error: ToolError) -> ToolResult:
+        self.refuse()
+        return error_result(error, *((call.name, call.id) if isinstance(call, ToolCall) else ()))

@@ -1,0 +1,52 @@
+"""Short training runs on the environment of `counting_env.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.recipes import load_recipe
+
+ENV_FILE = Path(__file__).parent / "counting_env.py"
+
+
+NUM_STEPS = 6
+
+
+def config(**changes: Any) -> TrainConfig:
+    made = replace(
+        apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0"]),
+        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
+        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
+        num_steps=NUM_STEPS,
+        groups_per_step=3,
+        group=GroupConfig(group_size=4, num_envs=8),
+        eval=EvalConfig(num_episodes=6),
+        checkpoint_every=2,
+    )
+    return replace(made, **changes)
+
+
+def weights(run_dir: Path) -> bytes:
+    return (run_dir / "model" / "model.safetensors").read_bytes()
+
+
+def trained_ordinals(run_dir: Path) -> list[int]:
+    return [r.group.ordinal for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
+
+
+def token_ages(run_dir: Path) -> set[int]:
+    """Versions between the policy a token was sampled from and the one it trained, over a whole run."""
+    return {
+        step - version
+        for step in recorded_steps(run_dir)
+        for record in read_records(record_path(run_dir, step))
+        for trajectory in record.group.trajectories
+        for turn in trajectory.turns
+        for version in turn.completion.policy_versions
+    }

@@ -1,0 +1,214 @@
+"""A server with vLLM's routes, in this process, that can be told to misbehave in every way we could think of.
+
+It answers as vLLM 0.32 was seen to answer. Its first sampled token is the number written in the weights it holds, so
+that a test sees with which weights a completion was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agentgym.trainers.engines.vllm.client import NAME_PREFIX, ModelFacts
+from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION, checksum_of
+
+VOCAB_SIZE = 100
+STOP = 2
+FACTS = ModelFacts(model_type="qwen3", hidden_size=8, num_hidden_layers=1, vocab_size=VOCAB_SIZE)
+UNTRAINED = 99
+"""First token sampled by a server with the weights it started with."""
+COMPLETIONS = "/v1/completions"
+TRANSFER_ROUTES = (
+    "/pause?mode=wait",
+    "/shutdown_weight_transfer_engine",
+    "/init_weight_transfer_engine",
+    "/start_weight_update",
+    "/update_weights",
+    "/finish_weight_update",
+    "/resume",
+)
+
+
+def write_weights(folder: Path, number: int) -> None:
+    """What stands for a model's weights."""
+    (folder / "model.safetensors").write_text(str(number))
+
+
+class FakeVllm:
+    """One server.
+
+    Attributes:
+        faults: by path, what to do instead of answering: ``silent`` (never answer), ``slow`` (answer after a second),
+            ``drop`` (close the connection in the middle), a number (that status), bytes (that body), or a function
+            that changes the answer.
+        requests: bodies of the completions asked for.
+    """
+
+    def __init__(self, port: int = 0, **facts: Any) -> None:
+        self.port = port
+        self.faults: dict[str, Any] = {}
+        self.requests: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.max_model_len = 512
+        self.delay_s = 0.0
+        self.facts = {**{name: getattr(FACTS, name) for name in FACTS.__dataclass_fields__}, **facts}
+        self.facts.setdefault("logprobs_mode", "processed_logprobs")
+        self.num_starts = 0
+        self.fixed_name = ""
+        """Set, it is the same after each start, which ``agentgym serve-model`` never does."""
+        self.in_flight = 0
+        self.number_to_come = UNTRAINED
+        """The weights that a transfer brings, which this server cannot read."""
+        self.transfers: list[tuple[str, Any]] = []
+        """What was posted to the routes of vLLM's own transfer, in order."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def name(self) -> str:
+        return self.fixed_name or f"{NAME_PREFIX}{self.num_starts}"
+
+    async def start(self) -> FakeVllm:
+        """Begin to listen, with the weights and the name of a new process."""
+        self.num_starts += 1
+        self.held = {"version": NO_VERSION, "checksum": ""}
+        self.number = UNTRAINED
+        self.is_asleep = False
+        self.adapters: dict[str, int] = {}
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def kill(self) -> None:
+        """What kill -9 looks like from outside: the port is closed and every connection is reset."""
+        self._server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                method, target, _ = head.split(" ", 2)
+                sizes = [line for line in head.lower().split("\r\n") if line.startswith("content-length:")]
+                body = await reader.readexactly(int(sizes[0].split(":")[1])) if sizes else b""
+                if not await self._answer(method, target, json.loads(body or b"null"), writer):
+                    break
+                if "\r\nconnection: close" in head.lower():
+                    break
+        self._writers.discard(writer)
+        writer.close()
+
+    async def _answer(self, method: str, path: str, body: Any, writer: asyncio.StreamWriter) -> bool:
+        self.paths.append(path)
+        fault = self.faults.get(path)
+        if path == COMPLETIONS:
+            self.requests.append(body)
+            self.in_flight += 1
+        try:
+            if fault == "silent":
+                await asyncio.sleep(3600)
+            if fault == "slow":
+                await asyncio.sleep(1.0)
+            elif path == COMPLETIONS and self.delay_s:
+                await asyncio.sleep(self.delay_s)
+            if fault == "drop":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+                await writer.drain()
+                return False
+            status, answer = await self._route(method, path, body)
+        finally:
+            self.in_flight -= path == COMPLETIONS
+        if isinstance(fault, int):
+            status, answer = fault, {"error": {"message": "told to fail"}}
+        elif callable(fault):
+            answer = fault(answer)
+        content = fault if isinstance(fault, bytes) else json.dumps(answer).encode()
+        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content)
+        await writer.drain()
+        return True
+
+    async def _route(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if (method, path) == ("GET", "/health"):
+            return 200, None
+        if (method, path) == ("GET", "/v1/models"):
+            base = {"id": self.name, "parent": None, "max_model_len": self.max_model_len}
+            return 200, {"data": [base, *({"id": name, "parent": self.name} for name in self.adapters)]}
+        if (method, path) == ("POST", "/collective_rpc"):
+            return self._rpc(body["method"], body["kwargs"])
+        if (method, path) == ("POST", "/v1/load_lora_adapter"):
+            self.adapters[body["lora_name"]] = int(next(Path(body["lora_path"]).glob("*.safetensors")).read_text())
+            return 200, None
+        if (method, path) == ("POST", "/v1/unload_lora_adapter"):
+            del self.adapters[body["lora_name"]]
+            return 200, None
+        if (method, path) == ("POST", COMPLETIONS):
+            return await self._complete(body)
+        return self._transfer(path, body)
+
+    def _transfer(self, path: str, body: Any) -> tuple[int, Any]:
+        if path in ("/sleep?level=1&mode=wait", "/wake_up"):
+            self.is_asleep = path != "/wake_up"
+            return 200, None
+        if path == "/get_world_size":
+            return 200, {"world_size": 2}
+        if path not in TRANSFER_ROUTES:
+            return 404, {"error": {"message": "no such route"}}
+        self.transfers.append((path, body))
+        if path == "/update_weights":
+            self.number = self.number_to_come
+        return 200, {"message": "done"}
+
+    def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
+        if self.is_asleep:
+            return 500, {"error": {"message": "asked while asleep"}}
+        if method == "agentgym_held":
+            return 200, {"results": [{**self.held, **self.facts}]}
+        if method in ("agentgym_forget", "agentgym_received"):
+            self.held = arguments or {"version": NO_VERSION, "checksum": ""}
+            return 200, {"results": [{**self.held, **self.facts}]}
+        paths = sorted(Path(arguments["folder"]).glob("*.safetensors"))
+        found = checksum_of(paths)
+        if method == "agentgym_checksum":
+            return 200, {"results": [{"checksum": found}]}
+        assert method == "agentgym_load"
+        if found != arguments["checksum"]:
+            return 200, {"results": [{**self.held, "error": "other files"}]}
+        self.held = {"version": arguments["version"], "checksum": found}
+        self._take(paths[0])
+        return 200, {"results": [{**self.held, **self.facts}]}
+
+    def _take(self, path: Path) -> None:
+        self.number = int(path.read_text())
+
+    async def _complete(self, body: Any) -> tuple[int, Any]:
+        assert not self.is_asleep
+        if body["model"] not in (self.name, *self.adapters):
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
+        number = self.adapters.get(body["model"], self.number)
+        prompt = body["prompt"]
+        if max(prompt) >= VOCAB_SIZE:
+            return 400, {"error": {"message": "Token id out of vocabulary"}}
+        wanted = [number, 10 + body.get("seed", 0) % 50, *body.get("stop_token_ids", [])[:1]]
+        tokens = wanted[: body["max_tokens"]]
+        stopped = len(tokens) == len(wanted) and bool(body.get("stop_token_ids"))
+        if not stopped:
+            tokens += [11] * (body["max_tokens"] - len(tokens))
+        choice = {
+            "token_ids": tokens,
+            "prompt_token_ids": prompt,
+            "finish_reason": "stop" if stopped else "length",
+            "logprobs": {"token_logprobs": [-0.5 - i for i in range(len(tokens))]},
+        }
+        if "prompt_logprobs" in body:
+            later = [{str(token): {"logprob": -token / 10}} for token in prompt[1:]]
+            choice["prompt_logprobs"] = [None, *later]
+        return 200, {"choices": [choice]}

@@ -1,0 +1,92 @@
+"""Started by torchrun: updates of a small model on rows from a seed; the first rank saves the weights it ends with.
+
+``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT``
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from agentgym.rollout.record import GroupRecord
+from agentgym.trainers.data.samples import GroupVerdict
+from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.sharding import shard, whole
+from agentgym.trainers.losses.config import LayoutKind, LossConfig
+from agentgym.trainers.phases.update import update_policy
+from agentgym.types import TurnCredit
+from testkit.made_groups import group, trajectory, turn
+
+UPDATES: tuple[dict[str, Any], ...] = (
+    {"num_updates": 1},
+    {"num_updates": 2},
+    {"num_updates": 2, "num_epochs": 2},
+    {"num_updates": 3, "num_epochs": 2, "minibatch": "tokens", "max_kl": 9.5},
+)
+"""The log-probabilities on record are invented, so the KL is about 9 at the start and moves with every update."""
+
+
+def made_verdicts(seed: int) -> list[GroupVerdict]:
+    """Three groups of three episodes of one to four turns, with advantages; members begin alike."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def tokens(count: int) -> list[int]:
+        return torch.randint(1, 64, (count,), generator=generator).tolist()
+
+    verdicts = []
+    for ordinal in range(3):
+        prompt = tokens(10)
+        made = [
+            trajectory(
+                [turn(tokens(3) if at else prompt, tokens(4), index=at) for at in range(1 + (ordinal + member) % 4)]
+            )
+            for member in range(3)
+        ]
+        credit = tuple(
+            tuple(
+                TurnCredit(shaped_reward=0.0, return_to_go=0.0, advantage=(-1.0) ** at * (member + 0.5))
+                for at, _ in enumerate(one.turns)
+            )
+            for member, one in enumerate(made)
+        )
+        verdicts.append(GroupVerdict.of_record(GroupRecord(group=group(*made, ordinal=ordinal), credit=credit)))
+    return verdicts
+
+
+def main(out: Path, layout: LayoutKind) -> None:
+    torch.set_num_threads(1)
+    ranks = join_ranks()
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        initializer_range=0.2,
+        tie_word_embeddings=True,
+    )
+    model: Any = shard(Qwen3ForCausalLM(config), ranks)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-5)  # as in training
+    metrics: list[dict[str, float]] = []
+    for step in range(3):
+        for updates in UPDATES:
+            loss = LossConfig(**updates, tokens_per_microbatch=64, layout=layout)
+            verdicts = made_verdicts(seed=step)
+            metrics.append(
+                update_policy(model, optimizer, verdicts, loss, temperature=0.9, max_grad_norm=0.5, seed=step).metrics
+            )
+    state, held = whole(model.state_dict()), whole(optimizer.state_dict())
+    if ranks.is_main:
+        torch.save({"model": state, "optimizer": held, "metrics": metrics}, out)
+    leave_ranks()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]))

@@ -1,0 +1,104 @@
+"""Bare tokens for tests of the losses: micro-batches, scores and facts without a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.layout import PaddedRows
+from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import FrozenTokens, update_facts
+from agentgym.trainers.losses.loss import BatchLogprobs
+
+
+def sample(
+    num_prompt: int,
+    num_sampled: int,
+    advantage: float = 1.0,
+    logprob: float = -1.0,
+    *,
+    turns: Sequence[int] | None = None,
+    trajectory: int = 0,
+) -> TrainingSample:
+    """Return a training row: a prompt, then sampled tokens with one advantage and one log-probability."""
+    length = num_prompt + num_sampled
+    return TrainingSample(
+        token_ids=tuple(3 + i % 7 for i in range(length)),
+        loss_mask=np.arange(length) >= num_prompt,
+        advantages=np.array([0.0] * num_prompt + [advantage] * num_sampled),
+        rollout_logprobs=np.array([0.0] * num_prompt + [logprob] * num_sampled),
+        policy_versions=np.array([-1] * num_prompt + [0] * num_sampled),
+        turns=np.array([-1] * num_prompt + (list(turns) if turns else [0] * num_sampled)),
+        trajectory=trajectory,
+        ordinal=0,
+    )
+
+
+def tokens(
+    advantage: Sequence[float],
+    *,
+    rollout: Sequence[float] | None = None,
+    row: Sequence[int] | None = None,
+    turn: Sequence[int] | None = None,
+    turn_index: Sequence[int] | None = None,
+) -> TrainBatch:
+    """Return a micro-batch of bare tokens, one row and one turn unless told, averaged over tokens."""
+    num = len(advantage)
+    rows = torch.tensor([0] * num if row is None else row)
+    return TrainBatch(
+        layout=PaddedRows(
+            torch.zeros(0, dtype=torch.long), torch.zeros(int(rows.max()) + 1, num + 1, dtype=torch.long)
+        ),
+        row=rows,
+        state=torch.arange(num),
+        target=torch.zeros(num, dtype=torch.long),
+        advantage=torch.tensor(advantage, dtype=torch.float64),
+        rollout_logprob=torch.tensor([0.0] * num if rollout is None else rollout, dtype=torch.float64),
+        weight=torch.full((num,), 1 / num, dtype=torch.float64),
+        turn=rows if turn is None else torch.tensor(turn),
+        turn_index=torch.zeros(num, dtype=torch.long) if turn_index is None else torch.tensor(turn_index),
+        unit=rows,
+    )
+
+
+def scores(
+    logprob: Sequence[float] | Tensor, old: Sequence[float] | Tensor | None = None, **more: Any
+) -> BatchLogprobs:
+    """Return what the models say about tokens; old log-probabilities and entropies are 0 unless told."""
+    new = torch.as_tensor(logprob, dtype=torch.float64)
+    before = torch.zeros_like(new) if old is None else torch.as_tensor(old, dtype=torch.float64)
+    entropy = more.pop("entropy", torch.zeros_like(new))
+    return BatchLogprobs(logprob=new, logprob_old=before, entropy=torch.as_tensor(entropy, dtype=torch.float64), **more)
+
+
+def frozen_tokens(logprob: Tensor, old: Tensor | None = None) -> FrozenTokens:
+    """Return what is known of tokens before an update; the old policy is the present one unless told."""
+    before = logprob if old is None else old
+    return FrozenTokens(logprob=logprob, logprob_old=before, entropy=torch.zeros_like(logprob))
+
+
+def assert_close(values: Sequence[float] | Tensor, expected: Sequence[float], tolerance: float = 1e-5) -> None:
+    """Assert that tensors or lists hold the expected numbers."""
+    assert list(torch.as_tensor(values).flatten().tolist()) == pytest.approx(list(expected), abs=tolerance)
+
+
+def logs(ratios: Sequence[float]) -> list[float]:
+    """Return the logarithms of ratios."""
+    return [math.log(ratio) for ratio in ratios]
+
+
+def normaliser(log_rho: Sequence[float], *corrections: Any, **layout: Any) -> float:
+    """Return what ``batch_normalise`` divides by."""
+    old = torch.tensor(log_rho, dtype=torch.float64)
+    config = LossConfig(corrections=(*corrections, of.BatchNormaliseOptions()))
+    frozen = frozen_tokens(old)
+    return update_facts([tokens([1.0] * len(log_rho), **layout)], [frozen], config).mean_weight

@@ -1,0 +1,73 @@
+"""Parts of a training run as a user writes them in a file of their own: see test_user_parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.engine import Engine
+from agentgym.plugins import Options
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.engines.build import torch_engine
+from agentgym.trainers.engines.component import engine
+from agentgym.trainers.losses.component import correction, policy_loss, regulariser
+
+
+@policy_loss("log_clip", paper="ours", may_dual_clip=True)
+def log_clip(ratio: Tensor, advantage: Tensor, high: float) -> tuple[Tensor, Tensor]:
+    """Cap the ratio above alone."""
+    return -advantage * ratio.clamp(max=high), ratio > high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfOptions(Options):
+    """Keys of the correction."""
+
+    kind: str = "half"
+    factor: float = 0.5
+
+
+@correction("half", weighs=True)
+def half(log_rho_N: Tensor, options: HalfOptions) -> Tensor:
+    """Weigh every token the same."""
+    return torch.full_like(log_rho_N, options.factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlatOptions(Options):
+    """Keys of the regulariser."""
+
+    kind: str = "flat"
+    coef: float = 0.25
+
+
+@regulariser("flat", options=FlatOptions)
+def flat(logprob: Tensor, entropy: Tensor) -> Tensor:
+    """Pull log-probabilities to -1, and entropy down."""
+    return (logprob + 1).square() + entropy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotedOptions(Options):
+    """Keys of the engine."""
+
+    kind: str = "noted"
+    name: str = "engine.txt"
+
+
+@engine("noted")
+def noted(config: TrainConfig, model: Any, run_dir: Path, options: NotedOptions) -> Engine:
+    """Make the embedded engine, and leave a note of it in the run's folder."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / options.name).write_text("made", encoding="utf-8")
+    return torch_engine(config, model)
+
+
+@engine("broken")
+def broken(model: Any) -> str:
+    """Make something that is no engine."""
+    return "no engine"

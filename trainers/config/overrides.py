@@ -1,0 +1,104 @@
+"""Reading a configuration: ``a.b=value`` overrides, and the JSON copy that is saved with each run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import ConfigError, CorruptDataError, unknown_name
+from agentgym.trainers.config.train import TrainConfig
+
+
+def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
+    """A copy of the configuration with values replaced.
+
+    Args:
+        overrides: ``path.to.key=value``; values are read as JSON where they parse, else as text.
+
+    Raises:
+        UnknownNameError: no such key; the message names near ones.
+        ConfigError: a value of the wrong type or out of range.
+
+    Example:
+        >>> from agentgym.trainers.config.train import EnvConfig
+        >>> config = TrainConfig(recipe="x", env=EnvConfig(id="Guess-v0"))
+        >>> apply_overrides(config, ["group.group_size=4"]).group.group_size
+        4
+    """
+    tree = to_dict(config)
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"expected key=value, got {override!r}")
+        _set(tree, path.split("."), _value(text), path)
+    return from_dict(tree)
+
+
+def to_dict(config: TrainConfig) -> dict[str, Any]:
+    """The configuration as plain nested dicts."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(tree: Mapping[str, Any]) -> TrainConfig:
+    """The configuration from plain nested dicts, checked.
+
+    Raises:
+        ConfigError: naming the first wrong key and what was expected.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(TrainConfig).validate_python(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(at) for at in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
+        raise ConfigError(f"{where}: {message}{given}" if where else message) from None
+
+
+def save_config(config: TrainConfig, path: Path) -> None:
+    """Write the resolved configuration beside the run's results."""
+    path.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
+
+
+def load_config(path: Path) -> TrainConfig:
+    """Read a configuration that :func:`save_config` wrote.
+
+    Raises:
+        CorruptDataError: missing or not a configuration.
+    """
+    if not path.is_file():
+        raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
+    try:
+        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise CorruptDataError(f"{path} is not a training configuration: {error}") from error
+
+
+def _set(tree: dict[str, Any], keys: list[str], value: Any, path: str) -> None:
+    *parents, last = keys
+    node: Any = tree
+    for depth, key in enumerate(parents):
+        if key not in node:
+            raise unknown_name("key", path, [".".join([*parents[:depth], name]) for name in node])
+        node = node[key]
+        if not isinstance(node, dict):
+            raise ConfigError(f"{path}: {'.'.join(parents[: depth + 1])} is a value and has no keys below it")
+    is_free = parents[-1:] == ["kwargs"]  # the environment's own arguments, checked when it is made
+    if last not in node and not is_free:
+        raise unknown_name("key", path, [".".join([*parents, name]) for name in node])
+    if isinstance(node.get(last), dict) and not isinstance(value, dict):
+        inside = ", ".join(f"{path}.{name}" for name in node[last])
+        raise ConfigError(f"{path} is a group of keys; set one of {inside or 'its keys'}")
+    node[last] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,369 @@
+"""What a training run is: one frozen dataclass per stage, joined into :class:`TrainConfig`.
+
+A recipe is a function that returns one. Overrides (``a.b=value``) and the copy saved with each run go through
+:mod:`agentgym.trainers.config.overrides`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentgym.credit import rules
+from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.component import CreditComponent
+from agentgym.credit.compose import CreditConfig
+from agentgym.engine import SamplingParams
+from agentgym.errors import ConfigError
+from agentgym.rollout.context import ContextConfig
+from agentgym.rollout.group import GroupConfig
+from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.ray.config import ClusterConfig
+
+Quantization = Literal["none", "nf4"]
+
+Splits = Literal["phrases", "words"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvConfig:
+    """Which environment, with what arguments."""
+
+    id: str
+    """Registered id, ``module:Id`` or ``file.py:Id``."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    num_train_tasks: int = 0
+    """Train on the first so many tasks, which come around again; 0 takes all. Trackers per task (SPO) need returns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """Low-rank adapters through peft; rank 0 trains all weights."""
+
+    rank: int = 0
+    alpha: int = 16
+    target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    quantize: Quantization = "none"
+    """``nf4`` keeps the weights under the adapters in 4 bits (QLoRA; extra ``qlora``)."""
+
+    def __post_init__(self) -> None:
+        if self.quantize != "none" and self.rank == 0:
+            raise ConfigError(
+                f"model.lora.quantize={self.quantize}: weights of 4 bits are not trained, adapters over them are; set "
+                "model.lora.rank"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The policy's model: a folder or hub name, or a small model built from scratch."""
+
+    path: str = ""
+    """What ``from_pretrained`` takes; empty builds a Qwen3-shaped model and trains a tokenizer on the env's texts."""
+    codec: str = "auto"
+    """Tool-call format; ``auto`` takes the one the chat template asks for."""
+    hidden_size: int = 128
+    num_layers: int = 4
+    head_dim: int = 32
+    vocab_size: int = 1024
+    splits: Splits = "phrases"
+    """Where a new tokenizer never joins: ``phrases`` keeps words that actions name apart, each with the space before
+    it, and lets what stands between them grow together: short rows. ``words`` keeps all words and digits apart, without
+    the space, so that a name is the same tokens wherever it stands, in quotation marks, brackets or an action."""
+    num_text_episodes: int = 300
+    """Training tasks whose texts a tokenizer is trained on."""
+    initializer_range: float = 0.06
+    max_context_tokens: int = 512
+    """Longest conversation in tokens, for the engine and for a model built from scratch."""
+    lora: LoraSettings = LoraSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW with warm-up and a schedule over the phase's steps."""
+
+    lr: float = 2e-4
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    final_lr_share: float = 0.1
+    """Learning rate at the end of a linear or cosine schedule, as a share of ``lr``."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-5
+    """Adam's epsilon. With 1e-8 the tiny gradients of words the policy never says are scaled up to whole steps, and a
+    policy pushed away from its mistakes drifts into them; 1e-5 is what PPO implementations settled on."""
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ConfigError(f"lr must be above 0, got {self.lr}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """Warm start by supervised fine-tuning on the environment's oracle."""
+
+    num_demos: int = 0
+    """Episodes of the oracle to learn from; 0 leaves the phase out."""
+    noise: float = 0.15
+    """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
+    demonstrations then teach no more than the form of actions."""
+    num_epochs: int = 2
+    batch_size: int = 16
+    observation_weight: float = 0.3
+    """Loss weight of observation tokens; sampled tokens weigh 1. Small models learn to copy from them."""
+    optimizer: OptimizerConfig = OptimizerConfig(
+        lr=3e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= 1:
+            raise ConfigError(f"noise must be in [0, 1], got {self.noise}")
+        if self.batch_size < 1 or self.num_epochs < 1 or self.num_demos < 0:
+            raise ConfigError("batch_size and num_epochs must be at least 1, num_demos at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnsConfig:
+    """How the trainer makes the columns that credit components read and episodes do not record."""
+
+    answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"
+    """What the assistant would say to give a reference answer (information gain); the paper's. Write it as your agent
+    answers, for instance ``submit: {answer}``."""
+    scoring: Literal["batched", "packed"] = "packed"
+    """How references are scored: every context in a row of its own, or a whole window in one row under a mask."""
+    max_drift_tasks: int = 10_000
+    """Tasks whose last response is kept to measure the policy's drift on them (SPO), in memory and in checkpoints."""
+    tokens_per_microbatch: int = 8192
+    """Padded tokens forwarded at a time."""
+
+    def __post_init__(self) -> None:
+        if self.max_drift_tasks < 0:
+            raise ConfigError(f"columns.max_drift_tasks must be at least 0, got {self.max_drift_tasks}")
+        if self.answer_template.count("{answer}") != 1:
+            raise ConfigError(f"columns.answer_template must hold {{answer}} once, got {self.answer_template!r}")
+        if self.tokens_per_microbatch < 1:
+            raise ConfigError(f"columns.tokens_per_microbatch must be at least 1, got {self.tokens_per_microbatch}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticConfig:
+    """The critic of token_gae, poad, turn_gae, bi_level_gae and archer, and the progress estimator of spa.
+
+    Made only where one of them is named.
+    """
+
+    trunk: Literal["copy", "shared"] = "copy"
+    """``copy``: a network of its own that begins as the policy does after the warm start (of LoRA, the adapters are
+    trained); ``shared``: a small head over the policy's states, which costs next to nothing and cannot change them."""
+    lr: float = 5e-4
+    num_updates: int = 4
+    """Optimizer steps per step of the run: each over all its rows, or (archer) over a batch from the replay buffer."""
+    value_clip: float = 0.5
+    """How far a value may move in one step of the run before it stops counting; 0 for no limit (archer has none)."""
+    max_grad_norm: float = 1.0
+    tokens_per_microbatch: int = 8192
+    """Padded tokens forwarded at a time; gradients do not depend on it."""
+    polyak: float = 0.1
+    """Share of the way that archer's target network goes towards the trained one after each update."""
+    replay_episodes: int = 512
+    """Latest episodes that archer's critic learns from."""
+    replay_batch: int = 16
+    """Episodes per update of archer's critic."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or self.value_clip < 0 or self.max_grad_norm <= 0:
+            raise ConfigError("critic.lr and critic.max_grad_norm must be above 0, critic.value_clip at least 0")
+        if not 0 < self.polyak <= 1:
+            raise ConfigError(f"critic.polyak must be in (0, 1], got {self.polyak}")
+        if min(self.num_updates, self.tokens_per_microbatch, self.replay_episodes, self.replay_batch) < 1:
+            raise ConfigError(
+                "critic.num_updates, tokens_per_microbatch, replay_episodes and replay_batch must be at least 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """Evaluation before and after RL, on tasks the policy was not trained on."""
+
+    num_episodes: int = 200
+    split: str = "test"
+    temperature: float = 1.0
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment that differ from training's: the opponent of a game that is learnt by self-play."""
+    every: int = 0
+    """RL steps between further evaluations on the way, which give a curve; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.every < 0:
+            raise ConfigError(f"eval.every must be at least 0, got {self.every}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """A whole run."""
+
+    recipe: str
+    env: EnvConfig
+    seed: int = 0
+    num_threads: int = 1
+    """Threads torch computes with. Two on busy cores are many times slower than one."""
+    model: ModelConfig = ModelConfig()
+    sft: SftConfig = SftConfig()
+    num_steps: int = 100
+    """RL steps; each plays ``groups_per_step`` groups and trains on them."""
+    groups_per_step: int = 8
+    group: GroupConfig = GroupConfig()
+    sampling: SamplingParams = SamplingParams()
+    context: ContextConfig = ContextConfig()
+    engine: EngineConfig = EngineConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    credit: CreditConfig = CreditConfig()
+    zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
+    """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""
+    columns: ColumnsConfig = ColumnsConfig()
+    critic: CriticConfig = CriticConfig()
+    loss: LossConfig = LossConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    pipeline: PipelineConfig = PipelineConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint_every: int = 20
+    """Steps between checkpoints, in both phases."""
+    wandb_project: str = ""
+    """Also log to this Weights & Biases project (extra ``wandb``)."""
+
+    def __post_init__(self) -> None:
+        if self.env.num_train_tasks < 0:
+            raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
+        self.context.check_room(self.model.max_context_tokens, self.sampling.max_new_tokens)
+        self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
+        check_columns(self.credit)
+        rules.refuse_errors(self.findings())
+        if self.engine.sleep and self.pipeline.mode != "sync":
+            raise ConfigError(
+                f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
+            )
+        self._check_cluster()
+        if self.loss.has_opob and self.credit.modulators:
+            raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+        if self.pipeline.mode == "periodic":
+            refuse_for_periodic(self.credit, self.loss)
+        if self.model.lora.quantize != "none":
+            self._refuse_for_quantized()
+        if self.sampling.top_p != 1.0 or self.sampling.top_k != 0:
+            raise ConfigError(
+                "training samples with top_p=1 and top_k=0: the trainer's probabilities are those of the whole "
+                "distribution, and a ratio to those of a cut one would be wrong (composition rule 4)"
+            )
+        if self.sampling.temperature == 0:
+            raise ConfigError("training needs a temperature above 0: greedy episodes of a group would all be the same")
+        for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
+            if getattr(self, name) < (0 if name == "num_steps" else 1):
+                raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+
+    def _refuse_for_quantized(self) -> None:
+        sends_adapters = self.engine.kind == "vllm" and self.engine.weight_sync == "lora"
+        hindrances = [
+            *(["a model from scratch: set model.path"] if not self.model.path else []),
+            *(["pipeline.mode=async, whose copy to sample from would not be kept up"] if self.pipeline.bound else []),
+            *(["cluster.address, whose engines take plain weights"] if self.cluster.address else []),
+            *(["a critic, whose checkpoints are not made for it"] if {*self.credit.columns()} & {*OF_CRITIC} else []),
+            *(
+                ["engine.weight_sync=lora, where servers put adapters on other weights: use folder"]
+                if sends_adapters
+                else []
+            ),
+        ]
+        if hindrances:
+            raise ConfigError(f"model.lora.quantize={self.model.lora.quantize} cannot go with {'; '.join(hindrances)}")
+
+    def _check_cluster(self) -> None:
+        if not self.cluster.address:
+            if self.engine.kind == "vllm" and not self.engine.urls:
+                raise ConfigError(
+                    "engine.kind=vllm needs the servers' addresses, as in 'engine.urls=[\"http://127.0.0.1:8000\"]'; "
+                    "agentgym serve-model MODEL starts one, and cluster.address=auto starts them on a Ray cluster"
+                )
+            return
+        if self.pipeline.max_in_flight == "auto":
+            raise ConfigError(
+                "pipeline.max_in_flight=auto follows turns as they are played, and with cluster.address they are told "
+                "when an episode is over; set a number"
+            )
+        if self.engine.kind not in ("torch", "vllm"):
+            raise ConfigError(
+                f"cluster.address starts engines of kind torch and vllm on a Ray cluster, not {self.engine.kind!r}"
+            )
+        if self.engine.urls or self.engine.weight_sync != "folder" or self.engine.sleep:
+            raise ConfigError(
+                "with cluster.address Ray starts the servers and brings them all weights: leave engine.urls, "
+                "engine.weight_sync and engine.sleep as they are by default"
+            )
+
+    def findings(self) -> rules.Findings:
+        """The composition rules that credit, loss and sampling break together."""
+        modulators = tuple(part.kind for part in self.credit.modulators)
+        has_gain = "answer_logprobs" in self.credit.columns()
+        return (
+            *self.loss.findings_with(self.credit.granularity, modulators),
+            *rules.baseline_once(
+                self.credit.estimator,
+                has_opob=self.loss.has_opob,
+                subtracts_mean=self.credit.estimator != "returns",
+            ),
+            *rules.reference_answers(
+                has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.is_on_policy
+            ),
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is to be said at start: rules that warn, and components that are reconstructions."""
+        of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
+        notes = (component.note for component, _ in self.loss.parts() if component.note)
+        return (*self.credit.warnings, *of_loss, *notes)
+
+
+OF_CRITIC = ("value", "token_value", "q_value", "progress")
+"""Columns that a critic makes."""
+MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
+"""Columns that :mod:`agentgym.trainers.scoring.columns` makes."""
+NOT_MADE = {
+    "parent": "rollouts do not branch",
+    "branch_turn": "rollouts do not branch",
+}
+"""Columns that nothing here can fill, with the reason."""
+
+
+def arrays_only(component: CreditComponent) -> str:
+    """Return why a component of credit cannot train in the loop, empty if it can.
+
+    Example:
+        >>> from agentgym.credit.component import ESTIMATORS, MODULATORS
+        >>> arrays_only(MODULATORS["shared_prefix"]), arrays_only(ESTIMATORS["gigpo"])
+        ('rollouts do not branch', '')
+    """
+    names = component.columns(None if component.options is None else component.options())
+    return ", ".join(dict.fromkeys(NOT_MADE[name] for name in names if name in NOT_MADE))
+
+
+def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -> None:
+    """Refuse components whose input a trainer does not have, rather than train without it.
+
+    Args:
+        made: columns that the trainer makes, beside those that episodes record.
+
+    Raises:
+        ConfigError: naming the columns and why they are missing.
+    """
+    names = credit.columns()
+    missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
+    if missing:
+        reasons = ", ".join(f"{name} ({NOT_MADE.get(name, 'made by our own trainer alone')})" for name in missing)
+        raise ConfigError(
+            f"credit needs columns that the trainer does not have: {reasons}; "
+            "the component works on plain arrays (docs/credit.md)"
+        )

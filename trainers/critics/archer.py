@@ -1,0 +1,161 @@
+"""ArCHer's critic: values of states and of whole turns, learnt off-policy from the latest episodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentgym.credit.compose import CreditResult
+from agentgym.credit.table import Floats
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.train import CriticConfig
+from agentgym.trainers.critics.critic import ValueNetwork, optimizer_step, read_values
+from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
+from agentgym.types import Trajectory, TrajectoryGroup
+
+NUM_VALUES = 4
+"""Two twins, each with Q(s, a) and V(s): heads 0 and 1 are Q, 2 and 3 are V."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What the buffer keeps of an episode: its windows, where its turns lie in them, and the turns' rewards."""
+
+    windows: tuple[tuple[int, ...], ...]
+    at: tuple[tuple[int, ...], ...]
+    """Per window, two positions per turn: the last prompt token (the state) and the last sampled one (the action)."""
+    rewards: tuple[float, ...]
+
+    @property
+    def rows(self) -> list[ReadRow]:
+        return [ReadRow(window, at) for window, at in zip(self.windows, self.at, strict=True)]
+
+
+class TwinCritic:
+    """Twin critics of utterances with a slowly moving target, after ArCHer.
+
+    ``Q(s_t, a_t) <- r_t + gamma V'(s_{t+1})`` and ``V(s_t) <- Q'(s_t, a_t)``, the primed from the target network, each
+    twin from its own; the target then moves by ``polyak``. Columns are the target's, of V the smaller twin. A V
+    regresses on the turn that the buffer holds, where the paper samples one anew from today's policy.
+
+    Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL".
+    """
+
+    def __init__(self, policy: Any, config: CriticConfig, *, gamma: float, seed: int) -> None:
+        self._policy, self._config, self._gamma, self._seed = policy, config, gamma, seed
+        self._network = ValueNetwork(policy, config, NUM_VALUES, seed)
+        self._target = copy.deepcopy(self._network)
+        self._optimizer = self._network.make_optimizer(config)
+        self._episodes: list[Episode] = []
+        self._num_updates = 0
+
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+        rows = [row for episode in _episodes(groups) for row in _episode(episode, ()).rows]
+        values = _by_turn(read_values(self._target, self._policy, rows, self._config.tokens_per_microbatch))
+        return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}
+
+    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
+        """Put the step's episodes with their shaped rewards into the buffer and train on batches drawn from it."""
+        rewards = iter(credited.table.reward.tolist())
+        new = [_episode(each, tuple(next(rewards) for _ in each.turns)) for each in _episodes(groups)]
+        self._episodes = [*self._episodes, *new][-self._config.replay_episodes :]
+        if not self._episodes:
+            return {}
+        sums = np.zeros(3)
+        for _ in range(self._config.num_updates):
+            rng = np.random.default_rng(derive_seed(self._seed, "replay", self._num_updates))
+            size = min(self._config.replay_batch, len(self._episodes))
+            chosen = rng.choice(len(self._episodes), size=size, replace=False)
+            sums += self._update([self._episodes[int(index)] for index in chosen])
+            self._num_updates += 1
+        q_loss, v_loss, norm = (sums / self._config.num_updates).tolist()
+        return {
+            "critic_loss": q_loss,
+            "critic_v_loss": v_loss,
+            "critic_grad_norm": norm,
+            "replay_episodes": float(len(self._episodes)),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "network": self._network.state_dict(),
+            "target": self._target.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "num_updates": self._num_updates,
+            "episodes": [asdict(episode) for episode in self._episodes],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._network.load_state_dict(state["network"])
+        self._target.load_state_dict(state["target"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._num_updates = state["num_updates"]
+        self._episodes = [Episode(**row) for row in state["episodes"]]
+
+    def _update(self, episodes: Sequence[Episode]) -> tuple[float, float, float]:
+        """One optimizer step and one of the target; gives the losses of Q and V and the gradient's norm."""
+        limit = self._config.tokens_per_microbatch
+        rows = [row for episode in episodes for row in episode.rows]
+        targets = torch.tensor(
+            self._targets(episodes, _by_turn(read_values(self._target, self._policy, rows, limit))),
+            dtype=torch.float32,
+            device=next(self._network.head.parameters()).device,
+        )
+        ends = np.cumsum([len(row.at) // 2 for row in rows]).tolist()
+        self._optimizer.zero_grad()
+        q_loss = v_loss = 0.0
+        for batch in micro_batches(rows, limit):
+            some = [rows[index] for index in batch]
+            turns = [turn for i in batch for turn in range(ends[i] - len(rows[i].at) // 2, ends[i])]
+            values = self._network(self._network.states(self._policy, some)).reshape(-1, 2, NUM_VALUES)
+            of_q = _half_square(values[:, 1, :2] - targets[turns, :2]) / len(targets)
+            of_v = _half_square(values[:, 0, 2:] - targets[turns, 2:]) / len(targets)
+            (of_q + of_v).backward()  # type: ignore[no-untyped-call]
+            q_loss, v_loss = q_loss + of_q.item(), v_loss + of_v.item()
+        norm = optimizer_step(self._network, self._optimizer, self._config.max_grad_norm)
+        self._move_target()
+        return q_loss, v_loss, norm
+
+    def _targets(self, episodes: Sequence[Episode], values: Floats) -> Floats:
+        """``[N, 4]`` what Q and V of every turn regress on, from the target's values ``[N, 2, 4]``."""
+        rewards = np.array([reward for episode in episodes for reward in episode.rewards])
+        is_last = np.zeros(len(rewards), dtype=np.bool_)
+        is_last[np.cumsum([len(episode.rewards) for episode in episodes]) - 1] = True
+        following = np.where(is_last[:, None], 0.0, np.roll(values[:, 0, 2:], -1, axis=0))
+        return np.concatenate([rewards[:, None] + self._gamma * following, values[:, 1, :2]], axis=1)
+
+    @torch.no_grad()
+    def _move_target(self) -> None:
+        for slow, fast in zip(self._target.parameters(), self._network.parameters(), strict=True):
+            slow.lerp_(fast, self._config.polyak)
+
+
+def _half_square(difference: Tensor) -> Tensor:
+    return 0.5 * (difference**2).sum()
+
+
+def _by_turn(values: Floats) -> Floats:
+    """``[2 N, 4]`` in the order of the rows to ``[N, 2, 4]``: state and action of every turn."""
+    return values.reshape(-1, 2, NUM_VALUES)
+
+
+def _episodes(groups: Sequence[TrajectoryGroup]) -> list[Trajectory]:
+    return [trajectory for group in groups for trajectory in group.valid if trajectory.turns]
+
+
+def _episode(trajectory: Trajectory, rewards: tuple[float, ...]) -> Episode:
+    places = []
+    for segment in trajectory.segments:
+        at, end = [], 0
+        for turn in segment.turns:
+            start = end + len(turn.prompt_ids)
+            end = start + len(turn.completion.token_ids)
+            at += [start - 1, end - 1]
+        places.append(tuple(at))
+    return Episode(tuple(segment.token_ids for segment in trajectory.segments), tuple(places), rewards)

@@ -1,0 +1,216 @@
+"""Critics: networks that read a scalar off the policy's states, and the one that GAE's estimators learn from."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentgym.credit.compose import CreditResult
+from agentgym.credit.table import Bools, Floats
+from agentgym.errors import RunStoppedError
+from agentgym.trainers.config.train import CriticConfig
+from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
+from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
+from agentgym.types import Segment, TrajectoryGroup
+
+BETAS, EPS = (0.9, 0.95), 1e-5
+FLAT = 1e-12
+
+
+class Critic(Protocol):
+    """Fills columns before credit and learns from what credit gives back."""
+
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+        """Columns over the turns or sampled tokens of valid trajectories."""
+        ...
+
+    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
+        """Train on a step's rollouts; gives numbers about it. Follows :meth:`columns` of the same groups."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave."""
+        ...
+
+
+class ValueNetwork(torch.nn.Module):
+    """``num_values`` numbers per state: a head over a copy of the policy's trunk, or over the policy's own states.
+
+    The head begins at 0, whatever the state.
+    """
+
+    def __init__(self, policy: Any, config: CriticConfig, num_values: int, seed: int) -> None:
+        super().__init__()
+        trunk = trunk_of(policy)
+        self.trunk = copy.deepcopy(trunk) if config.trunk == "copy" else None
+        self.num_values = num_values
+        hidden_size = int(policy.config.hidden_size)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            last = torch.nn.Linear(hidden_size, num_values)
+            layers = [] if self.trunk is not None else [torch.nn.Linear(hidden_size, hidden_size), torch.nn.GELU()]
+        torch.nn.init.zeros_(last.weight)
+        torch.nn.init.zeros_(last.bias)
+        self.head = torch.nn.Sequential(*layers, last).to(next(trunk.parameters()).device)
+        self.eval()  # trained without dropout, if the policy has any
+
+    def states(self, policy: Any, rows: Sequence[ReadRow]) -> Tensor:
+        """Hidden states ``[n, hidden]`` at the positions the rows name; the policy's own carry no gradient."""
+        if self.trunk is not None:
+            return hidden_states(self.trunk, rows)
+        with frozen(policy):
+            return hidden_states(trunk_of(policy), rows)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[n, num_values]``"""
+        values: Tensor = self.head(states.float())
+        return values
+
+    def make_optimizer(self, config: CriticConfig) -> torch.optim.Optimizer:
+        """AdamW over what is trained; of a policy with adapters that is their copy and the head."""
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return torch.optim.AdamW(trained, lr=config.lr, betas=BETAS, eps=EPS, weight_decay=0.0)
+
+
+def read_values(network: ValueNetwork, policy: Any, rows: Sequence[ReadRow], tokens_per_microbatch: int) -> Floats:
+    """Values ``[n, num_values]`` at the rows' positions, row by row, without gradients."""
+    found: dict[int, Tensor] = {}
+    with frozen(network):
+        for batch in micro_batches(rows, tokens_per_microbatch):
+            values = network(network.states(policy, [rows[index] for index in batch])).cpu()
+            found |= zip(batch, values.split([len(rows[index].at) for index in batch]), strict=True)
+    none = np.empty((0, network.num_values))
+    return np.concatenate([none, *(found[index].double().numpy() for index in range(len(rows)))])
+
+
+def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float) -> Tensor:
+    """``1/2 max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)`` per position; a clip of 0 turns it off.
+
+    Source: PPO's reference implementation; verl ``compute_value_loss``.
+
+    Example:
+        >>> loss = value_loss(torch.tensor([1.0, 0.2]), torch.zeros(2), torch.ones(2), 0.5)
+        >>> [round(x, 4) for x in loss.tolist()]
+        [0.125, 0.32]
+    """
+    plain = (value - target) ** 2
+    if not clip:
+        return 0.5 * plain
+    clipped = (torch.clamp(value, old - clip, old + clip) - target) ** 2
+    return 0.5 * torch.maximum(plain, clipped)
+
+
+def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
+    """Step on the gradients that are there, clipped; gives their norm.
+
+    Raises:
+        RunStoppedError: it is not finite.
+    """
+    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm).item()
+    if not math.isfinite(norm):
+        raise RunStoppedError(f"the critic's gradient has the norm {norm}; lower critic.lr")
+    optimizer.step()
+    return norm
+
+
+class ValueCritic:
+    """The critic of GAE: a value before each sampled token, or one before each turn (at its last prompt token)."""
+
+    def __init__(self, policy: Any, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
+        self._policy, self._config, self._is_per_token = policy, config, is_per_token
+        self._network = ValueNetwork(policy, config, 1, seed)
+        self._optimizer = self._network.make_optimizer(config)
+
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+        values = read_values(self._network, self._policy, self._rows(groups), self._config.tokens_per_microbatch)
+        return {"token_value" if self._is_per_token else "value": values[:, 0]}
+
+    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
+        """Regress on the estimator's targets, leaving out turns that do not train."""
+        table, is_kept = credited.table, credited.loss_weight > 0
+        old, target = table.value, credited.return_to_go
+        if self._is_per_token:
+            assert credited.token_return is not None and table.num_tokens is not None
+            old, target, is_kept = table.token_value, credited.token_return, np.repeat(is_kept, table.num_tokens)
+        assert old is not None
+        if not is_kept.any():
+            return {}
+        losses, norms = self._fit(self._rows(groups), old, target, is_kept)
+        spread = float(target[is_kept].var())
+        return {
+            "critic_loss": losses[0],
+            "critic_loss_last": losses[-1],
+            "critic_grad_norm": sum(norms) / len(norms),
+            "value_mean": float(old[is_kept].mean()),
+            "explained_variance": 1.0 - float((target - old)[is_kept].var()) / spread if spread > FLAT else 0.0,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._network.load_state_dict(state["network"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def _rows(self, groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
+        return [
+            ReadRow(segment.token_ids, tuple(before_tokens(segment) if self._is_per_token else before_turns(segment)))
+            for segment in segments_of(groups)
+        ]
+
+    def _fit(
+        self, rows: Sequence[ReadRow], old: Floats, target: Floats, is_kept: Bools
+    ) -> tuple[list[float], list[float]]:
+        """Loss and gradient norm of every update, each over all rows."""
+        network, config = self._network, self._config
+        device = next(network.head.parameters()).device
+        ends = np.cumsum([len(row.at) for row in rows]).tolist()
+        places = [list(range(end - len(row.at), end)) for row, end in zip(rows, ends, strict=True)]
+        columns = torch.tensor(np.stack([old, target, is_kept / is_kept.sum()]), dtype=torch.float32, device=device)
+        batches = micro_batches(rows, config.tokens_per_microbatch)
+        own = [network.states(self._policy, [rows[i] for i in batch]) for batch in batches if network.trunk is None]
+        losses, norms = [], []
+        for _ in range(config.num_updates):
+            self._optimizer.zero_grad()
+            total = 0.0
+            for number, batch in enumerate(batches):
+                states = own[number] if own else network.states(self._policy, [rows[i] for i in batch])
+                at = torch.tensor([place for index in batch for place in places[index]], device=device)
+                was, goal, weight = columns[:, at]
+                loss = (value_loss(network(states)[:, 0], was, goal, config.value_clip) * weight).sum()
+                loss.backward()
+                total += loss.item()
+            losses.append(total)
+            norms.append(optimizer_step(network, self._optimizer, config.max_grad_norm))
+        return losses, norms
+
+
+def before_tokens(segment: Segment) -> Iterator[int]:
+    """The position before each sampled token."""
+    return (at - 1 for at in sampled_positions(segment))
+
+
+def before_turns(segment: Segment) -> Iterator[int]:
+    """The last prompt token before each turn."""
+    end = 0
+    for turn in segment.turns:
+        yield end + len(turn.prompt_ids) - 1
+        end += len(turn.prompt_ids) + len(turn.completion.token_ids)
+
+
+def after_turns(segment: Segment) -> Iterator[int]:
+    """The last sampled token of each turn; of a turn without any, its last prompt token."""
+    end = 0
+    for turn in segment.turns:
+        end += len(turn.prompt_ids) + len(turn.completion.token_ids)
+        yield end - 1

@@ -1,0 +1,83 @@
+"""SPA's progress estimator: a number per turn whose sum over an episode learns to be the episode's reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentgym.credit.compose import CreditResult
+from agentgym.credit.table import Floats
+from agentgym.trainers.config.train import CriticConfig
+from agentgym.trainers.critics.critic import ValueNetwork, after_turns, optimizer_step, read_values
+from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
+from agentgym.trainers.scoring.tokens import segments_of
+from agentgym.types import TrajectoryGroup
+
+
+class ProgressEstimator:
+    """Estimates each turn's contribution c_t, read after the turn's last token, from the history and the action.
+
+    It minimises ``mean over episodes of (R - sum_t c_t)^2``, R the recorded return. The estimates of a step come from
+    the network as it was before that step's episodes.
+
+    Source: "SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution" (``prm/train_our_progress_model.py``),
+    which fits the estimator once before RL; this one goes on learning, since the policy moves.
+    """
+
+    def __init__(self, policy: Any, config: CriticConfig, *, seed: int) -> None:
+        self._policy, self._config = policy, config
+        self._network = ValueNetwork(policy, config, 1, seed)
+        self._optimizer = self._network.make_optimizer(config)
+
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+        """Return the column ``progress``, ``[N]`` over the turns of valid trajectories."""
+        values = read_values(self._network, self._policy, _rows(groups), self._config.tokens_per_microbatch)
+        return {"progress": values[:, 0]}
+
+    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
+        """Fit the step's episodes and return the loss before the first update, after it, and the gradient's norm."""
+        episodes = [trajectory for group in groups for trajectory in group.valid if trajectory.turns]
+        if not episodes:
+            return {}
+        rows = _rows(groups)
+        # recorded rewards: those of the credit table are this estimator's own by now
+        returns = np.array([sum(turn.reward for turn in episode.turns) for episode in episodes])
+        episode_of_turn = np.repeat(np.arange(len(episodes)), [len(episode.turns) for episode in episodes])
+        losses, norms = [], []
+        for _ in range(self._config.num_updates):
+            loss, norm = self._update(rows, returns, episode_of_turn)
+            losses.append(loss)
+            norms.append(norm)
+        names = ("progress_loss", "progress_loss_last", "progress_grad_norm")
+        return dict(zip(names, (losses[0], losses[-1], sum(norms) / len(norms)), strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` returned."""
+        self._network.load_state_dict(state["network"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def _update(self, rows: Sequence[ReadRow], returns: Floats, episode_of_turn: np.ndarray) -> tuple[float, float]:
+        network, limit = self._network, self._config.tokens_per_microbatch
+        progress = read_values(network, self._policy, rows, limit)[:, 0]
+        gap = np.bincount(episode_of_turn, weights=progress, minlength=len(returns)) - returns
+        # An episode's windows may lie in different micro-batches. The gradient of (R - sum c)^2 in c_t is
+        # 2 (sum c - R), the same for all its turns, so each turn's share can be added by itself.
+        slope = torch.tensor(2 * gap[episode_of_turn] / len(returns), dtype=torch.float32)
+        ends = np.cumsum([len(row.at) for row in rows]).tolist()
+        self._optimizer.zero_grad()
+        for batch in micro_batches(rows, limit):
+            at = [place for index in batch for place in range(ends[index] - len(rows[index].at), ends[index])]
+            values = network(network.states(self._policy, [rows[index] for index in batch]))[:, 0]
+            (values * slope[at].to(values.device)).sum().backward()
+        return float((gap**2).mean()), optimizer_step(network, self._optimizer, self._config.max_grad_norm)
+
+
+def _rows(groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
+    return [ReadRow(segment.token_ids, tuple(after_turns(segment))) for segment in segments_of(groups)]

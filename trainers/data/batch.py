@@ -1,0 +1,254 @@
+"""Training rows to tensors: micro-batches of similar length, with every denominator already global.
+
+The loss is a weighted sum over sampled tokens. The weights are fixed here, from all rows of the update, so that
+gradients do not depend on how the rows are split into micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agentgym.credit.table import Floats, Ints
+from agentgym.trainers.data.layout import Layout, common_prefix, lay_out, shared_prefix
+from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.losses.config import LayoutKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBatch:
+    """One micro-batch: rows as they are forwarded and, flat, their ``N`` sampled tokens."""
+
+    layout: Layout
+    """What the model reads."""
+    row: Tensor
+    """``[N]`` row of each sampled token, ascending."""
+    state: Tensor
+    """``[N]`` place in :func:`~agentgym.trainers.data.layout.hidden_states` of the state that predicts the token."""
+    target: Tensor
+    """``[N]`` id of the token."""
+    advantage: Tensor
+    """``[N]``"""
+    rollout_logprob: Tensor
+    """``[N]`` log-probability under the distribution the engine sampled from."""
+    weight: Tensor
+    """``[N]`` share of the token in the update's loss."""
+    turn: Tensor
+    """``[N]`` which turn of the micro-batch the token was sampled in, counted from 0 without gaps."""
+    turn_index: Tensor
+    """``[N]`` position of that turn in its trajectory."""
+    unit: Tensor
+    """``[N]`` which of the update's averaged units (trajectories or turns) the token belongs to."""
+    samples: tuple[int, ...] = ()
+    """Of each row, the index of its sample among those that :func:`build_batches` was given."""
+    trajectories: tuple[int, ...] = ()
+    """Of each row, its trajectory's number."""
+    first: int = 0
+    """Number of the update's sampled tokens in the micro-batches before this one."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of sampled tokens."""
+        return int(self.row.numel())
+
+
+Unit = Literal["trajectory", "turn"]
+
+
+def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Floats:
+    """Weight of each trained token in the update's loss.
+
+    ``token-mean`` divides by all trained tokens (DAPO), ``seq-mean-token-mean`` by the unit's tokens and by the number
+    of units (GRPO, GSPO), ``seq-mean-token-sum`` by the number of units, ``seq-mean-token-sum-norm`` by the constant
+    ``norm_length`` alone (Dr.GRPO, as verl has it). A unit without trained tokens does not count.
+
+    Args:
+        units: of every trained token, what it belongs to: its trajectory or its turn.
+
+    Example:
+        >>> token_weights(np.array([7, 8, 8]), "seq-mean-token-mean", 8).tolist()
+        [0.5, 0.25, 0.25]
+    """
+    _, of_token, sizes = np.unique(units, return_inverse=True, return_counts=True)
+    match aggregation:
+        case "token-mean":
+            return np.full(len(units), 1 / max(1, len(units)))
+        case "seq-mean-token-mean":
+            return np.asarray(1 / (len(sizes) * sizes[of_token]), dtype=np.float64)
+        case "seq-mean-token-sum":
+            return np.full(len(units), 1 / max(1, len(sizes)))
+        case "seq-mean-token-sum-norm":
+            return np.full(len(units), 1 / norm_length)
+    raise AssertionError(f"aggregation {aggregation} got past the configuration's check")
+
+
+def num_averaged(samples: Sequence[TrainingSample], aggregation: str, unit: Unit) -> int | None:
+    """What :func:`token_weights` divides by, over these rows: trained tokens, or units that have some.
+
+    It adds up over groups, and weights of one part of an update times its number are weights times that of the whole:
+    so a gradient can be summed before the whole is known, and divided at the end. None where the divisor is a
+    constant.
+    """
+    if aggregation == "seq-mean-token-sum-norm":
+        return None
+    units = _units(samples, unit)
+    return len(units) if aggregation == "token-mean" else len(np.unique(units))
+
+
+def _units(samples: Sequence[TrainingSample], unit: Unit) -> Ints:
+    """Return the unit of each trained token, numbered from 0 by first appearance."""
+    none = np.empty(0, np.int64)
+    units = np.concatenate([none, *(np.full(int(s.loss_mask.sum()), s.trajectory) for s in samples)])
+    if unit == "turn":
+        turn = np.concatenate([none, *(sample.turns[sample.loss_mask] for sample in samples)])
+        units = units * (turn.max(initial=0) + 1) + turn
+    _, first, code = np.unique(units, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[code]
+
+
+def build_batches(
+    samples: Sequence[TrainingSample],
+    *,
+    aggregation: str = "token-mean",
+    unit: Unit = "trajectory",
+    norm_length: int = 1024,
+    tokens_per_microbatch: int = 8192,
+    layout: LayoutKind = "rows",
+    device: torch.device | str = "cpu",
+) -> list[TrainBatch]:
+    """All rows of one optimizer update as micro-batches of at most ``tokens_per_microbatch`` forwarded tokens.
+
+    Args:
+        unit: what the ``seq-mean`` aggregations take for a sequence. Segments of one trajectory are one.
+        layout: ``rows`` puts rows of similar length under each other, ``prefix`` those of a group after what they
+            share, ``packed`` as many as there is room for into one row, each distinct prefix once.
+    """
+    units = _units(samples, unit)
+    weights = token_weights(units, aggregation, norm_length)
+    positions = [np.flatnonzero(sample.loss_mask) for sample in samples]
+    ends = np.cumsum([len(at) for at in positions], dtype=np.int64)[:-1]
+    parts = zip(samples, positions, np.split(weights, ends), np.split(units, ends), strict=False)
+    rows = [_Row(*part, index) for index, part in enumerate(parts)]
+    batches: list[TrainBatch] = []
+    for some, kind in _micro_batches(rows, layout, tokens_per_microbatch):
+        first = batches[-1].first + batches[-1].num_tokens if batches else 0
+        batches.append(_batch(some, kind, device, first))
+    return batches
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    sample: TrainingSample
+    positions: Ints
+    weights: Floats
+    units: Ints
+    index: int
+    """Among the update's samples."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.sample.token_ids
+
+
+def _micro_batches(rows: Sequence[_Row], layout: LayoutKind, room: int) -> list[tuple[list[_Row], LayoutKind]]:
+    """The rows of each micro-batch, and the layout that pays for them."""
+    if layout == "packed":
+        alike_are_neighbours = sorted(rows, key=lambda row: (row.sample.ordinal, row.token_ids))
+        return [(some, layout) for some in _packed(alike_are_neighbours, room)]
+    made: list[tuple[list[_Row], LayoutKind]] = []
+    alone = list(rows)
+    if layout == "prefix":
+        groups: dict[int, list[_Row]] = {}
+        for row in rows:
+            groups.setdefault(row.sample.ordinal, []).append(row)
+        shared = [some for group in groups.values() for some in _after_prefix(group, room)]
+        made = [(some, layout) for some in shared if _pays(some)]
+        alone = [row for some in shared if not _pays(some) for row in some]
+    return made + [(some, "rows") for some in _under_each_other(alone, room)]
+
+
+def _under_each_other(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
+    """Rows of similar length, at most so many tokens with padding (or one row)."""
+    batches: list[list[_Row]] = []
+    for row in sorted(rows, key=lambda row: len(row.token_ids)):
+        if batches and (len(batches[-1]) + 1) * len(row.token_ids) <= room:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches
+
+
+def _after_prefix(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
+    """The same where what all of a batch share counts once."""
+    batches: list[list[_Row]] = []
+    num_shared = 0
+    for row in sorted(rows, key=lambda row: len(row.token_ids)):
+        if batches:
+            num_shared = min(num_shared, common_prefix(batches[-1][0].token_ids, row.token_ids))
+            if num_shared + (len(batches[-1]) + 1) * (len(row.token_ids) - num_shared) <= room:
+                batches[-1].append(row)
+                continue
+        batches.append([row])
+        num_shared = len(row.token_ids) - 1
+    return batches
+
+
+def _pays(rows: Sequence[_Row]) -> bool:
+    """Whether forwarding a shared prefix by itself saves a tenth of the tokens: it costs a second call."""
+    ids = [row.token_ids for row in rows]
+    return 10 * (len(ids) - 1) * shared_prefix(ids) >= len(ids) * len(ids[-1])
+
+
+def _packed(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
+    """Neighbours, at most so many tokens that are not in the one before (or one row)."""
+    batches: list[list[_Row]] = []
+    size = 0
+    for row in rows:
+        if batches:
+            size += len(row.token_ids) - common_prefix(batches[-1][-1].token_ids, row.token_ids)
+            if size <= room:
+                batches[-1].append(row)
+                continue
+        batches.append([row])
+        size = len(row.token_ids)
+    return batches
+
+
+def _batch(rows: Sequence[_Row], layout: LayoutKind, device: torch.device | str, first: int) -> TrainBatch:
+    laid_out, where = lay_out([row.token_ids for row in rows], layout, device)
+    assert not any(0 in row.positions for row in rows), "a row begins with a prompt"
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(row.sample, name)[row.positions] for row in rows])
+
+    row_of, turn_of = np.repeat(np.arange(len(rows)), [len(row.positions) for row in rows]), joined("turns")
+    is_new_turn = (np.diff(turn_of, prepend=-1) != 0) | (np.diff(row_of, prepend=-1) != 0)
+    states = [np.asarray(places)[row.positions - 1] for row, places in zip(rows, where, strict=True)]
+    targets = [np.asarray(row.token_ids)[row.positions] for row in rows]
+    units = [row.units for row in rows]
+    codes = np.cumsum(is_new_turn) - 1
+    whole = (row_of, np.concatenate(states), np.concatenate(targets), codes, turn_of, np.concatenate(units))
+    real = (joined("advantages"), joined("rollout_logprobs"), np.concatenate([row.weights for row in rows]))
+    row_N, state, target, turn_N, turn_index, unit_N = torch.from_numpy(np.stack(whole, axis=1)).unbind(1)
+    advantage, rollout_logprob, weight_N = torch.from_numpy(np.stack(real, axis=1)).float().unbind(1)
+    return TrainBatch(
+        layout=laid_out,
+        row=row_N.to(device),
+        state=state.to(device),
+        target=target.to(device),
+        advantage=advantage.to(device),
+        rollout_logprob=rollout_logprob.to(device),
+        weight=weight_N.to(device),
+        turn=turn_N.to(device),
+        turn_index=turn_index.to(device),
+        samples=tuple(row.index for row in rows),
+        trajectories=tuple(row.sample.trajectory for row in rows),
+        unit=unit_N.to(device),
+        first=first,
+    )

@@ -1,0 +1,130 @@
+"""Demonstrations: what an environment's oracle does, with a share of random actions, in a model's tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from agentgym.call_syntax import format_call
+from agentgym.check.policies import random_action, random_tool_call
+from agentgym.env.env import Env
+from agentgym.errors import InfrastructureError, UsageError
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.context import FULL, ContextConfig
+from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.pool import Pool
+from agentgym.rollout.seeds import derive_seed
+from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
+
+
+def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
+    """The environment's oracle, a share ``noise`` of its actions replaced by random ones.
+
+    Half of those are possible in the current state; half are drawn from the tools' schemas and mostly impossible, so
+    that the demonstrations also show how to go on after a refusal.
+    """
+    rng = np.random.default_rng(seed)
+
+    def choose(observation: Observation) -> Message:
+        if rng.random() >= noise:
+            return env.oracle()
+        return (random_tool_call if env.tools and rng.random() < 0.5 else random_action)(env, observation, rng)
+
+    return choose
+
+
+async def collect_demos(  # noqa: PLR0913  (the names at the call are the documentation)
+    tasks: Sequence[tuple[int, Task]],
+    pool: Pool,
+    renderer: ChatRenderer,
+    *,
+    noise: float,
+    max_context_tokens: int,
+    max_new_tokens: int = 64,
+    context: ContextConfig = FULL,
+    seed: int,
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
+) -> tuple[Trajectory, ...]:
+    """Play one noisy oracle episode of each task, in tokens; return the valid trajectories.
+
+    Args:
+        max_context_tokens, max_new_tokens, context: those of the policy that learns from it.
+
+    Raises:
+        RunStoppedError: most episodes failed.
+    """
+    groups = await run_groups(
+        tasks,
+        pool,
+        lambda env, member_seed: DemonstrationActor(
+            demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
+        ),
+        GroupConfig(group_size=1, min_valid=1),
+        seed=derive_seed(seed, "demos"),
+        on_episode=lambda _, trajectory: on_episode(trajectory),
+    )
+    return tuple(trajectory for group in groups for trajectory in group.valid if trajectory.segments)
+
+
+def collect_texts(
+    make_env: Callable[[], Env], tasks: Sequence[Task], *, seed: int, max_retries: int = 2
+) -> tuple[list[str], list[str]]:
+    """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
+
+    The oracle acts where there is one, a random policy elsewhere. A failed episode is played again in a new
+    environment, since without it the tokenizer would differ.
+
+    Raises:
+        InfrastructureError: an episode failed more than ``max_retries`` times.
+    """
+    texts: list[str] = []
+    words: set[str] = set()
+    env = make_env()
+    for number, task in enumerate(tasks):
+        for retries_left in range(max_retries, -1, -1):
+            try:
+                said, named = _texts_of(env, task, derive_seed(seed, "texts", number))
+                break
+            except InfrastructureError:
+                with contextlib.suppress(Exception):  # what is broken may fail to close, too
+                    env.close()
+                if not retries_left:
+                    raise
+                env = make_env()
+        texts += said
+        words |= named
+    env.close()
+    return texts, sorted(words)
+
+
+def _texts_of(env: Env, task: Task, seed: int) -> tuple[list[str], set[str]]:
+    """What is said in one episode, and the words that its valid actions name."""
+    texts: list[str] = []
+    words: set[str] = set()
+    observation, _ = env.reset(options={"task": task})
+    choose = demonstrator(env, 0.3 if has_oracle(env) else 1.0, seed)
+    is_over = False
+    while not is_over:
+        texts += [message.text for message in observation]
+        action = choose(observation)
+        calls = [call for call in action.calls if isinstance(call, ToolCall)]
+        texts += [format_call(call, env.tools) for call in calls] or [action.text]
+        observation, _, terminated, truncated, info = env.step(action)
+        if info["is_valid"]:
+            named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
+            words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))
+        is_over = terminated or truncated
+    return texts, words
+
+
+def has_oracle(env: Env) -> bool:
+    """Whether the environment, in an episode, has a gold policy."""
+    try:
+        env.oracle()
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Ranks, sharded models and checkpoints."""

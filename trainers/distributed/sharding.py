@@ -1,0 +1,87 @@
+"""A model cut up over ranks by torch's FSDP2, and its weights and optimizer put together again.
+
+What is put together has the form it has on one rank, so a checkpoint of any number of ranks goes on at any other.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.models.quantized import load_kept_state
+from agentgym.trainers.scoring.hidden import trunk_of
+
+Result = TypeVar("Result")
+
+
+def shard(model: Any, ranks: Ranks) -> Any:
+    """The model with every rank holding its part of each layer; the model itself on one rank."""
+    if ranks.count == 1:
+        return model
+    mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.count,))
+    for layer in trunk_of(model).layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model.ranks = ranks
+    model.run_whole = types.MethodType(lambda self, work: work(self), model)
+    register_fsdp_forward_method(model, "run_whole")
+    return model
+
+
+def ranks_of(model: Any) -> Ranks:
+    """Those that a model is cut up over."""
+    return model.ranks if isinstance(model, FSDPModule) else Ranks()  # type: ignore[attr-defined]
+
+
+def run_whole(model: Any, work: Callable[[Any], Result]) -> Result:
+    """``work(model)`` with the weights in place that belong to no layer: embedding, last norm, head.
+
+    FSDP does that for a model's own ``forward``; what calls parts of a model goes through here. All ranks must.
+    """
+    if not isinstance(model, FSDPModule):
+        return work(model)
+    result: Result = model.run_whole(work)  # type: ignore[attr-defined]
+    return result
+
+
+def whole(value: Any) -> Any:
+    """A state dictionary, or a tensor, with what is cut up put together; all ranks must ask."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if isinstance(value, Mapping):
+        return {name: whole(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(whole(part) for part in value)
+    return value
+
+
+def load_weights(model: Any, state: Mapping[str, Tensor]) -> None:
+    """Put whole weights into a model, each rank its part."""
+    mine = model.state_dict()
+    load_kept_state(
+        model, {name: _cut_like(mine[name], tensor) if name in mine else tensor for name, tensor in state.items()}
+    )
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Put a whole optimizer state into an optimizer, each rank its part."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    of_parameter = {
+        index: {name: _cut_like(parameters[index], value) for name, value in held.items()}
+        for index, held in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": of_parameter})
+
+
+def _cut_like(own: Any, value: Any) -> Any:
+    if isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape:
+        return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
+    return value

@@ -1,0 +1,389 @@
+"""The embedded engine: samples from a transformers model in this process, on its device, sharing its weights.
+
+Requests are batched as they come. One asyncio task runs *ticks* while there is work: a tick admits waiting requests
+to cache slots, runs one ragged forward (the next piece of every prompt being read, one token of every row being
+decoded), samples a token for the rows whose input is complete, and resolves those that are done. Nothing runs in a
+thread, so callers that behave the same way get the same bits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from transformers import PreTrainedModel
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import AgentGymError, ClosedError, ConfigError, EngineError, boundary
+from agentgym.trainers.engines.torch.forward import Chunk
+from agentgym.trainers.engines.torch.requests import EngineStats, Request
+from agentgym.trainers.engines.torch.runner import ModelRunner
+from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
+from agentgym.trainers.engines.torch.scoring import score_continuation
+from agentgym.trainers.engines.torch.slots import Slot, SlotTable
+from agentgym.types import Completion, FinishReason
+
+_SCORE_SLOT = 0
+_NUM_YIELDS_AFTER_FINISH = 4
+"""Turns of the event loop between a resolved request and the next tick. One lets a caller that awaits ``generate``
+itself step its environment and ask again; the others are for callers inside ``gather``, ``wait_for`` and tasks."""
+
+
+class TorchEngine:
+    """An :class:`~agentgym.engine.Engine` over a Llama, Qwen2 or Qwen3 model, plain or with LoRA adapters.
+
+    The device is the model's. Weights that need neither fusing nor another dtype are shared with the model, so after
+    changing the model's parameters call :meth:`update_weights` before the event loop runs again; an engine that finds
+    changed weights under it fails its requests rather than sample from a mixture.
+
+    Example:
+        >>> engine = TorchEngine(model, num_slots=8, max_context_tokens=512)  # doctest: +SKIP
+        >>> await engine.generate([1, 5, 9], SamplingParams(seed=3), session_id="episode-0")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        num_slots: int = 64,
+        max_context_tokens: int = 1024,
+        max_prefill_tokens: int = 2048,
+        version: int = 0,
+        dtype: torch.dtype | None = None,
+        batch_invariant: bool = False,
+        fixed_decode: bool | None = None,
+    ):
+        """Read the model's weights as ``version``.
+
+        Args:
+            model: stays the caller's; it is read, never changed.
+            num_slots: requests that run at once, and sessions whose keys and values are kept.
+            max_context_tokens: longest prompt plus completion.
+            max_prefill_tokens: prompt tokens read per tick, so that one long prompt does not hold up the others.
+            version: policy version of the current weights.
+            dtype: to compute in; None for the model's own.
+            batch_invariant: forward every row by itself, so that a completion does not depend on what else is running.
+            fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a GPU. The whole
+                cache is then allocated at once.
+
+        Raises:
+            ConfigError: the model is not supported, or a size is below 1.
+        """
+        for name, value in (
+            ("num_slots", num_slots),
+            ("max_context_tokens", max_context_tokens),
+            ("max_prefill_tokens", max_prefill_tokens),
+        ):
+            if value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
+        self._max_context_tokens = max_context_tokens
+        self._max_prefill_tokens = max_prefill_tokens
+        self._batch_invariant = batch_invariant
+        self._version = version
+        self._runner = ModelRunner(
+            model,
+            num_slots=num_slots + 1,
+            max_context_tokens=max_context_tokens,
+            dtype=dtype,
+            fixed_decode=fixed_decode,
+        )
+        self._slots = SlotTable(num_slots, first_index=_SCORE_SLOT + 1)
+        self._score_slot = Slot(_SCORE_SLOT)
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        self._settings: tuple[list[Request], RowSettings] | None = None
+        self._scheduler: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._stats = EngineStats()
+
+    @property
+    def policy_version(self) -> int:
+        return self._version
+
+    @property
+    def max_context_tokens(self) -> int:
+        return self._max_context_tokens
+
+    @property
+    def stats(self) -> EngineStats:
+        """Counters since the engine was made; the same object every time."""
+        self._stats.num_evictions = self._slots.num_evictions
+        return self._stats
+
+    # --------------------------------------------------------------------------------------------- the contract
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
+    ) -> Completion:
+        """Sample one completion.
+
+        With a ``session_id`` the keys and values of prompt and completion are kept, and the next prompt of that
+        session is computed from where it departs from them. Requests of one session run one after the other. A
+        prompt that fills the context exactly gives an empty completion with ``FinishReason.LENGTH``.
+
+        Raises:
+            EngineError: the prompt is empty, longer than the context or not of this vocabulary; the forward failed;
+                or the engine was closed meanwhile.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        token_ids = self._checked(prompt_ids, "prompt")
+        max_new_tokens = min(sampling.max_new_tokens, self._max_context_tokens - len(token_ids))
+        request = Request(
+            token_ids=token_ids,
+            num_prompt=len(token_ids),
+            max_new_tokens=max_new_tokens,
+            sampling=sampling,
+            session_id=session_id,
+            future=asyncio.get_running_loop().create_future(),
+            uniforms=draw_uniforms(sampling.seed, max_new_tokens) if sampling.temperature else [],
+        )
+        if max_new_tokens == 0:
+            return request.completion(FinishReason.LENGTH)
+        self._ensure_scheduler()
+        self._waiting.append(request)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            self._abandon(request)
+            raise
+
+    async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
+        """Log-probability (temperature 1) of each continuation token after the prompt and those before it.
+
+        Raises:
+            EngineError: the prompt is empty, both together exceed the context, or the forward failed.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        num_prompt = len(self._checked(prompt_ids, "prompt"))
+        if not continuation_ids:
+            return ()
+        token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation")
+        try:
+            with boundary(EngineError, "score"), torch.inference_mode():
+                self._runner.check_weights(self._version)
+                logprobs = score_continuation(
+                    self._runner.weights,
+                    self._runner.cache,
+                    self._score_slot,
+                    token_ids,
+                    num_prompt,
+                    self._max_prefill_tokens,
+                )
+        except EngineError:
+            self._score_slot.num_cached = 0
+            raise
+        return tuple(logprobs)
+
+    async def release(self, session_id: str) -> None:
+        """Forget what is kept for a session that has ended; unknown ids are ignored."""
+        self._slots.release(session_id)
+
+    async def update_weights(self, version: int) -> None:
+        """Take the model's current parameters as ``version``.
+
+        Everything kept from older weights is dropped. Requests in flight go on with the new weights: their context is
+        read again, and each of their tokens carries the version it was sampled from.
+
+        Raises:
+            EngineError: the weights could not be read; the engine then keeps its older ones.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        with boundary(EngineError, "update_weights"):
+            self._runner.update()
+        self._version = version
+        self._forget_cached()
+
+    async def close(self) -> None:
+        """Free everything and fail the requests in flight; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._fail_all(lambda: EngineError("the engine was closed before the request was done"))
+        del self._runner
+
+    # --------------------------------------------------------------------------------------- checks and clean-up
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the engine was used after close")
+
+    def _checked(self, token_ids: Sequence[int], what: str) -> list[int]:
+        ids = list(token_ids)
+        if not ids:
+            raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
+        if len(ids) > self._max_context_tokens:
+            raise EngineError(
+                f"the {what} has {len(ids)} tokens, more than the context of {self._max_context_tokens} tokens"
+            )
+        vocab_size = self._runner.weights.embedding.shape[0]
+        if min(ids) < 0 or max(ids) >= vocab_size:
+            raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
+        return ids
+
+    def _forget_cached(self) -> None:
+        self._slots.forget_cached()
+        self._score_slot.num_cached = 0
+
+    def _abandon(self, request: Request) -> None:
+        """Take a cancelled request out, and its session with it: nobody goes on from half a completion."""
+        if request.slot is None:
+            if request in self._waiting:
+                self._waiting.remove(request)
+            return
+        if request in self._running:
+            self._running.remove(request)
+            self._slots.release(request.session_id)
+            self._slots.finish(request.slot)
+        elif not self._slots.is_session_busy(request.session_id):
+            self._slots.release(request.session_id)
+
+    def _fail_all(self, make_error: Callable[[], BaseException], *, waiting: bool = True) -> None:
+        failed = [*self._running, *(self._waiting if waiting else ())]
+        for request in self._running:
+            assert request.slot is not None
+            self._slots.finish(request.slot)
+        self._running.clear()
+        if waiting:
+            self._waiting.clear()
+        for request in failed:
+            if not request.future.done() and not request.future.get_loop().is_closed():
+                request.future.set_exception(make_error())
+
+    # -------------------------------------------------------------------------------------------- the scheduler
+
+    def _ensure_scheduler(self) -> None:
+        loop = asyncio.get_running_loop()
+        task = self._scheduler
+        if task is not None and not task.done() and task.get_loop() is not loop:
+            if not task.get_loop().is_closed():
+                raise EngineError("an engine serves one event loop at a time, and another one is using it")
+            self._fail_all(lambda: EngineError("the event loop of the request was closed"))
+            task = None
+        if task is None or task.done():
+            self._scheduler = loop.create_task(self._run(), name="torch-engine")
+
+    async def _run(self) -> None:
+        """Tick while there is work. A task per stretch of work leaves nothing behind when the event loop ends."""
+        try:
+            while self._waiting or self._running:
+                started = time.perf_counter()
+                has_finished = self._tick()
+                self._stats.busy_s += time.perf_counter() - started
+                for _ in range(_NUM_YIELDS_AFTER_FINISH if has_finished else 1):
+                    await asyncio.sleep(0)
+        except BaseException:  # cancelled with its loop, or a slip of our own: nobody may be left waiting
+            self._fail_all(lambda: EngineError("the engine's scheduler was stopped"))
+            raise
+
+    def _tick(self) -> bool:
+        """Advance every running row by one token; whether any request was resolved."""
+        self._admit()
+        try:
+            with torch.inference_mode():
+                self._runner.check_weights(self._version)
+                self._stats.num_ticks += 1
+                if not self._batch_invariant:
+                    return self._advance(*self._next_chunks())
+                return any([self._advance([row], [chunk]) for row, chunk in zip(*self._next_chunks(), strict=True)])
+        except Exception as error:
+            # whatever failed, the cache may hold numbers that are not finite, and masks do not hide those
+            self._fail_all(partial(_as_engine_error, error), waiting=False)
+            self._forget_cached()
+            self._runner.cache.clear()
+            return True
+
+    def _admit(self) -> None:
+        """Give slots to waiting requests, first come first served; a busy session's next request stays in line."""
+        blocked: list[Request] = []
+        while self._waiting:
+            request = self._waiting.popleft()
+            if self._slots.is_session_busy(request.session_id):
+                blocked.append(request)
+                continue
+            slot = self._slots.acquire(request.session_id)
+            if slot is None:
+                self._waiting.appendleft(request)
+                break
+            request.slot = slot
+            self._stats.num_reused_tokens += slot.adopt(request.token_ids, request.num_prompt - 1)
+            self._running.append(request)
+        self._waiting.extendleft(reversed(blocked))
+
+    def _next_chunks(self) -> tuple[list[Request], list[Chunk]]:
+        """The next tokens of every running row; prompts share ``max_prefill_tokens``, the earliest first."""
+        requests, chunks = [], []
+        budget = self._max_prefill_tokens
+        for request in self._running:
+            slot = request.slot
+            assert slot is not None
+            start, stop = slot.num_cached, len(slot.token_ids)
+            if stop - start > 1 or start < request.num_prompt:
+                stop = min(stop, start + budget)
+                if stop == start:
+                    continue
+                if not self._batch_invariant:
+                    budget -= stop - start
+                self._stats.num_prefill_tokens += stop - start
+            requests.append(request)
+            chunks.append(Chunk(slot.index, start, slot.token_ids[start:stop]))
+        return requests, chunks
+
+    def _advance(self, requests: list[Request], chunks: list[Chunk]) -> bool:
+        """Forward the chunks, and sample for every row whose input is complete; resolve the rows that are done."""
+        ends = [chunk.start + len(chunk.token_ids) for chunk in chunks]
+        is_complete = [end == len(request.token_ids) for request, end in zip(requests, ends, strict=True)]
+        order, logits = self._runner.logits(chunks, is_complete)
+        for request, end in zip(requests, ends, strict=True):
+            assert request.slot is not None
+            request.slot.num_cached = end
+        if not order:
+            return False
+        rows = [requests[at] for at in order]
+        uniforms = [r.uniforms[len(r.logprobs)] if r.uniforms else 0.0 for r in rows]
+        tokens, logprobs = sample(logits, self._settings_of(rows), uniforms)
+        sampled = torch.stack([tokens.double(), logprobs.double()]).tolist()  # one transfer for both
+        return self._append(rows, sampled[0], sampled[1])
+
+    def _settings_of(self, rows: list[Request]) -> RowSettings:
+        if self._settings is None or self._settings[0] != rows:
+            params = [request.sampling for request in rows]
+            self._settings = rows, RowSettings.build(params, self._runner.weights.shape.vocab_size, self._runner.device)
+        return self._settings[1]
+
+    def _append(self, rows: list[Request], tokens: list[float], logprobs: list[float]) -> bool:
+        if not math.isfinite(sum(logprobs)):
+            raise EngineError("the model's logits are not finite")
+        self._stats.num_sampled_tokens += len(rows)
+        finished = []
+        for request, token, logprob in zip(rows, map(int, tokens), logprobs, strict=True):
+            request.token_ids.append(token)
+            request.logprobs.append(logprob)
+            request.policy_versions.append(self._version)
+            if token in request.sampling.stop_token_ids:
+                finished.append((request, FinishReason.STOP))
+            elif len(request.logprobs) == request.max_new_tokens:
+                finished.append((request, FinishReason.LENGTH))
+        for request, reason in finished:
+            assert request.slot is not None
+            self._slots.finish(request.slot)
+            self._running.remove(request)
+            if not request.future.done():
+                request.future.set_result(request.completion(reason))
+        return bool(finished)
+
+
+def _as_engine_error(error: Exception) -> AgentGymError:
+    """A new error for each caller: one shared by many would collect all their tracebacks."""
+    if isinstance(error, EngineError):
+        return EngineError(str(error))
+    wrapped = EngineError(f"the forward failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,0 +1,53 @@
+"""One call of ``generate`` while it is on its way, and the counters of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from agentgym.engine import SamplingParams
+from agentgym.trainers.engines.torch.slots import Slot
+from agentgym.types import Completion, FinishReason
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """What an engine has done since it was made."""
+
+    num_ticks: int = 0
+    num_prefill_tokens: int = 0
+    """Tokens forwarded to read prompts; kept ones are not among them."""
+    num_reused_tokens: int = 0
+    """Prompt tokens that were found in the cache."""
+    num_sampled_tokens: int = 0
+    num_evictions: int = 0
+    """Idle sessions whose slot was given to another."""
+    busy_s: float = 0.0
+    """Wall seconds inside ticks: the share of a run in which the engine had work."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One call of ``generate`` from the queue to its completion."""
+
+    token_ids: list[int]
+    """Prompt, then what was sampled."""
+    num_prompt: int
+    max_new_tokens: int
+    """Limited by the context as well."""
+    sampling: SamplingParams
+    session_id: str
+    future: asyncio.Future[Completion]
+    uniforms: list[float]
+    slot: Slot | None = None
+    logprobs: list[float] = field(default_factory=list)
+    policy_versions: list[int] = field(default_factory=list)
+
+    def completion(self, reason: FinishReason) -> Completion:
+        """What was sampled so far."""
+        return Completion(
+            token_ids=tuple(self.token_ids[self.num_prompt :]),
+            logprobs=tuple(self.logprobs),
+            policy_versions=tuple(self.policy_versions),
+            finish_reason=reason,
+        )

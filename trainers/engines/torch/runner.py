@@ -1,0 +1,121 @@
+"""What an engine computes with: the weights of one policy version, the cache of keys and values, and the forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from agentgym.errors import EngineError
+from agentgym.trainers.engines.torch.decode import FixedDecoder
+from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
+from agentgym.trainers.engines.torch.weights import Weights, count_edits, overwrite, read_weights
+
+
+class ModelRunner:
+    """Logits of the next tokens of ragged chunks.
+
+    Args:
+        model: it is read, never changed.
+        num_slots: of the cache, indices from 0.
+        max_context_tokens: tokens of a slot.
+        dtype: to compute in; None for the model's own.
+        fixed_decode: decode slots from 1 on in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a
+            GPU. The whole cache is then allocated at once, with a slot more.
+
+    Raises:
+        ConfigError: the model is not supported.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        num_slots: int,
+        max_context_tokens: int,
+        dtype: torch.dtype | None,
+        fixed_decode: bool | None,
+    ) -> None:
+        self._model, self._max_context_tokens, self._dtype = model, max_context_tokens, dtype
+        self.weights: Weights = read_weights(model, max_context_tokens, dtype)
+        self.device = self.weights.norm.device
+        is_gpu = self.device.type == "cuda"
+        is_fixed = is_gpu if fixed_decode is None else fixed_decode
+        self.cache = KVCache(
+            self.weights.shape,
+            max_slots=num_slots + is_fixed,
+            max_tokens=max_context_tokens,
+            device=self.device,
+            dtype=self.weights.norm.dtype,
+        )
+        self._decoder: FixedDecoder | None = None
+        if is_fixed:
+            self.cache.reserve(num_slots + 1, max_context_tokens)
+            self._decoder = FixedDecoder(
+                self.cache, first_slot=1, num_slots=num_slots - 1, spare_slot=num_slots, use_graphs=is_gpu
+            )
+
+    def update(self) -> None:
+        """Read the model's weights again; on failure the older ones stay."""
+        new = read_weights(self._model, self._max_context_tokens, self._dtype)
+        if self._decoder is not None:
+            moved = overwrite(self.weights, new)
+            if moved is None:
+                self._decoder.forget()
+            new = moved or new
+        self.weights = new
+
+    def check_weights(self, version: int) -> None:
+        """Raise :class:`EngineError` if the model's weights have changed since they were read as ``version``."""
+        if count_edits(self.weights.shared) != self.weights.shared_edits:
+            raise EngineError(
+                f"the model's weights were changed since they were read as version {version}; "
+                "call update_weights right after changing them"
+            )
+
+    def logits(self, chunks: Sequence[Chunk], is_wanted: Sequence[bool]) -> tuple[list[int], Tensor]:
+        """Store the chunks' keys and values; logits after the last token of the chunks where they are wanted.
+
+        Call it in ``torch.inference_mode()``.
+
+        Returns:
+            Indices of those chunks, in an order that suits the forward, and their logits ``[len(indices), V]``.
+        """
+        self.cache.reserve(
+            max(chunk.slot for chunk in chunks) + 1, max(chunk.start + len(chunk.token_ids) for chunk in chunks)
+        )
+        if self._decoder is None:
+            return self._ragged(range(len(chunks)), chunks, is_wanted)
+        single = [at for at, chunk in enumerate(chunks) if len(chunk.token_ids) == 1]
+        longer = [at for at, chunk in enumerate(chunks) if len(chunk.token_ids) > 1]
+        order: list[int] = []
+        parts = []
+        if longer:
+            order, read = self._ragged(longer, chunks, is_wanted)
+            parts.append(read)
+        if single:
+            decoded = self._decoder.logits(self.weights, [chunks[at] for at in single])
+            kept = [row for row, at in enumerate(single) if is_wanted[at]]
+            order += [single[row] for row in kept]
+            parts.append(decoded[kept])
+        return order, torch.cat(parts)
+
+    def _ragged(
+        self, members: Sequence[int], chunks: Sequence[Chunk], is_wanted: Sequence[bool]
+    ) -> tuple[list[int], Tensor]:
+        at_slot = {chunks[at].slot: at for at in members}
+        batch = build_batch([chunks[at] for at in members], self.device)
+        hidden = forward(self.weights, self.cache, batch)
+        order, last_tokens = [], []
+        offset = -1
+        for chunk in batch.chunks:
+            offset += len(chunk.token_ids)
+            if is_wanted[at_slot[chunk.slot]]:
+                order.append(at_slot[chunk.slot])
+                last_tokens.append(offset)
+        if len(order) < hidden.shape[0]:
+            hidden = hidden[torch.tensor(last_tokens, device=self.device, dtype=torch.int64)]
+        return order, F.linear(hidden, self.weights.head)

@@ -1,0 +1,1 @@
+"""vLLM servers: starting them, sampling from them, sending them weights."""

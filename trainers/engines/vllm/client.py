@@ -1,0 +1,190 @@
+"""One vLLM server over HTTP: every call has a timeout, every failure says what the server did."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from agentgym.errors import EngineError, UsageError
+from agentgym.trainers.engines.vllm.wire import ServerFaultError
+
+NAME_PREFIX = "agentgym-"
+"""How the models are called that ``agentgym serve-model`` serves, followed by an id that each start draws anew."""
+_MAX_SHOWN = 300
+_NOT_FOUND, _TOO_MANY, _SERVER_ERROR = 404, 429, 500
+
+
+class WrongServerError(UsageError):
+    """A server that answers, and that this run cannot use: the user started another one than meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What tells one model from another."""
+
+    model_type: str
+    hidden_size: int
+    num_hidden_layers: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """The weights that a server holds, as all of its workers say."""
+
+    version: int
+    checksum: str
+
+
+def make_http() -> httpx.AsyncClient:
+    """The connections to all servers: unlimited, since the pool decides who is asked, and never through a proxy.
+
+    Each request has a connection of its own, which costs next to nothing beside sampling. A connection that is kept can
+    be closed by the server just as it is used again, and a sound server would seem to have failed (seen with 0.32 on a
+    busy machine). That the server closes it spares us ports that wait.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx.AsyncClient(limits=limits, timeout=None, trust_env=False, headers={"Connection": "close"})
+
+
+class VllmClient:
+    """The calls that the engine makes of one server.
+
+    Raises, of every call:
+        ServerFaultError: no connection, no answer in time, an error of the server's, or no JSON.
+        EngineError: the server refused the request itself; another one would, too.
+    """
+
+    def __init__(self, url: str, http: httpx.AsyncClient) -> None:
+        self.url = url.rstrip("/")
+        self._http = http
+
+    async def health(self, timeout_s: float) -> None:
+        """Whether the server says that it is well."""
+        await self._call("GET", "/health", timeout_s, expects_json=False)
+
+    async def base_model(self, timeout_s: float) -> tuple[str, int]:
+        """The name under which the model is served, and its context in tokens.
+
+        The name is drawn anew at each start, and every request says it. So a server that was restarted between two
+        requests, and holds other weights than it did, refuses the second.
+
+        Raises:
+            WrongServerError: the server was not started by ``agentgym serve-model``.
+        """
+        cards = await self._models(timeout_s)
+        bases = [card for card in cards if card.get("parent") is None]
+        name, length = (bases[0].get("id"), bases[0].get("max_model_len")) if bases else (None, None)
+        if not isinstance(name, str) or not isinstance(length, int):
+            raise ServerFaultError("its list of models has none with a name and a length")
+        if not name.startswith(NAME_PREFIX):
+            raise WrongServerError(
+                f"{self.url} serves {name!r} and was not started by agentgym serve-model, whose names are new at "
+                "each start; without that a restarted server could serve old weights unnoticed"
+            )
+        return name, length
+
+    async def adapters(self, timeout_s: float) -> tuple[str, ...]:
+        """Names of the adapters that are loaded."""
+        cards = await self._models(timeout_s)
+        return tuple(str(card["id"]) for card in cards if card.get("parent") is not None and "id" in card)
+
+    async def held(self, timeout_s: float, expected: ModelFacts | None = None) -> Held:
+        """Which weights the server holds.
+
+        Raises:
+            WrongServerError: the server serves another model than ``expected``, or log-probabilities of another kind.
+        """
+        workers = await self.rpc("agentgym_held", {}, timeout_s)
+        for worker in workers:
+            self._check_worker(worker, expected)
+        return self.same_held(workers)
+
+    async def rpc(self, method: str, arguments: Mapping[str, Any], timeout_s: float) -> list[Mapping[str, Any]]:
+        """Call a method of every worker; one answer each."""
+        body = {"method": method, "kwargs": dict(arguments), "timeout": timeout_s}
+        answer = await self.post("/collective_rpc", body, timeout_s)
+        results = answer.get("results") if isinstance(answer, Mapping) else None
+        if not isinstance(results, list) or not results or not all(isinstance(r, Mapping) for r in results):
+            raise ServerFaultError(f"{method} answered {_short(answer)}")
+        for result in results:
+            if result.get("error"):
+                raise ServerFaultError(f"{method}: {result['error']}")
+        return results
+
+    async def get(self, path: str, timeout_s: float) -> Any:
+        """Get JSON."""
+        return await self._call("GET", path, timeout_s)
+
+    async def post(self, path: str, body: Mapping[str, Any], timeout_s: float, *, expects_json: bool = True) -> Any:
+        """Send JSON, get JSON."""
+        return await self._call("POST", path, timeout_s, body, expects_json=expects_json)
+
+    def same_held(self, workers: list[Mapping[str, Any]]) -> Held:
+        """What all workers hold; they must agree."""
+        found = {(worker.get("version"), worker.get("checksum")) for worker in workers}
+        version, checksum = found.pop()
+        if found or not isinstance(version, int) or not isinstance(checksum, str):
+            raise ServerFaultError("its workers hold different weights")
+        return Held(version=version, checksum=checksum)
+
+    def _check_worker(self, worker: Mapping[str, Any], expected: ModelFacts | None) -> None:
+        mode = worker.get("logprobs_mode")
+        if mode != "processed_logprobs":
+            raise WrongServerError(
+                f"{self.url} was started with --logprobs-mode {mode}; training needs processed_logprobs, those of the "
+                "distribution that is sampled from"
+            )
+        if expected is None:
+            return
+        for name in ModelFacts.__dataclass_fields__:
+            if worker.get(name) != getattr(expected, name):
+                raise WrongServerError(
+                    f"{self.url} serves another model: its {name} is {worker.get(name)}, "
+                    f"this run's is {getattr(expected, name)}"
+                )
+
+    async def _models(self, timeout_s: float) -> list[Mapping[str, Any]]:
+        answer = await self.get("/v1/models", timeout_s)
+        cards = answer.get("data") if isinstance(answer, Mapping) else None
+        if not isinstance(cards, list) or not all(isinstance(card, Mapping) for card in cards):
+            raise ServerFaultError(f"its list of models is {_short(answer)}")
+        return cards
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        body: Mapping[str, Any] | None = None,
+        *,
+        expects_json: bool = True,
+    ) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._http.request(method, self.url + path, json=body)
+        except TimeoutError as error:
+            raise ServerFaultError(f"{path} had no answer within {timeout_s:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ServerFaultError(f"{path} failed: {str(error) or type(error).__name__}") from error
+        code = response.status_code
+        if code >= _SERVER_ERROR or code in (_NOT_FOUND, _TOO_MANY):
+            raise ServerFaultError(f"{path} answered {code}: {_short(response.text)}")
+        if not response.is_success:
+            raise EngineError(f"{self.url}{path} refused the request with {code}: {_short(response.text)}")
+        if not expects_json:
+            return None
+        try:
+            return json.loads(response.content)
+        except (ValueError, RecursionError) as error:
+            raise ServerFaultError(f"{path} answered no JSON: {_short(response.text)}") from error
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -1,0 +1,361 @@
+"""Several vLLM servers as one: who is asked, who is left out, and what a server must show before it serves.
+
+Each server has a keeper, a task that asks for its health while it serves and otherwise tries to bring it (back) into
+service: it must answer, serve this run's model, hold the current weights (by checksum) and compute with them (by the
+log-probabilities of a few tokens). Only then
+is it ready. Requests go to the server that their session went to before, else to the least loaded one. A server that
+fails a request is left out at once, and its other requests with it; they are asked again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from statistics import fmean
+from typing import TypeVar
+
+import httpx
+
+from agentgym.errors import ConfigError, EngineError, InfrastructureError, boundary
+from agentgym.trainers.engines.changes import Changes
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError, make_http
+from agentgym.trainers.engines.vllm.weights import Published, WeightSync
+from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, score_body
+
+T = TypeVar("T")
+_NUM_FAILED_CHECKS = 2
+"""In a row: one alone may be due to a trainer that kept the event loop busy."""
+
+
+class State(Enum):
+    """What a server is doing."""
+
+    READY = auto()
+    UPDATING = auto()
+    """It is getting the current weights, or waits for the first ones."""
+    RESTING = auto()
+    """It has given up its memory until the next weights come."""
+    OUT = auto()
+    """It failed, and is asked again and again."""
+
+
+@dataclass(eq=False)
+class Server:
+    """One server as the pool sees it."""
+
+    client: VllmClient
+    state: State = State.UPDATING
+    reason: str = "it was not asked yet"
+    """Why it is out."""
+    is_wrong: bool = False
+    """It answers, and cannot be used for this run."""
+    model_name: str = ""
+    """What requests call the model; another name after each start of the server."""
+    published: Published | None = None
+    """The weights it was seen to hold."""
+    num_sessions: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    limits: set[asyncio.Timeout] = field(default_factory=set)
+    """Of the requests in flight: what ends them when the server is left out."""
+    num_cuts: int = 0
+    """By which a request knows that it was ended with others, and says nothing new of the server."""
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Requests in flight, then sessions that would come back to it."""
+        return len(self.limits), self.num_sessions
+
+    @asynccontextmanager
+    async def busy(self, timeout_s: float) -> AsyncIterator[None]:
+        """Around a request; ``TimeoutError`` when it took too long or the server was left out."""
+        async with asyncio.timeout(timeout_s) as limit:
+            self.limits.add(limit)
+            try:
+                yield
+            finally:
+                self.limits.discard(limit)
+
+    def cut(self) -> None:
+        """End the requests in flight."""
+        self.num_cuts += 1
+        now = asyncio.get_running_loop().time()
+        for limit in tuple(self.limits):
+            if not limit.expired():
+                limit.reschedule(now)
+
+
+@dataclass
+class PoolStats:
+    """Counters since the pool was made."""
+
+    num_left_out: int = 0
+    num_readmitted: int = 0
+    num_moved: int = 0
+    """Requests that were asked again, on another server or on the same one after it had come back."""
+    probe_gap: float = 0.0
+    """Mean difference of log-probabilities to the trainer's, on the tokens scored by the last server that was asked."""
+
+
+class ServerPool:
+    """The servers of one run.
+
+    Args:
+        sync: how weights get there.
+        facts: the model that every server must serve.
+        max_context_tokens: the context that every server must have.
+
+    Attributes:
+        say: called with a line when a server is left out or comes back.
+    """
+
+    def __init__(self, config: EngineConfig, sync: WeightSync, facts: ModelFacts, max_context_tokens: int) -> None:
+        self._config, self._sync, self._facts = config, sync, facts
+        self.say: Callable[[str], None] = lambda line: None
+        self._max_context_tokens = max_context_tokens
+        self._http: httpx.AsyncClient | None = None
+        self._keepers: list[asyncio.Task[None]] = []
+        self._sessions: dict[str, Server] = {}
+        self._target: Published | None = None
+        self._is_closed = False
+        self.servers: list[Server] = []
+        self.stats = PoolStats()
+
+    # ------------------------------------------------------------------------------------------- start and end
+
+    def start(self) -> None:
+        """Begin to look after the servers, in the running event loop; a second call does nothing."""
+        if self._http is not None:
+            return
+        self._http = make_http()
+        self._changes = Changes()
+        self.servers = [Server(client=VllmClient(url, self._http)) for url in self._config.urls]
+        self._keepers = [
+            asyncio.create_task(self._keep(server), name=f"keeper {s}") for s, server in enumerate(self.servers)
+        ]
+
+    async def close(self) -> None:
+        """End the keepers and the requests in flight; a second call does nothing."""
+        self._is_closed = True
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        self._keepers = []
+        for server in self.servers:
+            server.state, server.reason = State.OUT, "the engine was closed"
+            server.cut()
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def wait_for_a_server(self, timeout_s: float) -> None:
+        """Return as soon as one server can be used.
+
+        Raises:
+            ConfigError: one answers and serves something else, or none came up in time.
+        """
+        self.start()
+
+        def found() -> bool:
+            for server in self.servers:
+                if server.is_wrong:
+                    raise ConfigError(server.reason)
+            return any(server.model_name for server in self.servers)
+
+        if not await self._changes.until(found, timeout_s):
+            raise ConfigError(f"no vLLM server can be used after {timeout_s:g} s: {self.reasons()}")
+
+    # -------------------------------------------------------------------------------------------------- weights
+
+    async def update(self, published: Published, timeout_s: float) -> None:
+        """Bring every server that is fit to new weights; the others get them when they come back.
+
+        No request is sent to a server with other weights from this call on.
+
+        Raises:
+            EngineError: not one server holds them after ``timeout_s``.
+        """
+        self.start()
+        self._target = published
+        for server in self.servers:
+            if server.state in (State.READY, State.RESTING):
+                server.state = State.UPDATING
+            server.wake.set()
+
+        def settled() -> bool:
+            states = [server.state for server in self.servers]
+            return State.READY in states and State.UPDATING not in states
+
+        await self._changes.until(settled, timeout_s)
+        if not any(server.state is State.READY for server in self.servers):
+            raise EngineError(
+                f"no vLLM server took the weights of version {published.version} within {timeout_s:g} s: "
+                + self.reasons()
+            )
+
+    async def rest(self, timeout_s: float) -> None:
+        """Let every server that is ready give up its memory until :meth:`update`; one that does not is left out."""
+        ready = [server for server in self.servers if server.state is State.READY]
+        for server in ready:
+            server.state = State.RESTING
+        await asyncio.gather(*(self._rest(server, timeout_s) for server in ready))
+
+    async def _rest(self, server: Server, timeout_s: float) -> None:
+        await self._drain(server)
+        try:
+            await server.client.post("/sleep?level=1&mode=wait", {}, timeout_s, expects_json=False)
+        except EngineError as error:
+            self._leave_out(server, str(error))
+
+    # ------------------------------------------------------------------------------------------------- requests
+
+    async def ask(self, session_id: str, what: str, job: Callable[[Server, Published], Awaitable[T]]) -> T:
+        """Do ``job`` on a server that is ready, and on another one if it fails there.
+
+        Raises:
+            EngineError: no server was ready in time, or it failed on ``max_attempts`` of them, or the request itself
+                was refused.
+        """
+        self.start()
+        failed: list[Server] = []
+        fault = ""
+        for attempt in range(self._config.max_attempts):
+            server, published = await self._next_server(session_id, failed)
+            self.stats.num_moved += attempt > 0
+            num_cuts, timeout_s = server.num_cuts, self._config.request_timeout_s
+            try:
+                async with server.busy(timeout_s):
+                    return await job(server, published)
+            except TimeoutError:
+                fault = f"a {what} had no answer within {timeout_s:g} s"
+            except ServerFaultError as error:
+                fault = str(error)
+            finally:
+                if not server.limits:
+                    self._changes.notify()
+            if self._is_closed:
+                raise EngineError(f"the engine was closed before the {what} was done")
+            if server.num_cuts == num_cuts:
+                self._leave_out(server, fault)
+                server.wake.set()
+            else:
+                fault = server.reason
+            failed.append(server)
+        raise EngineError(f"{what} failed on {len(failed)} tries, the last on {server.client.url}: {fault}")
+
+    def forget(self, session_id: str) -> None:
+        """The session is over."""
+        server = self._sessions.pop(session_id, None)
+        if server is not None:
+            server.num_sessions -= 1
+
+    def reasons(self) -> str:
+        """Why the servers that are out are out, in a line."""
+        return "; ".join(f"{s.client.url}: {s.reason}" for s in self.servers if s.state is not State.READY)
+
+    async def _next_server(self, session_id: str, failed: list[Server]) -> tuple[Server, Published]:
+        chosen: list[Server] = []
+
+        def found() -> bool:
+            ready = [server for server in self.servers if server.state is State.READY]
+            fresh = [server for server in ready if server not in failed] or ready
+            kept = self._sessions.get(session_id)
+            chosen[:] = [kept] if kept in fresh else sorted(fresh, key=lambda server: server.load)[:1]
+            return bool(chosen)
+
+        if not await self._changes.until(found, self._config.server_wait_s):
+            raise EngineError(f"no vLLM server was ready for {self._config.server_wait_s:g} s: {self.reasons()}")
+        server = chosen[0]
+        assert server.published is not None
+        if session_id and self._sessions.get(session_id) is not server:
+            self.forget(session_id)
+            self._sessions[session_id] = server
+            server.num_sessions += 1
+        return server, server.published
+
+    # -------------------------------------------------------------------------------------------------- keepers
+
+    async def _keep(self, server: Server) -> None:
+        num_failed = 0
+        while True:
+            server.wake.clear()
+            try:
+                with boundary(EngineError, "its keeper"):
+                    if server.state in (State.READY, State.RESTING):
+                        await server.client.health(self._config.health_timeout_s)
+                    elif not self._is_idle(server):
+                        await self._admit(server)
+                num_failed = 0
+            except (InfrastructureError, WrongServerError) as error:
+                num_failed += 1
+                server.is_wrong = isinstance(error, WrongServerError)
+                if server.state not in (State.READY, State.RESTING) or num_failed >= _NUM_FAILED_CHECKS:
+                    self._leave_out(server, str(error))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(server.wake.wait(), self._config.health_interval_s)
+
+    def _is_idle(self, server: Server) -> bool:
+        """Nothing to do: no weights were published yet, and the server was seen to be of use."""
+        return self._target is None and bool(server.model_name)
+
+    async def _admit(self, server: Server) -> None:
+        """All that a server must show before it serves, in order."""
+        config, client, target = self._config, server.client, self._target
+        was_out = server.state is State.OUT
+        await self._drain(server)
+        await client.health(config.health_timeout_s)
+        base_name, length = await client.base_model(config.health_timeout_s)
+        if config.sleep:  # also one that an earlier trainer left asleep
+            await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
+        await client.held(config.health_timeout_s, self._facts)
+        if length < self._max_context_tokens:
+            raise WrongServerError(
+                f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
+                f"start it with --max-context-tokens {self._max_context_tokens}"
+            )
+        if target is None:
+            server.model_name = base_name
+            server.reason = "no weights were published yet"
+            self._changes.notify()
+            return
+        server.model_name = await self._sync.install(client, base_name, target, config.update_timeout_s)
+        await self._probe(server, target)
+        if self._target is not target:
+            return
+        self.stats.num_readmitted += was_out and server.published is not None
+        if was_out or server.published is None:
+            self.say(f"vLLM server {client.url} serves, version {target.version}")
+        server.published, server.state = target, State.READY
+        self._changes.notify()
+
+    async def _drain(self, server: Server) -> None:
+        """Let the requests in flight end, since each of their tokens is to be of one version; then cut them."""
+        if not await self._changes.until(lambda: not server.limits, self._config.request_timeout_s):
+            server.cut()
+
+    async def _probe(self, server: Server, published: Published) -> None:
+        """Let it score what the trainer scored.
+
+        A server may answer everything else and not compute; and one that loaded weights may compute with others: vLLM's
+        reload leaves parts of some models as they were.
+        """
+        body = score_body(server.model_name, published.probe_ids, published.cache_salt)
+        answer = await server.client.post("/v1/completions", body, self._config.request_timeout_s)
+        scores = read_scores(answer, published.probe_ids, 1)
+        gap = fmean(abs(a - b) for a, b in zip(scores, published.probe_logprobs, strict=True))
+        self.stats.probe_gap = gap
+        if gap > self._config.max_probe_gap:
+            raise ServerFaultError(
+                f"it holds version {published.version} and computes with something else: its log-probabilities are "
+                f"{gap:.3g} from the trainer's on average, above engine.max_probe_gap={self._config.max_probe_gap}"
+            )
+
+    def _leave_out(self, server: Server, reason: str) -> None:
+        if server.state is not State.OUT and server.published is not None:
+            self.stats.num_left_out += 1
+            self.say(f"vLLM server {server.client.url} is left out: {reason}")
+        server.state, server.reason = State.OUT, reason
+        server.cut()
+        self._changes.notify()

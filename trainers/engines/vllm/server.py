@@ -1,0 +1,195 @@
+"""The engine over vLLM servers: they live in an environment of their own, on this machine or others, and speak HTTP.
+
+Token ids in and out with log-probabilities of the distribution that is sampled from. Every token carries the version of
+the weights it was sampled with: a server takes new weights when nothing is in flight on it, and no request goes to one
+that was not seen to hold the current ones. Every call has a timeout. What a server does wrong is an
+:class:`~agentgym.errors.EngineError` at most, which ends an episode without a reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import ClosedError, EngineError, boundary
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm.client import ModelFacts
+from agentgym.trainers.engines.vllm.pool import PoolStats, Server, ServerPool
+from agentgym.trainers.engines.vllm.weights import Published, WeightSync
+from agentgym.trainers.engines.vllm.wire import (
+    MIN_TEMPERATURE,
+    completion_body,
+    read_completion,
+    read_scores,
+    score_body,
+)
+from agentgym.types import Completion, FinishReason
+
+
+class VllmEngine:
+    """An :class:`~agentgym.engine.Engine` over one or many servers that ``agentgym serve-model`` started.
+
+    Unlike the embedded engine it holds no weights of its own: :meth:`update_weights` comes before the first request.
+
+    Example:
+        >>> config = EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000", "http://127.0.0.1:8001"))
+        >>> engine = VllmEngine(config, sync, facts, max_context_tokens=512)  # doctest: +SKIP
+        >>> await engine.update_weights(0)  # doctest: +SKIP
+        >>> await engine.generate([1, 5, 9], SamplingParams(seed=3), session_id="episode-0")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        sync: WeightSync,
+        facts: ModelFacts,
+        *,
+        max_context_tokens: int,
+    ) -> None:
+        """Nothing is asked of the servers yet.
+
+        Args:
+            sync: how the trainer's weights get to the servers.
+            facts: of the trainer's model; a server of another one is refused.
+            max_context_tokens: longest prompt plus completion; every server must have at least this context.
+        """
+        self._config, self._sync, self._facts = config, sync, facts
+        self._max_context_tokens = max_context_tokens
+        self._pool = ServerPool(config, sync, facts, max_context_tokens)
+        self._version = 0
+        self._is_closed = False
+
+    @property
+    def policy_version(self) -> int:
+        return self._version
+
+    @property
+    def max_context_tokens(self) -> int:
+        return self._max_context_tokens
+
+    @property
+    def server_stats(self) -> PoolStats:
+        """Counters since the engine was made; the same object every time."""
+        return self._pool.stats
+
+    async def connect(self, say: Callable[[str], None] = lambda line: None) -> None:
+        """Wait for the first server that this run can use.
+
+        Args:
+            say: called with a line, from now on, when a server is left out or comes back.
+
+        Raises:
+            ConfigError: a server serves something else, or none came up within ``start_timeout_s``.
+        """
+        self._check_open()
+        self._pool.say = say
+        await self._pool.wait_for_a_server(self._config.start_timeout_s)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
+    ) -> Completion:
+        """Sample one completion; requests of a session go to the same server as long as it serves.
+
+        A prompt that fills the context exactly gives an empty completion with ``FinishReason.LENGTH``.
+
+        Raises:
+            EngineError: the prompt is empty, longer than the context or not of this vocabulary; or no server gave a
+                sound completion.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        token_ids = self._checked(prompt_ids, "prompt")
+        if 0 < sampling.temperature < MIN_TEMPERATURE:
+            raise EngineError(f"vLLM samples at temperature 0 or from {MIN_TEMPERATURE}, not at {sampling.temperature}")
+        max_new_tokens = min(sampling.max_new_tokens, self._max_context_tokens - len(token_ids))
+        if max_new_tokens == 0:
+            return Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.LENGTH)
+
+        async def complete(server: Server, published: Published) -> Completion:
+            body = completion_body(server.model_name, token_ids, sampling, max_new_tokens, published.cache_salt)
+            return read_completion(
+                await server.client.post("/v1/completions", body, self._config.request_timeout_s),
+                prompt_ids=token_ids,
+                sampling=sampling,
+                max_new_tokens=max_new_tokens,
+                vocab_size=self._facts.vocab_size,
+                version=published.version,
+            )
+
+        with boundary(EngineError, "vLLM"):
+            return await self._pool.ask(session_id, "completion", complete)
+
+    async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
+        """Log-probability (temperature 1) of each continuation token after the prompt and those before it.
+
+        A server samples one token more than it scores, so prompt and continuation must leave room for one.
+
+        Raises:
+            EngineError: the prompt is empty, both together fill the context, or no server gave sound scores.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        num_prompt = len(self._checked(prompt_ids, "prompt"))
+        if not continuation_ids:
+            return ()
+        token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation", room=1)
+
+        async def read(server: Server, published: Published) -> tuple[float, ...]:
+            body = score_body(server.model_name, token_ids, published.cache_salt)
+            answer = await server.client.post("/v1/completions", body, self._config.request_timeout_s)
+            return read_scores(answer, token_ids, num_prompt)
+
+        with boundary(EngineError, "vLLM"):
+            return await self._pool.ask("", "score", read)
+
+    async def release(self, session_id: str) -> None:
+        """Forget which server a session went to; unknown ids are ignored."""
+        self._pool.forget(session_id)
+
+    async def update_weights(self, version: int) -> None:
+        """Bring the trainer's current weights, as ``version``, to every server that is fit.
+
+        A server finishes what is in flight on it first. One that cannot be brought to these weights is left out until
+        it can; each server's own checksum of what it loaded is the proof.
+
+        Raises:
+            EngineError: the weights could not be written, or not one server took them in time.
+            ClosedError: the engine was closed before.
+        """
+        self._check_open()
+        published = self._sync.publish(version)
+        self._version = version
+        with boundary(EngineError, "update_weights"):
+            await self._pool.update(published, self._config.update_timeout_s)
+
+    async def rest(self) -> None:
+        """Let the servers give up their memory; nothing may be asked before the next :meth:`update_weights`."""
+        self._check_open()
+        with boundary(EngineError, "rest"):
+            await self._pool.rest(self._config.update_timeout_s)
+
+    async def close(self) -> None:
+        """Let go of the servers, which go on running, and remove the weights' files; a second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._pool.close()
+        await asyncio.to_thread(self._sync.close)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the engine was used after close")
+
+    def _checked(self, token_ids: Sequence[int], what: str, room: int = 0) -> list[int]:
+        ids = [int(token) for token in token_ids]
+        if not ids:
+            raise EngineError(f"the {what} is empty; the model needs at least one token to go on from")
+        if len(ids) + room > self._max_context_tokens:
+            raise EngineError(
+                f"the {what} has {len(ids)} tokens{f' and needs {room} more' if room else ''}, "
+                f"the context holds {self._max_context_tokens}"
+            )
+        if min(ids) < 0 or max(ids) >= self._facts.vocab_size:
+            raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {self._facts.vocab_size - 1}")
+        return ids

@@ -1,0 +1,261 @@
+"""Weights from the trainer's GPU to a server's, without a file between them: vLLM's own transfers.
+
+:class:`TransferSync` is the third :class:`~agentgym.trainers.engines.vllm.weights.WeightSync`. It keeps a copy of the
+weights of the current version, and brings a server to them in vLLM's words: pause, init (once per start of the server),
+start, update, finish, resume. How the bytes travel is a :class:`Channel`: ``ipc`` hands over handles of the copy, for a
+server on the same GPU; ``nccl`` broadcasts it, for servers on others
+(:mod:`agentgym.trainers.engines.vllm.nccl`).
+
+The protocol is that of vLLM 0.32: https://docs.vllm.ai/en/v0.32.0/training/weight_transfer/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import reduce_tensor
+
+from agentgym.env.worker_thread import call_in_own_thread
+from agentgym.errors import EngineError, boundary
+from agentgym.trainers.engines.vllm.client import Held, VllmClient
+from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
+from agentgym.trainers.engines.vllm.weights import Published, Score, published
+from agentgym.trainers.engines.vllm.wire import ServerFaultError
+
+Tensors = Sequence[tuple[str, Tensor]]
+
+
+class Channel(Protocol):
+    """How tensors get from here into a server."""
+
+    async def open(self, client: VllmClient, timeout_s: float) -> None:
+        """Agree with a server that has just started, or anew with one that was lost."""
+        ...
+
+    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
+        """Put the tensors into a server on which an update was started."""
+        ...
+
+    def drop(self, url: str) -> None:
+        """Let go of a server; unknown ones are ignored."""
+        ...
+
+
+class TransferSync:
+    """All weights, adapters merged, through a channel.
+
+    The checksum that a server repeats is a fingerprint of what was sent, which its workers were told; that they compute
+    with it the pool's probe shows.
+
+    Args:
+        tensors: the trainer's weights by checkpoint name.
+        channel: how they travel.
+        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
+    """
+
+    def __init__(
+        self, tensors: Callable[[], Iterable[tuple[str, Tensor]]], channel: Channel, score: Score, vocab_size: int
+    ) -> None:
+        self._tensors, self._channel, self._score, self._vocab_size = tensors, channel, score, vocab_size
+        self._kept: Tensors = ()
+        self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
+
+    def publish(self, version: int) -> Published:
+        """Copy the trainer's current weights: what a server fetches later must not have been trained further."""
+        with boundary(EngineError, "copying weights for vLLM"):
+            self._kept = [(name, tensor.detach().clone()) for name, tensor in self._tensors()]
+            checksum = fingerprint_of(self._kept)
+        return published(version, checksum, self._score, self._vocab_size)
+
+    async def install(self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float) -> str:
+        """Pause, send, resume; after a failure the channel is opened anew next time."""
+        held = Held(version=wanted.version, checksum=wanted.checksum)
+        if await client.held(timeout_s) == held:
+            return base_name
+        tensors = self._kept
+        await client.post("/pause?mode=wait", {}, timeout_s)
+        try:
+            await client.rpc("agentgym_forget", {}, timeout_s)  # half an update is no version
+            await self._open(client, base_name, timeout_s)
+            await client.post("/start_weight_update", {}, timeout_s)
+            await self._channel.send(client, tensors, timeout_s)
+            await client.post("/finish_weight_update", {}, timeout_s)
+            found = client.same_held(await client.rpc("agentgym_received", asdict(held), timeout_s))
+        except BaseException:
+            self._opened.pop(client.url, None)
+            self._channel.drop(client.url)
+            with suppress(EngineError):  # an update that stays begun would refuse the next one
+                await client.post("/finish_weight_update", {}, timeout_s)
+            raise
+        finally:
+            with suppress(EngineError):  # if it is gone, there is nothing to resume
+                await client.post("/resume", {}, timeout_s)
+        if found != held:
+            raise ServerFaultError(f"it holds version {found.version} after taking {wanted.version}")
+        return base_name
+
+    def close(self) -> None:
+        """Let go of the copy and of all servers."""
+        for url in list(self._opened):
+            self._channel.drop(url)
+        self._opened, self._kept = {}, ()
+
+    async def _open(self, client: VllmClient, base_name: str, timeout_s: float) -> None:
+        if self._opened.get(client.url) == base_name:
+            return
+        self._channel.drop(client.url)
+        with suppress(EngineError):  # what an earlier trainer opened; without one there may be nothing to shut down
+            await client.post("/shutdown_weight_transfer_engine", {}, timeout_s)
+        await self._channel.open(client, timeout_s)
+        self._opened[client.url] = base_name
+
+
+class IpcChannel:
+    """For servers on the trainer's own GPU: they open the tensors where they lie.
+
+    Handles travel pickled, which vLLM takes only if it was started with ``VLLM_ALLOW_INSECURE_SERIALIZATION=1``;
+    ``agentgym serve-model --weight-transfer ipc`` does that.
+
+    Args:
+        handle_of: a handle that another process can open, and the GPU it lies on.
+    """
+
+    def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[Any, ...]]] | None = None) -> None:
+        self._handle_of = handle_of or cuda_handle
+
+    async def open(self, client: VllmClient, timeout_s: float) -> None:
+        await client.post("/init_weight_transfer_engine", {"init_info": {"packed": False}}, timeout_s)
+
+    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
+        handles = [dict([self._handle_of(tensor)]) for _, tensor in tensors]
+        pickled = base64.b64encode(pickle.dumps(handles)).decode()
+        info = description_of(tensors) | {"ipc_handles_pickled": pickled}
+        await client.post("/update_weights", {"update_info": info}, timeout_s)
+
+    def drop(self, url: str) -> None:
+        pass
+
+
+class NcclChannel:
+    """For servers on other GPUs: one communicator for each, so that one that is lost takes no other with it.
+
+    The trainer is rank 0, the server's workers follow. They meet by a unique id that goes over HTTP, which vLLM knows
+    since 0.32, and first reduce one number together.
+
+    Args:
+        nccl: the library, by default the one that torch brings.
+    """
+
+    def __init__(self, nccl: Nccl | None = None) -> None:
+        self._nccl = nccl
+        self._communicators: dict[str, Communicator] = {}
+
+    async def open(self, client: VllmClient, timeout_s: float) -> None:
+        self._nccl = nccl = self._nccl or Nccl()
+        answer = await client.get("/get_world_size", timeout_s)
+        num_workers = answer.get("world_size") if isinstance(answer, dict) else None
+        if not isinstance(num_workers, int) or num_workers < 1:
+            raise ServerFaultError(f"/get_world_size answered {answer!r}")
+        unique_id = nccl.unique_id()
+        info = {
+            "rank_offset": 1,
+            "world_size": 1 + num_workers,
+            "nccl_unique_id_b64": base64.b64encode(unique_id).decode(),
+            "packed": False,
+        }
+        communicator = Communicator(nccl, unique_id, num_ranks=1 + num_workers, rank=0)
+        self._communicators[client.url] = communicator
+        await _both(
+            client.post("/init_weight_transfer_engine", {"init_info": info}, timeout_s),
+            communicator.meet,
+            communicator,
+            timeout_s,
+        )
+
+    async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
+        communicator = self._communicators[client.url]
+        await _both(
+            client.post("/update_weights", {"update_info": description_of(tensors)}, timeout_s),
+            lambda: communicator.broadcast([tensor for _, tensor in tensors]),
+            communicator,
+            timeout_s,
+        )
+
+    def drop(self, url: str) -> None:
+        communicator = self._communicators.pop(url, None)
+        if communicator is not None:
+            communicator.abort()
+
+
+async def _both(request: Any, collective: Callable[[], None], communicator: Communicator, timeout_s: float) -> None:
+    """Let the server and this process take part in a collective; if either fails, the other is not waited for."""
+    ours = asyncio.ensure_future(call_in_own_thread(collective))
+    theirs = asyncio.ensure_future(request)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await asyncio.gather(theirs, ours)
+    except TimeoutError as error:
+        raise ServerFaultError(f"NCCL did not end within {timeout_s:g} s") from error
+    finally:
+        if not (ours.done() and theirs.done()):
+            communicator.abort()  # ends a wait in a collective; a thread that waits for ranks to meet is left behind
+            ours.cancel()
+            theirs.cancel()
+            await asyncio.gather(ours, theirs, return_exceptions=True)
+
+
+def description_of(tensors: Tensors) -> dict[str, Any]:
+    """What a server must know of tensors before they come.
+
+    Example:
+        >>> description_of([("w", torch.zeros(2, 3, dtype=torch.bfloat16))])
+        {'names': ['w'], 'dtype_names': ['bfloat16'], 'shapes': [[2, 3]]}
+    """
+    return {
+        "names": [name for name, _ in tensors],
+        "dtype_names": [str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors],
+        "shapes": [list(tensor.shape) for _, tensor in tensors],
+    }
+
+
+def fingerprint_of(tensors: Tensors) -> str:
+    """SHA-256 over names, shapes and some sums of each tensor, in hexadecimal: no tensor leaves the GPU for it.
+
+    Example:
+        >>> one = fingerprint_of([("w", torch.ones(3))])
+        >>> one == fingerprint_of([("w", torch.ones(3))]), one == fingerprint_of([("w", torch.zeros(3))])
+        (True, False)
+    """
+    digest = hashlib.sha256()
+    for name, tensor in tensors:
+        matrix = tensor.detach().reshape(-1, tensor.shape[-1] if tensor.ndim else 1)
+        sums = [_by_place(matrix.sum(side, dtype=torch.float64)) for side in (0, 1)]
+        digest.update(f"{name} {tuple(tensor.shape)} {sums}".encode())
+    return digest.hexdigest()
+
+
+def _by_place(values: Tensor) -> float:
+    """A sum in which an exchange of two values shows."""
+    places = torch.arange(1, len(values) + 1, device=values.device, dtype=values.dtype)
+    return (values * places).sum().item()
+
+
+def cuda_handle(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
+    """The GPU's id and what ``rebuild_cuda_tensor`` takes.
+
+    Raises:
+        EngineError: the tensor is on no GPU.
+    """
+    if not tensor.is_cuda:
+        raise EngineError("engine.weight_sync=ipc shares memory of a GPU, and the trainer's model is on the CPU")
+    handle: tuple[Any, ...] = reduce_tensor(tensor)[1]  # type: ignore[no-untyped-call]
+    return str(torch.cuda.get_device_properties(tensor.device).uuid), handle

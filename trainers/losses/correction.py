@@ -1,0 +1,217 @@
+"""Corrections for the gap between the trainer's probabilities (``pi_old``) and the engine's (``mu``).
+
+Weights and masks are functions of ``rho = pi_old / mu``, detached, flat over the ``N`` sampled tokens. A token that is
+left out weighs 0. Whether it stays in the loss's denominators is the option ``denominator`` of the correction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.losses import options as of
+from agentgym.trainers.losses.component import CORRECTIONS
+from agentgym.trainers.losses.ratios import clamped, max_per_unit, mean_per_unit, sum_per_unit
+
+
+def log_rho(logprob_old: Tensor, logprob_rollout: Tensor) -> Tensor:
+    """Return ``log pi_old / mu``, detached."""
+    return (logprob_old - logprob_rollout).detach()
+
+
+def token_tis(log_rho_N: Tensor, options: of.TokenTisOptions) -> Tensor:
+    """Token-level truncated importance sampling: ``min(rho, cap)``.
+
+    Source: "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"; verl ``rollout_corr_helper.py``.
+
+    Example:
+        >>> rho = torch.tensor([0.3, 0.9, 1.2, 4.0, 6.0])
+        >>> [round(x, 4) for x in token_tis(rho.log(), of.TokenTisOptions(cap=2.0)).tolist()]
+        [0.3, 0.9, 1.2, 2.0, 2.0]
+    """
+    return clamped(log_rho_N).exp().clamp(max=options.cap)
+
+
+def seq_tis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceTisOptions) -> Tensor:
+    """Sequence-level truncated importance sampling: ``min(prod rho, cap)`` on every token of the sequence.
+
+    Example:
+        >>> log_rho_N = torch.tensor([0.2, 0.3, 0.4])
+        >>> seq_tis(log_rho_N, torch.zeros(3, dtype=torch.long), of.SequenceTisOptions(cap=2.0)).tolist()
+        [2.0, 2.0, 2.0]
+    """
+    return clamped(sum_per_unit(log_rho_N, unit)).exp().clamp(max=options.cap)
+
+
+def icepop(log_rho_N: Tensor, options: of.IcepopOptions) -> Tensor:
+    """``rho`` inside the band, 0 outside.
+
+    Source: IcePop, a blog beside the Ring-1T report; slime ``--tis-clip-low``, ``--tis-clip``.
+
+    Example:
+        >>> rho = torch.tensor([0.3, 0.9, 1.2, 4.0, 6.0])
+        >>> [round(x, 4) for x in icepop(rho.log(), of.IcepopOptions(low=0.5, high=5.0)).tolist()]
+        [0.0, 0.9, 1.2, 4.0, 0.0]
+    """
+    rho = clamped(log_rho_N).exp()
+    return torch.where(_inside(rho, options.band), rho, 0.0)
+
+
+def seq_mis(log_rho_N: Tensor, unit: Tensor, options: of.SequenceMisOptions) -> Tensor:
+    """Masked importance sampling: 0 on sequences whose product of ratios is outside the band.
+
+    Source: verl ``rollout_corr_helper.py`` (its bounds act on ``1 / rho``, these on ``rho``).
+    """
+    product = sum_per_unit(clamped(log_rho_N), unit).exp()
+    weight = product if options.weight == "ratio" else torch.ones_like(product)
+    return torch.where(_inside(product, options.band), weight, 0.0)
+
+
+def geometric(log_rho_N: Tensor, unit: Tensor, options: of.GeometricOptions) -> Tensor:
+    """Geometric rejection: 0 on sequences whose geometric mean of ratios is outside the band.
+
+    Example:
+        >>> log_rho_N, unit = torch.tensor([0.2, 0.3, 0.4]), torch.zeros(3, dtype=torch.long)
+        >>> geometric(log_rho_N, unit, of.GeometricOptions(low=0.7, high=1.34)).tolist()
+        [0.0, 0.0, 0.0]
+    """
+    inside = _inside(mean_per_unit(clamped(log_rho_N), unit).exp(), options.band)
+    return inside.to(log_rho_N.dtype)
+
+
+def divergence_rejection(log_rho_N: Tensor, row: Tensor, options: of.DivergenceRejectionOptions) -> Tensor:
+    """0 where k2 or k3 of the drift is above the threshold: per token, or by a row's mean or largest token.
+
+    Source: verl ``rollout_corr_helper.py`` (rejection sampling by K2 and K3).
+    """
+    log_ratio = clamped(log_rho_N)
+    drift = log_ratio.square() / 2 if options.estimator == "k2" else log_ratio.exp() - 1 - log_ratio
+    match options.level:
+        case "sequence_mean":
+            drift = mean_per_unit(drift, row)
+        case "sequence_max":
+            drift = max_per_unit(drift, row)
+        case "token":
+            pass
+    return (drift <= options.threshold).to(log_rho_N.dtype)
+
+
+def m2po_mask(log_rho_M: Tensor, options: of.M2poOptions) -> Tensor:
+    """Return which tokens M2PO keeps, ``[M]``: all but the fewest largest squared log-ratios.
+
+    Tokens go until the mean square of the rest is below the threshold; one always stays. Of equal squares the first
+    goes first, so with exact ties the result depends on the order of the update's tokens.
+
+    Args:
+        log_rho_M: over all trained tokens of the update.
+
+    Source: second-moment trust policy optimization (AReaL ``areal/trainer/ppo/actor.py``).
+
+    Example:
+        >>> squares = torch.tensor([0.5, 0.04, 0.02, 0.01, 0.0])
+        >>> m2po_mask(squares.sqrt(), of.M2poOptions(threshold=0.05)).tolist()
+        [False, True, True, True, True]
+    """
+    squares, order = log_rho_M.double().square().sort(descending=True, stable=True)
+    counts = torch.arange(len(squares), 0, -1, dtype=squares.dtype, device=squares.device)
+    suffix_means = squares.flip(0).cumsum(0).flip(0) / counts
+    below = (suffix_means < options.threshold).nonzero()
+    num_left_out = int(below[0]) if len(below) else max(0, len(squares) - 1)
+    is_kept = torch.ones_like(log_rho_M, dtype=torch.bool)
+    is_kept[order[:num_left_out]] = False
+    return is_kept
+
+
+def decoupled(log_rho_N: Tensor, unit: Tensor, options: of.DecoupledOptions) -> Tensor:
+    """Decoupled PPO's weight ``pi_prox / mu``: clamped at the cap, or 0 above it.
+
+    Args:
+        unit: turn or row of each token, for the geometric mean over it that ``level`` may ask for.
+
+    Source: "Batch size-invariance for policy optimization"; AReaL ``areal/utils/functional/functional.py``.
+
+    Example:
+        >>> log_rho_N = torch.tensor([0.2, 3.0])
+        >>> [round(x, 6) for x in decoupled(log_rho_N, torch.zeros(2), of.DecoupledOptions(cap=5.0)).tolist()]
+        [1.221403, 0.0]
+    """
+    rho = (log_rho_N if options.level == "token" else mean_per_unit(log_rho_N, unit)).exp()
+    return rho.clamp(max=options.cap) if options.action == "clamp" else torch.where(rho <= options.cap, rho, 0.0)
+
+
+def effective_sample_size(log_weight: Tensor) -> float:
+    """``(sum w)^2 / sum w^2`` of sequences' importance weights, between 1 and their number.
+
+    Source: "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs".
+
+    Example:
+        >>> round(effective_sample_size(torch.tensor([1.0, 1.0, 1.0, 5.0]).log()), 6)
+        2.285714
+    """
+    weight = (log_weight.double() - log_weight.max().double()).exp()  # a common factor cancels
+    return float(weight.sum().square() / weight.square().sum())
+
+
+def vcpo_scale(log_weight: Tensor, options: of.VcpoOptions) -> float:
+    """VCPO's factor of the learning rate: ``min(1, (ESS / n) / base) ^ (1/2 or 1)``.
+
+    Args:
+        log_weight: summed log-ratio of each sequence, ``[n]``.
+
+    Source: "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs" (``staleness_utils.py``).
+
+    Example:
+        >>> round(vcpo_scale(torch.tensor([1.0, 1.0, 1.0, 5.0]).log(), of.VcpoOptions()), 6)
+        0.755929
+    """
+    if not len(log_weight):
+        return 1.0
+    share = min(1.0, effective_sample_size(log_weight) / len(log_weight) / options.base_ratio)
+    return float(share**0.5) if options.scale == "sqrt" else share
+
+
+def m2po(is_in_m2po: Tensor) -> Tensor:
+    """Return 1 for the tokens that :func:`m2po_mask` keeps of the update, 0 for the others."""
+    return is_in_m2po.float()
+
+
+def batch_normalise(log_rho_N: Tensor, mean_weight: float) -> Tensor:
+    """Return ``1 / mean``, with which the other corrections' weights have a mean of 1 over the update."""
+    return torch.full_like(log_rho_N, 1 / mean_weight)
+
+
+def vcpo(log_rho_N: Tensor) -> Tensor:
+    """Return ones: VCPO scales the learning rate instead, by :func:`vcpo_scale`."""
+    return torch.ones_like(log_rho_N)
+
+
+def weight_of(
+    log_rho_N: Tensor,
+    batch: TrainBatch,
+    options: Any,
+    is_in_m2po: Tensor | None = None,
+    mean_weight: float = 1.0,
+) -> Tensor:
+    """Return the weight of one correction, ``[N]``.
+
+    Args:
+        is_in_m2po, mean_weight: about the whole update, for the corrections that need it.
+    """
+    component = CORRECTIONS[options.kind]
+    values = {
+        "log_rho_N": log_rho_N,
+        "unit": batch.turn if getattr(options, "level", "") == "turn" else batch.row,
+        "row": batch.row,
+        "turn": batch.turn,
+        "is_in_m2po": torch.ones_like(batch.row, dtype=torch.bool) if is_in_m2po is None else is_in_m2po,
+        "mean_weight": mean_weight,
+    }
+    weight: Tensor = component.call(**component.arguments(values, options))
+    return weight.to(log_rho_N.dtype)
+
+
+def _inside(ratio: Tensor, band: tuple[float, float]) -> Tensor:
+    return (ratio >= band[0]) & (ratio <= band[1])

@@ -1,0 +1,174 @@
+"""The loss of a micro-batch: log-probabilities, one policy loss, its corrections and the regularisers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.layout import hidden_states
+from agentgym.trainers.losses import correction, policy
+from agentgym.trainers.losses.component import POLICY_LOSSES, REGULARISERS
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.losses.ratios import sequence_log_ratio
+from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
+from agentgym.trainers.losses.token_masks import TokenChoice
+from agentgym.trainers.losses.vocabulary import head_logprobs
+from agentgym.trainers.scoring.hidden import trunk_of
+
+SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
+MAXIMA = ("logprob_gap_max",)
+
+
+@dataclass(frozen=True, slots=True)
+class LossOutput:
+    """The micro-batch's share of the update's loss, and sums (not means) over its tokens for the metrics."""
+
+    loss: Tensor
+    sums: dict[str, float]
+    maxima: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLogprobs:
+    """Scores of a micro-batch's sampled tokens, ``[N]`` each."""
+
+    logprob: Tensor
+    """Of the policy that is trained; carries the gradient."""
+    logprob_old: Tensor
+    """Of the policy that the ratio compares with."""
+    entropy: Tensor
+    """In nats; carries a gradient where a regulariser needs it."""
+    logprob_ref: Tensor | None = None
+    """Of the policy before RL, where a KL term needs it."""
+    choice: TokenChoice | None = None
+    """The token masks of the micro-batch, if any."""
+
+
+def token_logprobs(
+    model: Any, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
+
+    The head is applied at the positions that predict a sampled token alone: observations cost no vocabulary.
+    """
+    states = hidden_states(trunk_of(model), batch.layout)[batch.state]
+    head = model.get_output_embeddings()
+    return head_logprobs(head, states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient)
+
+
+def policy_loss(
+    scores: BatchLogprobs,
+    batch: TrainBatch,
+    config: LossConfig,
+    facts: UpdateFacts | None = None,
+    history: EntropyHistory | None = None,
+) -> LossOutput:
+    """The loss of a micro-batch; summed over the micro-batches of an update it is the update's loss.
+
+    Args:
+        facts: about the whole update, where the configuration needs them.
+        history: EPO's memory, with the present step.
+    """
+    facts = UpdateFacts() if facts is None else facts
+    per_token, was_gated = gated_loss(scores, batch, config, facts)
+    weight = correction_weight(scores.logprob_old, batch, config, facts)
+    share = facts.share_of(batch)
+    if scores.choice is not None:
+        per_token = scores.choice.apply(per_token, scores.logprob, scores.logprob_old)
+        share = scores.choice.weight
+    loss = (per_token * weight * share).sum()
+    sums = {
+        "entropy": scores.entropy.detach().sum().item(),
+        "clip_fraction": was_gated.sum().item(),
+        "correction_weight": weight.sum().item(),
+    }
+    if scores.choice is not None:
+        sums |= {f"changed/{kind}": count for kind, count in scores.choice.changed.items()}
+    for name, term, share in _regularisers(scores, batch, config, facts, history):
+        loss = loss + (term * share).sum()
+        sums[name] = term.detach().sum().item()
+    gap = (scores.logprob_old - batch.rollout_logprob).detach().abs()
+    sums["logprob_gap_mean"] = gap.sum().item()
+    return LossOutput(loss, sums, {"logprob_gap_max": gap.max().item() if gap.numel() else 0.0})
+
+
+def gated_loss(
+    scores: BatchLogprobs, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
+) -> tuple[Tensor, Tensor]:
+    """The policy loss per token ``[N]`` before corrections, and where its gate bit."""
+    component = POLICY_LOSSES[config.kind]
+    low, high = config.clip
+    values = {
+        **_of_tokens(scores, batch),
+        "ratio": _ratio(scores, batch, config),
+        "low": 1 - low,
+        "high": 1 + high,
+        "dual": config.dual,
+        "ratio_bounds": facts.ratio_bounds,
+    }
+    loss, was_gated = component.call(**component.arguments(values, config.loss_options))
+    return loss, was_gated
+
+
+def _of_tokens(scores: BatchLogprobs, batch: TrainBatch) -> dict[str, Tensor]:
+    """Return the columns of a micro-batch's tokens that every part of the loss may read, ``[N]`` each."""
+    return {
+        "logprob": scores.logprob,
+        "logprob_old": scores.logprob_old,
+        "logprob_rollout": batch.rollout_logprob,
+        "entropy": scores.entropy,
+        "advantage": batch.advantage,
+        "row": batch.row,
+        "turn": batch.turn,
+    }
+
+
+def _ratio(scores: BatchLogprobs, batch: TrainBatch, config: LossConfig) -> Tensor:
+    if config.level == "token":
+        return policy.log_ratio_per_token(scores.logprob, scores.logprob_old).exp()
+    unit = batch.turn if config.level == "turn" else batch.row
+    return sequence_log_ratio(scores.logprob, scores.logprob_old, unit).exp()
+
+
+def correction_weight(logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts) -> Tensor:
+    """The product of all corrections' weights and masks, detached, ``[N]``; ones where there are none."""
+    rho = correction.log_rho(logprob_old, batch.rollout_logprob)
+    weight = torch.ones_like(rho)
+    for options in config.corrections:
+        weight = weight * correction.weight_of(rho, batch, options, facts.kept_of(batch), facts.mean_weight)
+    return weight
+
+
+def _regularisers(
+    scores: BatchLogprobs,
+    batch: TrainBatch,
+    config: LossConfig,
+    facts: UpdateFacts,
+    history: EntropyHistory | None,
+) -> list[tuple[str, Tensor, Tensor]]:
+    """Return of each regulariser its name, its term per token and the term's share in the loss."""
+    terms = []
+    for options in config.regularisers:
+        component = REGULARISERS[options.kind]
+        values: dict[str, Any] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
+        if component.reads("historical"):
+            known = EntropyHistory() if history is None else history
+            step = known.num_steps - 1  # the history holds the present step, which counts from 0
+            values["historical"] = _historical(batch.turn_index, known).to(scores.entropy)
+            values["phase"] = epo_phase(step, options.phase_steps) if facts.last_turn >= options.from_turn else 0.0
+        term = component.call(**component.arguments(values, options))
+        coef = component.sign * (1.0 if component.is_scaled else getattr(options, "coef", 1.0))
+        of_loss = component.averages_over == "loss"
+        share = facts.share_of(batch) if of_loss else torch.full_like(term, 1 / facts.num_tokens)
+        terms.append((component.metric or component.name, term, coef * share))
+    return terms
+
+
+def _historical(turn_index: Tensor, history: EntropyHistory) -> Tensor:
+    means = {turn: history.mean(turn) for turn in set(turn_index.tolist())}
+    return torch.tensor([float("nan") if (mean := means[turn]) is None else mean for turn in turn_index.tolist()])

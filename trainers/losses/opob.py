@@ -1,0 +1,155 @@
+"""VCPO's minimum-variance baseline (OPOB): each group's returns, weighted by what their gradients add to the variance.
+
+The policy gradient with off-policy weights ``w_i`` is ``sum_i w_i (R_i - b) / sigma_R grad_i``. Its variance is least
+for ``b = sum W_i R_i / sum W_i`` with ``W_i = |g_i|^2 w_i^2`` over the group, where ``g_i`` is the gradient of a
+trajectory's loss at an advantage of 1, summed over its tokens.
+
+Source: "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs" (``staleness_utils.py``,
+``megatron_actor.py``). The release accumulates the gradients of one pass in a second buffer. Ours takes the norms
+first and then the gradient with the new advantages, which is equal where no clip acts and needs no buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.layout import hidden_states
+from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.losses.facts import FrozenTokens
+from agentgym.trainers.losses.ratios import clamped
+from agentgym.trainers.losses.vocabulary import MAX_LOGITS, vocabulary_of
+from agentgym.trainers.scoring.hidden import trunk_of
+
+EPS = 1e-8
+
+
+def opob_baselines(returns: Tensor, log_weight: Tensor, energy: Tensor, group: Tensor) -> Tensor:
+    """Return the baseline of each trajectory's group, ``[n]``.
+
+    Args:
+        returns: ``[n]`` returns, scaled or not; the baseline has their scale.
+        log_weight: ``[n]`` log importance weight of each trajectory, not truncated.
+        energy: ``[n]`` squared norm of each trajectory's gradient, or a proxy.
+        group: ``[n]`` which group a trajectory belongs to, from 0.
+
+    Example:
+        >>> norm, weight = torch.tensor([1.0, 2.0, 1.0, 1.0]), torch.tensor([1.0, 1.0, 1.0, 5.0])
+        >>> returns, group = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.zeros(4, dtype=torch.long)
+        >>> round(opob_baselines(returns, weight.log(), norm.square(), group)[0].item(), 6)
+        0.064516
+    """
+    weight = energy * (2 * log_weight).exp()
+    zeros = torch.zeros(int(group.max()) + 1 if len(group) else 0, dtype=weight.dtype, device=weight.device)
+    total = zeros.index_add(0, group, weight)
+    weighted = zeros.index_add(0, group, weight * returns)
+    return (weighted / (total + EPS))[group]
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectories:
+    """The trajectories of a minibatch that have trained tokens."""
+
+    numbers: list[int]
+    """As samples number them."""
+    rows: list[list[int]]
+    """Indices of their samples in the minibatch."""
+    group: list[int]
+    """Ordinal of their group."""
+
+    @classmethod
+    def of(cls, samples: Sequence[TrainingSample]) -> Trajectories:
+        """Return those of a minibatch's samples."""
+        rows: dict[int, list[int]] = {}
+        for index, sample in enumerate(samples):
+            if sample.loss_mask.any():
+                rows.setdefault(sample.trajectory, []).append(index)
+        return cls(list(rows), list(rows.values()), [samples[some[0]].ordinal for some in rows.values()])
+
+    def of_tokens(self, batches: Sequence[TrainBatch]) -> list[Tensor]:
+        """Return the index of each token's trajectory, per micro-batch."""
+        place = {number: index for index, number in enumerate(self.numbers)}
+        return [
+            torch.tensor([place.get(number, -1) for number in batch.trajectories], device=batch.row.device)[batch.row]
+            for batch in batches
+        ]
+
+
+def gradient_energy(
+    model: Any,
+    found: Trajectories,
+    make_batches: Callable[[list[int]], Sequence[TrainBatch]],
+    backward: Callable[[list[int], TrainBatch], None],
+) -> Tensor:
+    """Return the squared norm of each trajectory's gradient at an advantage of 1, ``[n]``.
+
+    Costs a forward and a backward pass per trajectory, one trajectory at a time, beside those of the update. Short
+    episodes no longer share micro-batches, so this takes several times the update's own time. Clears the gradients.
+
+    Args:
+        make_batches: returns the micro-batches of some rows of the minibatch.
+        backward: adds the gradient of the policy loss of a micro-batch of those rows.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    energies = []
+    for rows in found.rows:
+        model.zero_grad(set_to_none=True)
+        for batch in make_batches(rows):
+            ones = torch.ones_like(batch.advantage)
+            backward(rows, replace(batch, advantage=ones, weight=ones))
+        energies.append(sum(float(p.grad.double().square().sum()) for p in trained if p.grad is not None))
+    model.zero_grad(set_to_none=True)
+    return torch.tensor(energies, dtype=torch.float64)
+
+
+@torch.no_grad()
+def proxy_energy(model: Any, found: Trajectories, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
+    """Return ``sum_k (1 - 2 pi_k + sum_v pi_v^2)`` over each trajectory's tokens, ``[n]``.
+
+    It is the squared norm of the gradient with respect to the logits. Costs one forward pass.
+
+    Source: verl ``compute_optimal_token_baseline_advantage``, which sums it up to each token.
+    """
+    energy = torch.zeros(len(found.numbers), dtype=torch.float64)
+    head = model.get_output_embeddings()
+    step = max(1, MAX_LOGITS // vocabulary_of(head))
+    for batch, index in zip(batches, found.of_tokens(batches), strict=True):
+        states = hidden_states(trunk_of(model), batch.layout)[batch.state]
+        pieces = zip(*(torch.split(part, step) for part in (states, batch.target, index)), strict=True)
+        for some, target, places in pieces:
+            probability = (head(some).float() / temperature).softmax(-1)
+            of_target = probability.gather(-1, target[:, None])[:, 0]
+            norm = 1 - 2 * of_target + probability.square().sum(-1)
+            energy.index_add_(0, places.cpu(), norm.double().cpu())
+    return energy
+
+
+def subtract_opob(
+    found: Trajectories, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], energy: Tensor
+) -> list[TrainBatch]:
+    """Return a minibatch's micro-batches with each group's baseline subtracted from the advantages.
+
+    Args:
+        batches: all tokens of a trajectory have one advantage, its return.
+        frozen: log-probabilities of the policy that is about to be trained.
+        energy: of each trajectory, ``[n]``.
+    """
+    if not found.numbers:
+        return list(batches)
+    at = found.of_tokens(batches)
+    of_token, advantage = torch.cat(at), torch.cat([batch.advantage for batch in batches]).double()
+    log_ratio = torch.cat([f.logprob - b.rollout_logprob for f, b in zip(frozen, batches, strict=True)]).double()
+    zeros = torch.zeros(len(found.numbers), dtype=torch.float64, device=log_ratio.device)
+    returns = zeros.index_copy(0, of_token, advantage)
+    group = torch.unique(torch.tensor(found.group), return_inverse=True)[1].to(log_ratio.device)
+    log_weight = clamped(zeros.index_add(0, of_token, log_ratio))
+    baseline = opob_baselines(returns, log_weight, energy.to(log_ratio.device), group)
+    return [
+        replace(batch, advantage=batch.advantage - baseline[index].to(batch.advantage))
+        for batch, index in zip(batches, at, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Models and tokenizers: loading, building, adapters, quantization, and a trained policy."""

@@ -1,0 +1,130 @@
+"""Models and tokenizers: loading, adapters, saving."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.rollout.context import FULL, ContextConfig
+from agentgym.trainers.config.train import LoraSettings, Quantization
+from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
+from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
+
+disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
+
+
+def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Any, Any]:
+    """A causal language model (fp32) and its tokenizer from a folder or hub name.
+
+    Args:
+        quantize: how its matrices are kept, where they are not trained.
+
+    Raises:
+        MissingExtraError: what quantizes is not installed.
+        UsageError: there is no such folder, or it is no model.
+        CorruptDataError: there is one, and it cannot be read.
+    """
+    folder = Path(path)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise UsageError(f"{folder} is not a model folder: it has no config.json")
+    if not folder.is_dir() and (folder.is_absolute() or str(path).startswith(".") or str(path).count("/") != 1):
+        raise UsageError(f"no model folder at {path}")
+    bits = quantization_config(quantize)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path))
+        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32, quantization_config=bits)
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        kind = CorruptDataError if folder.is_dir() else UsageError
+        raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
+    return keep_exact(model), tokenizer
+
+
+def add_lora(model: Any, settings: LoraSettings, seed: int) -> Any:
+    """The model with low-rank adapters, which alone are trained; rank 0 gives the model back."""
+    if settings.rank == 0:
+        return model
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise MissingExtraError("LoRA", "train") from error
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        target_modules=list(settings.target_modules),
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def frozen_copy(model: Any) -> Any:
+    """A copy of the model that is never trained: the reference of a KL term."""
+    reference = copy.deepcopy(model)
+    for parameter in reference.parameters():
+        parameter.requires_grad_(False)
+    return reference.eval()
+
+
+def plain_model(model: Any) -> Any:
+    """The model itself, or a copy with its adapters merged in, and its matrices in floating point again."""
+    if is_quantized(model):
+        return _in_floating_point(model)
+    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+
+
+@torch.no_grad()
+def _in_floating_point(model: Any) -> Any:
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    config = copy.deepcopy(base.config)
+    del config.quantization_config
+    plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+    plain.generation_config = base.generation_config
+    for name, module in plain.named_modules():
+        if isinstance(getattr(module, "weight", None), torch.nn.Parameter):
+            source = base.get_submodule(name)
+            module.weight.copy_(merged_weight(source))
+            if (bias := merged_bias(source)) is not None:
+                module.bias.copy_(bias)
+    return plain.eval()
+
+
+def plain_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of :func:`plain_model` by name; of those that share memory (tied embeddings) the first alone."""
+    seen: set[int] = set()
+    for name, tensor in plain_model(model).state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            yield name, tensor
+
+
+CONTEXT_FILE = "agentgym_context.json"
+"""In a model's folder: the context it was trained with, where that is not the whole history."""
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path, context: ContextConfig = FULL) -> None:
+    """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
+
+    Args:
+        context: what the model's prompts hold; kept beside it, so that an evaluation makes them alike.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    plain_model(model).save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    if context != FULL:
+        (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
+    if folder.exists():
+        shutil.rmtree(folder)
+    partial.rename(folder)

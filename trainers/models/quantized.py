@@ -1,0 +1,95 @@
+"""Base weights in 4 bits under adapters: QLoRA, by bitsandbytes.
+
+"QLoRA: Efficient Finetuning of Quantized LLMs" (Dettmers et al., 2023): the matrices of the layers are kept as 4-bit
+NormalFloat in blocks of 64 with doubly quantized scales, are never trained, and are put back into floating point for
+each multiplication. Embedding, head and norms stay as they are.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from agentgym.errors import CorruptDataError, MissingExtraError
+from agentgym.trainers.config.train import Quantization
+
+BLOCK, SCALE_BLOCK = 64, 256
+NF4_BYTES: Final = 0.5 + 1 / BLOCK + 4 / (BLOCK * SCALE_BLOCK)
+"""Of one weight: its 4 bits, its share of a block's scale (a byte), and of the scale of 256 such scales (4 bytes)."""
+
+
+def quantization_config(kind: Quantization) -> Any:
+    """What transformers' ``from_pretrained`` takes for it; None for weights as they are.
+
+    Raises:
+        MissingExtraError: bitsandbytes is not installed.
+    """
+    if kind == "none":
+        return None
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingExtraError("model.lora.quantize=nf4", "qlora")
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.float32,
+    )
+
+
+def is_quantized(model: Any) -> bool:
+    """Whether a model's matrices are kept in fewer bits."""
+    return bool(getattr(getattr(model, "config", None), "quantization_config", None))
+
+
+def is_four_bit(module: Any) -> bool:
+    """Whether a module keeps its matrix in 4 bits; bitsandbytes need not be installed to ask."""
+    if hasattr(module, "base_layer"):  # of peft, which shows the matrix of what it wraps
+        return False
+    return hasattr(getattr(module, "weight", None), "quant_state")
+
+
+def dequantized(module: Any) -> Tensor:
+    """The matrix ``[out, in]`` that a 4-bit module multiplies by, in float32."""
+    from bitsandbytes.functional import dequantize_4bit
+
+    matrix: Tensor = dequantize_4bit(module.weight.data, module.weight.quant_state)
+    return matrix.float()
+
+
+def keep_exact(model: Any) -> Any:
+    """The model, its 4-bit modules as they are on a CPU too.
+
+    There bitsandbytes would repack weights at the first forward without a gradient, and round their scales to bfloat16.
+    """
+    for module in model.modules():
+        if is_four_bit(module):
+            module.support_avx512bf16_for_cpu = False
+    return model
+
+
+def kept_state(model: Any) -> dict[str, Any]:
+    """What a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change."""
+    state: dict[str, Any] = model.state_dict()
+    return {name: value for name, value in state.items() if ".lora_" in name} if is_quantized(model) else state
+
+
+def load_kept_state(model: Any, state: Mapping[str, Any]) -> None:
+    """Put back what :func:`kept_state` gave.
+
+    Raises:
+        CorruptDataError: it is that of a model with other adapters.
+    """
+    if not is_quantized(model):
+        model.load_state_dict(state)
+        return
+    if set(state) != set(kept_state(model)):
+        raise CorruptDataError(
+            "the checkpoint holds other adapters than the model has; resume with the run's own config"
+        )
+    model.load_state_dict(state, strict=False)

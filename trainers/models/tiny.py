@@ -1,0 +1,124 @@
+"""A small model from nothing: a tokenizer trained on an environment's texts and a Qwen3-shaped network.
+
+It exists so that the whole way from a fresh clone to a trained agent runs on a laptop. The tokenizer is byte-level BPE,
+so any text can be encoded; its pre-tokenizer keeps numbers and given words apart and lets everything between them grow
+into phrases, which makes a turn of a text world about fifteen tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from agentgym.trainers.config.train import ModelConfig, Splits
+
+WORD = r"[A-Za-z]+|\d|\n+"
+PAD, ACT, END = "<|pad|>", "<|act|>", "<|end|>"
+
+CHAT_TEMPLATE = """{#- codec: compact -#}
+{%- for message in messages -%}
+{%- if message.role == "assistant" -%}
+<|act|>{{ message.content }}<|end|>
+{%- else -%}
+{%- if not loop.first and loop.previtem.role != "assistant" %}{{ "\\n" }}{% endif -%}
+{{ message.content }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|act|>{%- endif -%}
+"""
+
+
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, words: Sequence[str] = (), splits: Splits = "phrases"
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with the chat template of the small model.
+
+    Args:
+        texts: what the environment says and what is said to it.
+        vocab_size: upper bound; 256 bytes and 3 special tokens are always in.
+        words: kept as tokens of their own, so that what is copied from an observation is the same token in an action.
+        splits: see :attr:`~agentgym.trainers.config.train.ModelConfig.splits`; ``words`` needs no ``words``.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_pattern(words) if splits == "phrases" else WORD), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, ACT, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
+
+
+def _pattern(words: Sequence[str]) -> str:
+    """What stands alone: the words with the space before them, numbers and line ends."""
+    kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
+    return rf"(?: |(?<![A-Za-z]))(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
+
+
+def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwen3Config:
+    """What a network of this configuration looks like."""
+    num_heads = max(1, config.hidden_size // config.head_dim)
+    return Qwen3Config(
+        vocab_size=vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.hidden_size * 3,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=max(1, num_heads // 2),
+        head_dim=config.head_dim,
+        max_position_embeddings=config.max_context_tokens,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        tie_word_embeddings=True,
+        initializer_range=config.initializer_range,
+        **token_ids,
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, config: ModelConfig, seed: int) -> PreTrainedModel:
+    """A Qwen3-shaped network with random weights, a function of the seed.
+
+    Queries and keys of a head begin equal ("Mimetic Initialization of Self-Attention Layers", Trockman and Kolter,
+    2023): attention then begins by looking for the same word elsewhere, which is how names are copied from an
+    observation into an action. From independent weights that takes several times as many demonstrations to learn.
+    """
+    shape = network_shape(
+        config,
+        len(tokenizer),
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(shape)
+        for layer in model.model.layers:
+            attention: Any = layer.self_attn
+            _tie_queries_to_keys(attention.q_proj.weight, attention.k_proj.weight, shape.head_dim)
+        return model
+
+
+@torch.no_grad()
+def _tie_queries_to_keys(query: torch.Tensor, key: torch.Tensor, head_dim: int) -> None:
+    """Begin every head with one orthogonal projection for its queries and the keys it shares, rows ``[H * D]``."""
+    num_shared = query.shape[0] // key.shape[0]
+    for first in range(0, key.shape[0], head_dim):
+        projection = torch.nn.init.orthogonal_(torch.empty(head_dim, key.shape[1]))
+        key[first : first + head_dim] = projection
+        query[first * num_shared : (first + head_dim) * num_shared] = projection.repeat(num_shared, 1)

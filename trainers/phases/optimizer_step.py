@@ -1,0 +1,37 @@
+"""An optimizer step on gradients that are there: clipped, and with a scaled learning rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from agentgym.errors import RunStoppedError
+from agentgym.trainers.distributed.sharding import whole
+
+
+def clip_and_step(model: Any, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
+    """Clip the gradients, make an optimizer step, and return their norm before clipping.
+
+    Args:
+        lr_scale: factor of the learning rate, for this step alone.
+
+    Raises:
+        RunStoppedError: the norm is not finite.
+    """
+    norm: float = whole(torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)).item()
+    if not math.isfinite(norm):
+        raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
+    _step_scaled(optimizer, lr_scale)
+    return norm
+
+
+def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
+    """Make an optimizer step with every learning rate scaled, for this step alone."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * scale
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate

@@ -1,0 +1,373 @@
+"""One training step's optimizer updates: from judged groups to new weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+
+from agentgym.errors import ConfigError
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.data.batch import TrainBatch, build_batches, num_averaged
+from agentgym.trainers.data.layout import can_share_prefixes, recomputed
+from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
+from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.sharding import ranks_of, run_whole
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
+from agentgym.trainers.losses.loss import (
+    BatchLogprobs,
+    LossOutput,
+    gated_loss,
+    policy_loss,
+    token_logprobs,
+)
+from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
+from agentgym.trainers.losses.regularisers import EntropyHistory, kl
+from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
+from agentgym.trainers.phases.optimizer_step import clip_and_step
+from agentgym.trainers.reporting.activity import changed_by_corrections
+from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateResult:
+    """What a step's updates leave."""
+
+    metrics: dict[str, float]
+    """Means over the trained tokens."""
+    history: EntropyHistory
+    """EPO's memory, to be handed to the next step."""
+
+
+def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    verdicts: Sequence[GroupVerdict],
+    config: LossConfig,
+    *,
+    temperature: float,
+    max_grad_norm: float,
+    reference: Any = None,
+    history: EntropyHistory | None = None,
+    seed: int = 0,
+) -> UpdateResult:
+    """Train on the groups that were kept: ``num_epochs`` passes, each cut into ``num_updates`` optimizer steps.
+
+    With one update, the policy before it is the one whose gradient is taken, so its log-probabilities come from the
+    same forward pass; with several they are computed before the first. Ratios of all updates compare with them in mode
+    ``decoupled``, and with the policy that sampled in mode ``bypass``.
+    With ``max_kl``, an update whose minibatch shows too large a KL is not made, nor are those after it.
+    Of a model that is cut up over ranks, all train on the same groups, each on its share of the micro-batches.
+
+    Args:
+        seed: of the shuffles between epochs and of random token masks; the same on all ranks.
+
+    Raises:
+        RunStoppedError: the loss is not finite.
+    """
+    history = EntropyHistory() if history is None else history
+    ranks = ranks_of(model)
+    kept = [verdict for verdict in verdicts if verdict.dropped is None]
+    samples = build_samples(kept)
+    step = _Step(model, config, temperature, reference, history)
+    totals = UpdateTotals()
+    minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
+    for number, (rows, made, share_made, old) in enumerate(minibatches):
+        frozen = step.frozen_tokens(made, old)
+        batches, share = step.credited(rows, made, share_made, frozen)
+        facts, choices = step.prepare(batches, frozen, derive_seed(seed, "token masks", number))
+        optimizer.zero_grad()
+        outcomes: list[Outcome] = []
+        for (batch, scale), logprob_old, choice in zip(share, old, choices or [None] * len(share), strict=True):
+            entropy, output = step.backward(batch, logprob_old, facts, scale, choice)
+            outcomes.append((batch, entropy, output, scale))
+        totals.kl_old = kl_to_sampling(outcomes)
+        if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
+            totals.stopped_by_kl = True
+            break
+        for outcome in outcomes:
+            if outcome[-1]:
+                totals.add(*outcome)
+        totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
+    totals = UpdateTotals.of_all(ranks.gathered(totals))
+    if not config.regulariser("epo"):  # whose history holds this step already
+        step.history = history.after(totals.entropy_of_turn())
+    return UpdateResult(metrics=totals.means(), history=step.history)
+
+
+Share = list[tuple[TrainBatch, int]]
+Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
+"""Its rows, all its micro-batches, this rank's share, and what the share's ratios compare with."""
+
+
+def _minibatches(
+    step: _Step, samples: Sequence[TrainingSample], plan: Sequence[Sequence[Rows]], ranks: Ranks
+) -> Iterator[Minibatch]:
+    """Yield every minibatch of every epoch."""
+    if not plan:
+        return
+    chosen = [[samples[row] for row in rows] for rows in plan[0]]
+    made = [batches_for(step.model, rows, step.config) for rows in chosen]
+    shares = [_share(batches, ranks) for batches in made]
+    is_only = len(plan) * len(made) == 1
+    old = [step.old_logprobs([batch for batch, _ in share], is_only=is_only) for share in shares]
+    known = OldLogprobs()
+    if len(plan) > 1:
+        for rows, share, of_share in zip(plan[0], shares, old, strict=True):
+            for (batch, _), logprob in zip(share, of_share, strict=True):
+                assert logprob is not None
+                known.add(rows, batch, logprob)
+        known.share(ranks)
+    yield from zip(chosen, made, shares, old, strict=True)
+    for epoch in plan[1:]:
+        for rows in epoch:
+            again = [samples[row] for row in rows]
+            batches = batches_for(step.model, again, step.config)
+            share = _share(batches, ranks)
+            yield again, batches, share, [known.of(rows, batch) for batch, _ in share]
+
+
+def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
+    num_tokens = sum(count for _, count in kl_of_ranks)
+    return max_kl is not None and num_tokens > 0 and sum(kl for kl, _ in kl_of_ranks) / num_tokens > max_kl
+
+
+def _share(batches: list[TrainBatch], ranks: Ranks) -> Share:
+    """A rank's micro-batches, each with what its loss is multiplied by.
+
+    FSDP takes the mean of the ranks' gradients, and the sum is wanted. All ranks must go through the model equally
+    often, so one with fewer micro-batches takes the first once more, times 0.
+    """
+    mine = [(batch, ranks.count) for batch in ranks.share_of(batches)]
+    return mine + [(batches[0], 0)] * (ranks.num_each(len(batches)) - len(mine))
+
+
+def batches_for(model: Any, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+    """The micro-batches of an update of a model, where its parameters are."""
+    return build_batches(
+        samples,
+        aggregation=config.mean,
+        unit=config.unit,
+        norm_length=config.norm_length,
+        tokens_per_microbatch=config.tokens_per_microbatch,
+        layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
+        device=next(model.parameters()).device,
+    )
+
+
+def _can_share_prefixes(model: Any, config: LossConfig) -> bool:
+    if config.recompute_activations:  # which keeps no keys and values
+        return False
+    # two calls where another rank makes one would have the ranks wait for each other for ever
+    return can_share_prefixes(model) and not isinstance(model, FSDPModule)
+
+
+class PartialUpdate:
+    """One optimizer step over rows that come in parts, all at the weights before it.
+
+    For settings that need nothing of the whole update (``LossConfig.needs_whole_update``) and take one update per step.
+    The gradient is that of :func:`update_policy` over all parts at once, up to the order of additions.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: torch.optim.Optimizer,
+        config: LossConfig,
+        *,
+        temperature: float,
+        max_grad_norm: float,
+        reference: Any = None,
+        history: EntropyHistory | None = None,
+    ) -> None:
+        if config.has_several_updates:
+            raise ConfigError("PartialUpdate makes one update per step: set loss.num_updates and loss.num_epochs to 1")
+        self._history = EntropyHistory() if history is None else history
+        self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
+        self._step = _Step(model, config, temperature, reference, self._history)
+        self._totals = UpdateTotals()
+        self._divisor = 0
+        self._num_batches = 0
+        optimizer.zero_grad()
+
+    def add(self, samples: Sequence[TrainingSample]) -> None:
+        """Add a part's gradient."""
+        config = self._step.config
+        batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
+        averaged = num_averaged(samples, config.mean, config.unit)
+        logprobs = self._step.old_logprobs(batches, is_only=True)
+        facts, _ = self._step.prepare(batches, self._step.frozen_tokens(batches, logprobs))
+        for batch, logprob_old in zip(batches, logprobs, strict=True):
+            scale = 1 if averaged is None else averaged
+            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
+            self._totals.add(*outcome)
+            far, count = kl_to_sampling([outcome])
+            self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
+        self._divisor += averaged or 0
+        self._num_batches += len(batches)
+
+    def finish(self) -> UpdateResult:
+        """Divide the summed gradient by what the whole averages over, and make the step; none if there were no rows.
+
+        Raises:
+            RunStoppedError: the gradient is not finite.
+        """
+        if self._num_batches:
+            divisor = self._divisor or 1
+            for parameter in self._model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.div_(divisor)
+            self._totals.loss /= divisor
+            self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
+        return UpdateResult(metrics=self._totals.means(), history=self._history.after(self._totals.entropy_of_turn()))
+
+
+class _Step:
+    """The models and settings that all micro-batches of a training step share."""
+
+    def __init__(
+        self, model: Any, config: LossConfig, temperature: float, reference: Any, history: EntropyHistory
+    ) -> None:
+        self.model, self.config, self.temperature = model, config, temperature
+        self.reference, self.history = reference, history
+        self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
+        self._measured: list[tuple[Tensor, Tensor]] = []
+        """Turn indices and entropies of tokens that EPO's history lacks."""
+
+    def old_logprobs(self, batches: Sequence[TrainBatch], *, is_only: bool) -> list[Tensor | None]:
+        """Per micro-batch what the ratio compares with; None where the pass with the gradient will say."""
+        if self.config.regulariser("epo"):
+            frozen = [self._frozen(self.model, batch) for batch in batches]
+            self._measured += [(batch.turn_index, entropy) for batch, (_, entropy) in zip(batches, frozen, strict=True)]
+            logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
+            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in batches]
+        if self.config.mode == "bypass":
+            return [batch.rollout_logprob for batch in batches]
+        if is_only and not self.config.needs_whole_update:
+            return [None] * len(batches)
+        return [self._frozen(self.model, batch)[0] for batch in batches]
+
+    def include_present_step(self) -> None:
+        """Add the entropies that :meth:`old_logprobs` measured to EPO's history."""
+        if self._measured:
+            turn_index, entropy = (torch.cat(parts) for parts in zip(*self._measured, strict=True))
+            self.history, self._measured = self.history.after_tokens(turn_index, entropy), []
+
+    def prepare(
+        self, batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], seed: int = 0
+    ) -> tuple[UpdateFacts, Sequence[TokenChoice | None]]:
+        """Return what has to be known about the whole update, and each micro-batch's token masks if there are some."""
+        self.include_present_step()
+        facts = update_facts(batches, frozen, self.config)
+        if not frozen or not self.config.token_masks:
+            return facts, []
+        gated = [
+            gated_loss(
+                BatchLogprobs(logprob=tokens.logprob, logprob_old=tokens.logprob_old, entropy=tokens.entropy),
+                batch,
+                self.config,
+                facts,
+            )[1]
+            for batch, tokens in zip(batches, frozen, strict=True)
+        ]
+        shares = [facts.share_of(batch) for batch in batches]
+        return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
+
+    def credited(
+        self,
+        samples: Sequence[TrainingSample],
+        batches: list[TrainBatch],
+        share: Share,
+        frozen: Sequence[FrozenTokens],
+    ) -> tuple[list[TrainBatch], Share]:
+        """Return a minibatch with VCPO's baseline subtracted from its advantages, where it is configured."""
+        if not self.config.has_opob:
+            return batches, share
+        found = Trajectories.of(samples)
+        if self.config.correction("vcpo").baseline == "proxy":
+            energy = proxy_energy(self.model, found, batches, self.temperature)
+        else:
+            energy = self._gradient_energy(samples, found, batches, frozen)
+        centred = subtract_opob(found, batches, frozen, energy)
+        return centred, [(batch, 1) for batch in centred]  # one rank has all of it
+
+    def _gradient_energy(
+        self,
+        samples: Sequence[TrainingSample],
+        found: Trajectories,
+        batches: Sequence[TrainBatch],
+        frozen: Sequence[FrozenTokens],
+    ) -> Tensor:
+        known = OldLogprobs()
+        for batch, tokens in zip(batches, frozen, strict=True):
+            known.add(list(range(len(samples))), batch, tokens.logprob_old)
+        config = replace(self.config, regularisers=(), token_masks=())
+        alone = _Step(self.model, config, self.temperature, None, self.history)
+
+        def make(rows: Rows) -> list[TrainBatch]:
+            return batches_for(self.model, [samples[row] for row in rows], config)
+
+        def backward(rows: Rows, batch: TrainBatch) -> None:
+            alone.backward(batch, known.of(rows, batch), UpdateFacts())
+
+        return gradient_energy(self.model, found, make, backward)
+
+    def frozen_tokens(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> list[FrozenTokens]:
+        """Score the tokens before the update, in a pass of its own; empty where the configuration does not need it."""
+        if not self.config.needs_whole_update:
+            return []
+        frozen = []
+        for batch, logprob_old in zip(batches, old_logprobs, strict=True):
+            assert logprob_old is not None
+            logprob, entropy = self._frozen(self.model, batch)
+            frozen.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
+        return frozen
+
+    def backward(
+        self,
+        batch: TrainBatch,
+        logprob_old: Tensor | None,
+        facts: UpdateFacts,
+        scale: int = 1,
+        choice: TokenChoice | None = None,
+    ) -> tuple[Tensor, LossOutput]:
+        """Add the gradient of a micro-batch's loss times ``scale``; gives its entropies and that loss."""
+        with recomputed(self.model) if self.config.recompute_activations else nullcontext():
+            entropy, output = self._loss(batch, logprob_old, facts, choice)
+            scaled = replace(output, loss=output.loss * scale)
+            scaled.loss.backward()  # type: ignore[no-untyped-call]
+        return entropy, scaled
+
+    def _loss(
+        self, batch: TrainBatch, logprob_old: Tensor | None, facts: UpdateFacts, choice: TokenChoice | None
+    ) -> tuple[Tensor, LossOutput]:
+        logprob, entropy = self._logprobs(self.model, batch, entropy_has_gradient=self.entropy_has_gradient)
+        scores = BatchLogprobs(
+            logprob=logprob,
+            logprob_old=logprob.detach() if logprob_old is None else logprob_old,
+            entropy=entropy,
+            logprob_ref=None if self.reference is None else self._frozen(self.reference, batch)[0],
+            choice=choice,
+        )
+        output = policy_loss(scores, batch, self.config, facts, self.history)
+        output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
+        output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
+        return entropy.detach(), output
+
+    def _frozen(self, model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return self._logprobs(model, batch)
+
+    def _logprobs(self, model: Any, batch: TrainBatch, *, entropy_has_gradient: bool = False) -> tuple[Tensor, Tensor]:
+        with torch.autocast(batch.target.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            return run_whole(
+                model,
+                lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),
+            )

@@ -1,0 +1,1 @@
+"""What a run would need, by arithmetic: `agentgym train --dry-run`."""

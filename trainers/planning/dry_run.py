@@ -1,0 +1,137 @@
+"""What a run would be and need, without running it: sizes by arithmetic, nothing downloaded, nothing allocated."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import UsageError
+from agentgym.registry import find
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.planning.footprint import (
+    BFLOAT16,
+    Footprint,
+    Sizes,
+    activation_bytes,
+    engine_bytes,
+    engine_cache,
+    footprint,
+    longest_row,
+    num_own,
+)
+from agentgym.trainers.planning.model_shapes import meta_model
+from agentgym.trainers.run import check_ranks
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """A run on paper. Bytes are of the first rank, without what :mod:`~agentgym.trainers.planning.footprint` omits."""
+
+    recipe: str
+    env: str
+    model: str
+    num_ranks: int
+    num_parameters: int
+    """Adapters left out."""
+    num_trained: int
+    memory: Footprint
+    activations_kept: int
+    """Bytes of a microbatch's activations without recomputing, whatever is configured."""
+    activations_recomputed: int
+    num_steps: int
+    rollouts_per_step: int
+    tokens_per_step: int | None
+    """At most: every episode as long as it can be. None where nothing limits its turns."""
+    sampled_per_step: int | None
+    """At most, of these."""
+    kv_bytes_per_token: int
+    kv_cache: int
+    """Bytes of keys and values if all episodes are at their longest, over all engines."""
+    downloads: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON, totals included."""
+        totals = {"total": self.memory.total, "without_engine": self.memory.without_engine}
+        return asdict(self) | {"memory": asdict(self.memory) | totals}
+
+
+def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) -> DryRun:
+    """Plan a run.
+
+    Args:
+        num_ranks: processes that would train together.
+        device_gib: memory of each one's device; 0 to ask nothing of it.
+
+    Raises:
+        UsageError: the run cannot be: no such environment or model, several ranks for what one can do alone, or a
+            device that is too small.
+    """
+    entry = find(config.env.id)
+    check_ranks(config, Ranks(count=num_ranks))
+    model = meta_model(config.model)
+    sizes = Sizes.of(model.config)
+    memory = footprint(config, model, num_ranks)
+    if device_gib and memory.total > device_gib * GIB:
+        raise UsageError(_too_small(memory, device_gib, config))
+    num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    num_rollouts = config.groups_per_step * config.group.group_size
+    num_rows, num_turns = _rows_and_turns(config)
+    kept, recomputed = (
+        activation_bytes(sizes, num_tokens, recompute=recompute, lora=config.model.lora) for recompute in (False, True)
+    )
+    return DryRun(
+        recipe=config.recipe,
+        env=entry.id,
+        model=config.model.path or "from scratch",
+        num_ranks=num_ranks,
+        num_parameters=num_own(model),
+        num_trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        memory=memory,
+        activations_kept=kept,
+        activations_recomputed=recomputed,
+        num_steps=config.num_steps,
+        rollouts_per_step=num_rollouts,
+        tokens_per_step=None if num_rows is None else num_rollouts * num_rows * longest_row(config),
+        sampled_per_step=None if num_turns is None else num_rollouts * num_turns * config.sampling.max_new_tokens,
+        kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
+        kv_cache=engine_cache(config, sizes),
+        downloads=_downloads(config, num_own(model), entry),
+    )
+
+
+def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
+    """Training rows and turns of an episode, at most; None where nothing limits them."""
+    num_turns = config.env.kwargs.get("max_turns")
+    num_rows = {"full": 1, "window": num_turns, "summarise": config.context.max_summaries + 1}[config.context.policy]
+    return num_rows, num_turns
+
+
+def _downloads(config: TrainConfig, num_parameters: int, entry: Any) -> tuple[str, ...]:
+    """What is not here yet, as far as one can tell without asking anybody."""
+    path = config.model.path
+    missing = []
+    if path and not Path(path).is_dir():
+        missing.append(f"{path} from Hugging Face, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
+    if not entry.is_available:
+        missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
+    return tuple(missing)
+
+
+def _too_small(memory: Footprint, device_gib: float, config: TrainConfig) -> str:
+    parts = sorted(asdict(memory).items(), key=lambda part: -part[1])[:3]
+    largest = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts)
+    advice = [
+        *([] if config.loss.recompute_activations else ["loss.recompute_activations=true"]),
+        *(["model.lora.quantize=nf4"] if config.model.lora.rank and config.model.lora.quantize == "none" else []),
+        *(["no KL term (loss.regularisers=[])"] if memory.reference else []),
+        *(["engine.kind=vllm on another GPU"] if memory.kv_cache else []),
+        "a smaller loss.tokens_per_microbatch, or more ranks",
+    ]
+    return (
+        f"the run needs {memory.total / GIB:.1f} GiB on the first rank and the device has {device_gib:g} "
+        f"(most of it: {largest}); try {'; '.join(advice)}"
+    )

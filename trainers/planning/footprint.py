@@ -1,0 +1,211 @@
+"""How much memory training takes, by arithmetic over a model's sizes.
+
+The trainer keeps float32 (:func:`agentgym.trainers.models.model.load_model`), so weights, gradients and AdamW's two
+moments take 4 bytes each per parameter, but weights that are quantized under adapters
+(:mod:`agentgym.trainers.models.quantized`); FSDP2 cuts all of them into equal parts. Activations are counted in
+float32. What no formula here sees: the allocator's unused blocks, kernels' workspaces and CUDA itself (together often
+2 to 4 GiB), and the temporary tensors of one operation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from agentgym.trainers.config.train import LoraSettings, TrainConfig
+from agentgym.trainers.losses.vocabulary import MAX_LOGITS
+from agentgym.trainers.models.quantized import NF4_BYTES
+
+FLOAT32, BFLOAT16 = 4, 2
+NUM_LOGIT_TENSORS: Final = 5
+"""Of a piece of the vocabulary's head at the peak: logits, scaled, log-softmax, and the gradients of two of them."""
+NUM_SPARE_SLOTS: Final = 2
+"""Cache rows of the embedded engine beside those of episodes: one to score with, one for padding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Bytes on the first rank, which alone has an engine; the others hold the same without it."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    """AdamW's two moments."""
+    reference: int
+    """The frozen copy of a KL term."""
+    served_copy: int
+    """The whole copy that is sampled from while the trained one changes (async), or is cut up (FSDP)."""
+    gathered: int
+    """Weights and gradients of the layers that FSDP has put together at one time."""
+    activations: int
+    """Of one microbatch, kept for its gradient."""
+    logits: int
+    """Of one piece of the vocabulary's head."""
+    engine_weights: int
+    kv_cache: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def without_engine(self) -> int:
+        """What the other ranks hold."""
+        return self.total - self.engine_weights - self.kv_cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The numbers of a decoder that memory depends on; ``heads`` and ``kv_heads`` are widths, all heads together."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab: int
+    has_qk_norm: bool
+
+    @classmethod
+    def of(cls, shape: Any) -> Sizes:
+        """The sizes in a transformers configuration (Llama, Qwen2, Qwen3 and what is built like them)."""
+        text = shape.get_text_config()
+        head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        return cls(
+            hidden=text.hidden_size,
+            intermediate=text.intermediate_size,
+            layers=text.num_hidden_layers,
+            num_heads=text.num_attention_heads,
+            num_kv_heads=text.num_key_value_heads,
+            head_dim=head_dim,
+            vocab=text.vocab_size,
+            has_qk_norm=text.model_type == "qwen3",
+        )
+
+    @property
+    def heads(self) -> int:
+        """Width of the queries."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_heads(self) -> int:
+        """Width of the keys, and of the values."""
+        return self.num_kv_heads * self.head_dim
+
+    def kv_bytes_per_token(self, bytes_per_number: int) -> int:
+        """Keys and values of one token in all layers."""
+        return 2 * self.layers * self.kv_heads * bytes_per_number
+
+
+def layer_numbers(sizes: Sizes, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008  (frozen)
+    """Numbers that autograd keeps for one token in one layer.
+
+    Two norms keep what comes in, the normalised, and what goes out to the projections (6 hidden, and 2 scales);
+    attention queries, keys, values, its output and a log-sum per head; the gated MLP its two inputs, the activated gate
+    and the product (4 intermediate). Norms of queries and keys keep what comes in and the normalised, with a scale per
+    head. Adapters keep ``rank`` numbers for each matrix they sit on.
+    """
+    kept = 6 * sizes.hidden + 2 * sizes.heads + 2 * sizes.kv_heads + 4 * sizes.intermediate + 2 + sizes.num_heads
+    if sizes.has_qk_norm:
+        kept += 2 * sizes.heads + 2 * sizes.kv_heads + sizes.num_heads + sizes.num_kv_heads
+    return kept + lora.rank * len(lora.target_modules)
+
+
+def activation_bytes(sizes: Sizes, num_tokens: int, *, recompute: bool, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008
+    """What is kept of a microbatch below the vocabulary's head.
+
+    With ``recompute`` the states between layers alone, and all of one layer while its gradient is taken.
+    """
+    of_layer = layer_numbers(sizes, lora)
+    last_norm = 2 * sizes.hidden + 1
+    per_token = sizes.layers * sizes.hidden + of_layer if recompute else sizes.layers * of_layer
+    return FLOAT32 * num_tokens * (per_token + last_norm)
+
+
+def footprint(config: TrainConfig, model: Any, num_ranks: int) -> Footprint:
+    """The memory of a run.
+
+    Args:
+        model: as it is trained, adapters included; on the meta device it costs nothing.
+    """
+    sizes, lora = Sizes.of(model.config), config.model.lora
+    parameters = list(model.parameters())
+    num_trained = sum(p.numel() for p in parameters if p.requires_grad)
+    whole = weight_bytes(config, model)
+    is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
+    num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    return Footprint(
+        weights=-(-whole // num_ranks),
+        gradients=-(-FLOAT32 * num_trained // num_ranks),
+        optimizer=-(-2 * FLOAT32 * num_trained // num_ranks),
+        reference=whole if config.loss.regulariser("kl") else 0,
+        served_copy=whole if is_copied else 0,
+        gathered=_gathered(model, sizes) if num_ranks > 1 else 0,
+        activations=activation_bytes(sizes, num_tokens, recompute=config.loss.recompute_activations, lora=lora),
+        logits=NUM_LOGIT_TENSORS * FLOAT32 * min(MAX_LOGITS, num_tokens * sizes.vocab),
+        engine_weights=_engine_weights(config, sizes, model),
+        kv_cache=engine_cache(config, sizes) if config.engine.kind == "torch" else 0,
+    )
+
+
+def longest_row(config: TrainConfig) -> int:
+    """Tokens of the longest training row: one context window."""
+    return config.context.window(config.model.max_context_tokens)
+
+
+def engine_cache(config: TrainConfig, sizes: Sizes) -> int:
+    """Bytes of keys and values of all episodes at their longest; the embedded engine reserves that on a GPU."""
+    num_rows = config.group.num_envs + (NUM_SPARE_SLOTS if config.engine.kind == "torch" else 0)
+    return num_rows * config.model.max_context_tokens * sizes.kv_bytes_per_token(engine_bytes(config))
+
+
+def engine_bytes(config: TrainConfig) -> int:
+    """Bytes of a number in the engine; ``auto`` is bfloat16, as on a GPU."""
+    return FLOAT32 if config.engine.kind == "torch" and config.engine.dtype == "float32" else BFLOAT16
+
+
+def weight_bytes(config: TrainConfig, model: Any) -> int:
+    """Bytes of all weights, adapters included; matrices of layers take half a byte a weight if they are quantized."""
+    num_all: int = sum(p.numel() for p in model.parameters())
+    if config.model.lora.quantize == "none":
+        return FLOAT32 * num_all
+    num_packed = _num_in_layers(model)
+    return FLOAT32 * (num_all - num_packed) + math.ceil(NF4_BYTES * num_packed)
+
+
+def _num_in_layers(model: Any) -> int:
+    """Numbers in the matrices of the layers, adapters left out."""
+    named = model.named_parameters()
+    return sum(int(p.numel()) for name, p in named if ".layers." in name and ".lora_" not in name and p.dim() == 2)
+
+
+def num_own(model: Any) -> int:
+    """Parameters of the model itself, adapters left out."""
+    return sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name)
+
+
+def _engine_weights(config: TrainConfig, sizes: Sizes, model: Any) -> int:
+    """The embedded engine's own: in float32 its fused matrices, the others being the model's; else all of them.
+
+    Of a quantized model it holds all matrices in floating point.
+    """
+    if config.engine.kind != "torch":
+        return 0
+    if engine_bytes(config) == BFLOAT16:
+        return BFLOAT16 * num_own(model)
+    if config.model.lora.quantize != "none":
+        return FLOAT32 * _num_in_layers(model)
+    fused = sizes.heads + 2 * sizes.kv_heads + 2 * sizes.intermediate
+    return FLOAT32 * sizes.layers * sizes.hidden * fused
+
+
+def _gathered(model: Any, sizes: Sizes) -> int:
+    """Embedding, head and two layers (this one and the next), and the gradients of the first and of a layer."""
+    num_all = sum(p.numel() for p in model.parameters())
+    per_layer = sum(p.numel() for name, p in model.named_parameters() if ".layers.0." in name)
+    root = num_all - sizes.layers * per_layer
+    gathered: int = FLOAT32 * (root + 2 * per_layer) + FLOAT32 * (root + per_layer)
+    return gathered

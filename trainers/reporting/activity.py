@@ -1,0 +1,139 @@
+"""Parts of a run that do nothing: zero gradients, clips and corrections that never act. The run says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.losses import correction
+from agentgym.trainers.losses.component import REGULARISERS
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.facts import UpdateFacts
+
+PATIENCE = 20
+"""Training steps without effect after which a part is reported."""
+CHANGE = 1e-3
+"""Smallest change of a weight that counts. Rounding in the engine and the trainer changes weights by about 1e-5."""
+UNGATED = ("sapo",)
+"""Losses whose gate acts on every token, so that no token is ever counted as clipped."""
+
+
+def changed_by_corrections(
+    logprob_old: Tensor, batch: TrainBatch, config: LossConfig, facts: UpdateFacts
+) -> dict[str, float]:
+    """Return how many of a micro-batch's tokens each correction weighs by something else than 1.
+
+    ``vcpo`` is not among them: it acts on the learning rate.
+    """
+    rho = correction.log_rho(logprob_old, batch.rollout_logprob)
+    found = {}
+    for options in config.corrections:
+        match options.kind:
+            case "vcpo":
+                continue
+            case "m2po":
+                weight = facts.kept_of(batch).to(rho)
+            case "batch_normalise":
+                weight = torch.full_like(rho, 1 / facts.mean_weight)
+            case _:
+                weight = correction.weight_of(rho, batch, options)
+        found[f"changed/{options.kind}"] = float(((weight - 1).abs() > CHANGE).sum())
+    return found
+
+
+class Activity:
+    """Counts, part by part, the training steps in a row in which it changed nothing.
+
+    Watches the loss's clip, each correction, token mask and regulariser, and each credit component that reports its
+    effect (``credit/changed/NAME``). Steps that trained no token are not counted.
+
+    Example:
+        >>> activity = Activity(LossConfig(corrections=()), patience=2)
+        >>> step = {"trained_tokens": 8.0, "grad_norm": 1.0, "clip_fraction": 0.0}
+        >>> [len(activity.watch(number, step)) for number in (1, 2, 3)], activity.metrics()["inactive_parts"]
+        ([0, 1, 0], 1.0)
+    """
+
+    def __init__(self, config: LossConfig, patience: int = PATIENCE) -> None:
+        self._config, self._patience = config, patience
+        self._idle: dict[str, int] = {}
+        self._said: set[str] = set()
+        self._has_zero_gradient = False
+
+    def watch(self, step: int, metrics: Mapping[str, float]) -> list[str]:
+        """Count a step's metrics and return what has to be said about them, each thing once in a run."""
+        num_tokens = metrics.get("trained_tokens", 0.0)
+        self._has_zero_gradient = num_tokens > 0 and metrics["grad_norm"] == 0
+        if not num_tokens:
+            return []
+        for part, effect in self._effects(metrics).items():
+            self._idle[part] = 0 if effect else self._idle.get(part, 0) + 1
+        lines = []
+        if self._has_zero_gradient and self._is_new("zero gradient"):
+            lines.append(
+                f"note: the gradient of step {step} is 0 although {num_tokens:.0f} tokens were trained: see "
+                "zero_advantage_share, correction_weight and clip_fraction of that step for the reason"
+            )
+        lines += [
+            f"note: {part} changed nothing in {self._patience} training steps{_reason(part, self._config)}"
+            for part, count in self._idle.items()
+            if count >= self._patience and self._is_new(part)
+        ]
+        return lines
+
+    def say_once(self, warnings: Sequence[str]) -> list[str]:
+        """Return a line for each warning that the run has not said yet; numbers in it may change from step to step."""
+        return [f"note: {warning}" for warning in warnings if self._is_new(re.sub(r"[0-9.]+", "#", warning))]
+
+    def metrics(self) -> dict[str, float]:
+        """Return whether the latest step had a zero gradient, and the number of parts that do nothing."""
+        num_inactive = sum(count >= self._patience for count in self._idle.values())
+        return {"zero_gradient": float(self._has_zero_gradient), "inactive_parts": float(num_inactive)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"idle": dict(self._idle), "said": sorted(self._said)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state_dict` returned; an empty state is that of a new run."""
+        self._idle, self._said = dict(state.get("idle", {})), set(state.get("said", ()))
+
+    def _effects(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Return what each part did in a step; 0 for nothing."""
+        config = self._config
+        clip = {} if config.kind in UNGATED else {f"the clip of loss.kind={config.kind}": metrics["clip_fraction"]}
+        parts = [REGULARISERS[part.kind] for part in config.regularisers]
+        terms = {f"the regulariser {part.name}": metrics.get(part.metric or part.name, 0.0) for part in parts}
+        shares = {
+            **{f"the correction {part.kind}": f"changed/{part.kind}" for part in config.corrections},
+            **{f"the token mask {part.kind}": f"changed/{part.kind}" for part in config.token_masks},
+            **{
+                f"the credit component {name.removeprefix('credit/changed/')}": name
+                for name in metrics
+                if name.startswith("credit/changed/")
+            },
+        }
+        effects = clip | terms | {part: metrics.get(name, 0.0) for part, name in shares.items()}
+        if config.correction("vcpo"):
+            effects["the correction vcpo"] = float(metrics.get("lr_scale", 1.0) < 1 - CHANGE)
+        return effects
+
+    def _is_new(self, thing: str) -> bool:
+        is_new = thing not in self._said
+        self._said.add(thing)
+        return is_new
+
+
+def _reason(part: str, config: LossConfig) -> str:
+    if part.startswith("the clip") and config.mode == "decoupled" and not config.has_several_updates:
+        return ": with one update per step ratios are 1; set loss.num_updates or loss.num_epochs above 1 for it to act"
+    if part.startswith("the correction"):
+        return ": the engine and the trainer agree about the tokens' probabilities"
+    if part == "the regulariser llds" and not config.has_several_updates:
+        return ": it acts from a step's second update on; set loss.num_updates or loss.num_epochs above 1"
+    return ""

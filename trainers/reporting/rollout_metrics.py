@@ -1,0 +1,60 @@
+"""Numbers that describe a step's rollouts and their credit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+from typing import get_args
+
+from agentgym.trainers.data.samples import ZERO, GroupVerdict
+from agentgym.types import CutReason, Status
+
+
+def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
+    """Success, returns, turns, statuses, credit and drops of one step's groups.
+
+    ``anchor_share`` is the share of turns whose state another turn of the group shared, ``anchor_size`` the mean size
+    of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing. ``staleness_*`` counts the
+    versions between the policy a token was sampled from and ``version``, the one that is trained. ``num_cut`` counts
+    the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
+    ``num_patched`` counts the turns of an episode in whose place another action was played.
+    """
+    everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
+    valid = [t for t in everyone if t.status.is_evidence]
+    turns = [turn for t in valid for turn in t.turns]
+    anchor_sizes = [size for verdict in verdicts for size in verdict.credit.anchor_size.tolist()]
+    shared = [size for size in anchor_sizes if size >= 2]
+    advantages = [advantage for verdict in verdicts for advantage in verdict.credit.advantage.tolist()]
+    ages = [version - sampled for turn in turns for sampled in turn.completion.policy_versions]
+    cut = [member for verdict in verdicts for member in verdict.group.cut]
+    cut_reasons = Counter(member.reason for member in cut)
+    statuses = Counter(t.status for t in everyone)
+    dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
+    return {
+        "success": _mean([bool(t.success) for t in valid]),
+        "return": _mean([t.reward or 0.0 for t in valid]),
+        "num_turns": _mean([len(t.turns) for t in valid]),
+        "invalid_share": _mean([not turn.is_valid for turn in turns]),
+        "void_share": _mean([turn.is_void for turn in turns]),
+        "sampled_tokens": float(sum(len(turn.completion.token_ids) for turn in turns)),
+        "staleness_mean": _mean(ages),
+        "staleness_max": float(max(ages, default=0)),
+        "anchor_share": len(shared) / max(1, len(anchor_sizes)),
+        "anchor_size": _mean(shared),
+        "zero_advantage_share": _mean([abs(advantage) < ZERO for advantage in advantages]),
+        "num_summaries": _mean([sum(turn.kind == "summary" for turn in t.turns) for t in valid]),
+        "num_patched": _mean([sum(turn.played is not None for turn in t.turns) for t in valid]),
+        "num_segments": _mean([len(t.segments) for t in valid]),
+        "num_retries": float(sum(t.num_retries for t in everyone)),
+        "num_dropped_groups": float(sum(dropped.values())),
+        "num_cut": float(len(cut)),
+        "cut_tokens": float(sum(member.num_sampled_tokens for member in cut)),
+        **{f"cut/{reason}": float(cut_reasons[reason]) for reason in get_args(CutReason)},
+        **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
+        **{f"status/{status}": float(statuses[status]) for status in Status},
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

@@ -1,0 +1,95 @@
+"""Metrics of a training step's updates: sums over micro-batches and ranks, and the means that are logged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.losses.loss import MAXIMA, SUMMED, LossOutput
+
+Outcome = tuple[TrainBatch, Tensor, LossOutput, int]
+"""A micro-batch whose gradient was taken: its entropies, its loss, and the scale that its loss was multiplied by."""
+
+
+def kl_to_sampling(outcomes: Sequence[Outcome]) -> tuple[float, int]:
+    """Return the summed k3 KL to the policy that sampled, and the number of tokens; padding micro-batches left out."""
+    real = [(output.sums["kl_old"], batch.num_tokens) for batch, _, output, scale in outcomes if scale]
+    return sum(kl for kl, _ in real), sum(count for _, count in real)
+
+
+class UpdateTotals:
+    """Sums over the micro-batches of a step's updates; they are all 0 if no token was trained."""
+
+    def __init__(self) -> None:
+        self.loss = 0.0
+        self.num_tokens = 0
+        self.sums = dict.fromkeys(SUMMED, 0.0)
+        self.maxima = dict.fromkeys(MAXIMA, 0.0)
+        self.grad_norms: list[float] = []
+        self.lr_scales: list[float] = []
+        self.turn_entropy: dict[int, tuple[float, int]] = {}
+        self.kl_old = (0.0, 0)
+        """Of the last update, summed k3 KL to the policy that sampled, and the number of tokens."""
+        self.stopped_by_kl = False
+
+    @classmethod
+    def of_all(cls, parts: Sequence[UpdateTotals]) -> UpdateTotals:
+        """Return the sums over the ranks' shares."""
+        whole = parts[0]
+        for part in parts[1:]:
+            whole.loss += part.loss
+            whole.num_tokens += part.num_tokens
+            whole.sums = {name: whole.sums.get(name, 0.0) + part.sums.get(name, 0.0) for name in whole.sums | part.sums}
+            whole.maxima = {name: max(value, part.maxima[name]) for name, value in whole.maxima.items()}
+            for turn, (total, count) in part.turn_entropy.items():
+                before, seen = whole.turn_entropy.get(turn, (0.0, 0))
+                whole.turn_entropy[turn] = (before + total, seen + count)
+            whole.kl_old = (whole.kl_old[0] + part.kl_old[0], whole.kl_old[1] + part.kl_old[1])
+        return whole
+
+    def add(self, batch: TrainBatch, entropy: Tensor, output: LossOutput, scale: int) -> None:
+        """Add a micro-batch whose loss was multiplied by ``scale``."""
+        self.loss += output.loss.item() / scale
+        self.num_tokens += batch.num_tokens
+        for name, value in output.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+        for name, value in output.maxima.items():
+            self.maxima[name] = max(self.maxima.get(name, 0.0), value)
+        counts = torch.bincount(batch.turn_index).tolist()
+        sums = torch.bincount(batch.turn_index, weights=entropy.double()).tolist()
+        for turn, (total, count) in enumerate(zip(sums, counts, strict=True)):
+            if count:
+                before, seen = self.turn_entropy.get(turn, (0.0, 0))
+                self.turn_entropy[turn] = (before + total, seen + count)
+
+    def add_step(self, grad_norm: float, lr_scale: float) -> None:
+        """Add an optimizer step."""
+        self.grad_norms.append(grad_norm)
+        self.lr_scales.append(lr_scale)
+
+    def entropy_of_turn(self) -> dict[int, float]:
+        """Return the mean token entropy by turn index."""
+        return {turn: total / count for turn, (total, count) in self.turn_entropy.items()}
+
+    def means(self) -> dict[str, float]:
+        """Return the step's metrics.
+
+        ``loss`` and ``grad_norm`` are means over updates, most others over trained tokens; ``trained_tokens`` counts a
+        token once per epoch. ``kl_old`` is that of the last update alone, where the policy is furthest from the one
+        that sampled.
+        """
+        num_updates = max(1, len(self.grad_norms))
+        return {
+            "loss": self.loss / num_updates,
+            "grad_norm": sum(self.grad_norms) / num_updates,
+            "trained_tokens": float(self.num_tokens),
+            **{name: value / max(1, self.num_tokens) for name, value in self.sums.items()},
+            **self.maxima,
+            "kl_old": self.kl_old[0] / max(1, self.kl_old[1]),
+            "updates_done": float(len(self.grad_norms)),
+            "stopped_by_kl": float(self.stopped_by_kl),
+            **({"lr_scale": sum(self.lr_scales) / num_updates} if min(self.lr_scales, default=1.0) < 1 else {}),
+        }

@@ -1,0 +1,190 @@
+"""How likely the reference answer is after every turn: what information gain is made of.
+
+The answer is teacher-forced inside a fixed template, as the assistant's next message, in every context of an episode:
+before the first turn and after each turn that was followed by an observation. Contexts are the tokens that were there
+when the episode was played and are never encoded again.
+
+Source: "Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents"
+(``scrl/llm_agent/generation.py``, ``vectorized_gt_logprob.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+
+from agentgym.credit import rules
+from agentgym.credit.table import Floats, Ints
+from agentgym.errors import ConfigError
+from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.scoring.hidden import ReadRow, Span
+from agentgym.trainers.scoring.tokens import Question, score
+from agentgym.types import FinishReason, Status, Task, Trajectory, TrajectoryGroup, Turn
+
+NUM_CHECKED_TASKS = 64
+CUSTOM_MASKS = ("sdpa", "eager")
+"""Attention implementations that take a mask of one's own, which packing needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference answer inside the template, as tokens up to the answer's last."""
+
+    token_ids: tuple[int, ...]
+    at: tuple[int, ...]
+    """Which of them hold characters of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A context window up to its last context; contexts are its first ``end`` tokens each."""
+
+    token_ids: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerScores:
+    """Per valid trajectory, as the credit table takes them."""
+
+    logprobs: tuple[Floats, ...]
+    """``[C, R]`` mean log-probability of each of R references in each of C contexts."""
+    lengths: tuple[Ints, ...]
+    """``[R]`` tokens of each reference answer."""
+
+
+def check_references(tasks: Sequence[Task]) -> None:
+    """Refuse information gain on tasks without a reference answer (composition rule 10), looking at the first ones.
+
+    Raises:
+        ConfigError: with the rule, and the task that has none.
+    """
+    for task in islice(tasks, NUM_CHECKED_TASKS):
+        try:
+            rules.refuse_errors(rules.reference_answers(has_gain=True, has_reference=bool(task.answers)))
+        except ConfigError as error:
+            raise ConfigError(f"{error}: task {task.id!r} has no data['answers'] (docs/training.md)") from None
+
+
+def check_scoring(model: Any, scoring: str) -> None:
+    """Refuse packed scoring with an attention implementation that takes no mask of one's own.
+
+    Raises:
+        ConfigError: naming the implementation and the other way.
+    """
+    if scoring == "packed" and model.config._attn_implementation not in CUSTOM_MASKS:
+        raise ConfigError(
+            f"columns.scoring=packed needs attention that takes a mask ({' or '.join(CUSTOM_MASKS)}), the model has "
+            f"{model.config._attn_implementation!r}: set columns.scoring=batched"
+        )
+
+
+def reference(renderer: ChatRenderer, template: str, answer: str) -> Reference:
+    """An answer in the template; its tokens are found by characters, since BPE merges across the border.
+
+    Raises:
+        ConfigError: the tokenizer has no token for it.
+    """
+    before, _, after = template.partition("{answer}")
+    token_ids, at = renderer.spoken_ids(before + answer + after, (len(before), len(before) + len(answer)))
+    if not at:
+        raise ConfigError(f"the model's tokenizer has no token for the reference answer {answer!r}: correct the task")
+    return Reference(token_ids[: at[-1] + 1], at)
+
+
+def windows(trajectory: Trajectory, renderer: ChatRenderer) -> list[Window]:
+    """The windows of an episode with their contexts, one before every turn.
+
+    An episode that its last allowed turn cut short has one more, after that turn's observation, in the last window. One
+    that filled its window has no room for another context.
+    """
+    made: list[Window] = []
+    for segment in trajectory.segments:
+        at, ends = 0, []
+        for turn in segment.turns:
+            ends.append(at + len(turn.prompt_ids))
+            at = ends[-1] + len(turn.completion.token_ids)
+        made.append(Window(segment.token_ids[: ends[-1]], tuple(ends)))
+    if made and trajectory.status is Status.TRUNCATED_TURNS:
+        segment = trajectory.segments[-1]
+        token_ids = segment.token_ids + _last_observation(segment.turns[-1], renderer)
+        made[-1] = Window(token_ids, (*made[-1].ends, len(token_ids)))
+    return made
+
+
+def _last_observation(turn: Turn, renderer: ChatRenderer) -> tuple[int, ...]:
+    sampled = turn.completion
+    is_stopped = sampled.finish_reason is FinishReason.STOP and sampled.token_ids[-1:] != ()
+    turn_ended = is_stopped and sampled.token_ids[-1] in renderer.turn_end_ids
+    return renderer.suffix_ids(turn.replies, turn_ended=turn_ended)
+
+
+def score_answers(
+    model: Any,
+    groups: Sequence[TrajectoryGroup],
+    renderer: ChatRenderer,
+    *,
+    template: str,
+    scoring: Literal["batched", "packed"],
+    tokens_per_microbatch: int,
+) -> AnswerScores:
+    """Score the references of every valid trajectory at temperature 1, with the model's current weights.
+
+    Args:
+        template: what the assistant would say, with ``{answer}`` where the answer goes.
+        scoring: ``batched`` forwards every context with every reference; ``packed`` forwards a window once, with all
+            references behind it under a mask. Both give the same numbers, up to rounding.
+
+    Raises:
+        ConfigError: packed scoring with an attention implementation that takes no mask.
+    """
+    check_scoring(model, scoring)
+    members = [(group.task, trajectory) for group in groups for trajectory in group.valid]
+    references = {answer: reference(renderer, template, answer) for group in groups for answer in group.task.answers}
+    of_member = [
+        ([references[answer] for answer in task.answers], windows(trajectory, renderer)) for task, trajectory in members
+    ]
+    ask = _packed if scoring == "packed" else _batched
+    questions = [question for refs, some in of_member for window in some for question in ask(window, refs)]
+    unique = list(dict.fromkeys(questions))  # members of a group begin with the same context
+    scores = score(model, unique, temperature=1.0, tokens_per_microbatch=tokens_per_microbatch)
+    answered = dict(zip(unique, scores, strict=True))
+    flat = iter(np.concatenate([np.empty(0), *(answered[question].logprobs for question in questions)]).tolist())
+    return AnswerScores(
+        tuple(_levels(refs, sum(len(window.ends) for window in some), flat) for refs, some in of_member),
+        tuple(np.array([len(each.at) for each in refs], dtype=np.int64) for refs, _ in of_member),
+    )
+
+
+def _levels(refs: Sequence[Reference], num_contexts: int, logprobs: Iterator[float]) -> Floats:
+    """Means over each answer's tokens, ``[C, R]``; takes its tokens from ``logprobs``."""
+    rows = [[float(np.mean(list(islice(logprobs, len(each.at))))) for each in refs] for _ in range(num_contexts)]
+    return np.array(rows, dtype=np.float64).reshape(num_contexts, len(refs))
+
+
+def _batched(window: Window, refs: Sequence[Reference]) -> list[Question]:
+    return [
+        Question.about(window.token_ids[:end] + each.token_ids, [end + at for at in each.at])
+        for end in window.ends
+        for each in refs
+    ]
+
+
+def _packed(window: Window, refs: Sequence[Reference]) -> list[Question]:
+    """``[window | answer in context 0 | in context 1 | ...]``; an answer's last token is asked about and not read."""
+    token_ids, spans = list(window.token_ids), []
+    read_at: list[int] = []
+    targets: list[int] = []
+    for end in window.ends:
+        for each in refs:
+            start = len(token_ids)
+            token_ids += each.token_ids[:-1]
+            spans.append(Span(end, len(each.token_ids) - 1))
+            read_at += [start + at - 1 if at else end - 1 for at in each.at]
+            targets += [each.token_ids[at] for at in each.at]
+    row = ReadRow(tuple(token_ids), tuple(read_at), tuple(span for span in spans if span.length))
+    return [Question(row, tuple(targets))] if targets else []

@@ -1,0 +1,175 @@
+"""The columns of the credit table that need the model: made before credit, with the weights that sampled.
+
+Each is made only if the credit configuration reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentgym.credit.compose import CreditResult
+from agentgym.credit.config import CreditConfig
+from agentgym.credit.table import Floats
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.critics.archer import TwinCritic
+from agentgym.trainers.critics.critic import Critic, ValueCritic
+from agentgym.trainers.critics.progress import ProgressEstimator
+from agentgym.trainers.scoring.answers import check_scoring, score_answers
+from agentgym.trainers.scoring.drift import DriftMeter, per_turn
+from agentgym.trainers.scoring.tokens import Question, sampled_positions, score, segments_of
+from agentgym.types import TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True)
+class MadeColumns:
+    """Columns as ``credit_groups`` takes them, over the turns of valid trajectories, and numbers about them."""
+
+    columns: dict[str, Any]
+    metrics: dict[str, float]
+
+
+def needed_columns(credit: CreditConfig) -> frozenset[str]:
+    """Every column the components read, those they can do without included.
+
+    Example:
+        >>> sorted(needed_columns(CreditConfig(estimator="spo")))
+        ['drift', 'group_keys']
+    """
+    names = set(credit.columns())
+    if credit.estimator == "spo":  # which takes 0 where nobody measures it
+        names.add("drift")
+    if "answer_logprobs" in names:
+        names.add("answer_lengths")
+    return frozenset(names)
+
+
+class ColumnMaker:
+    """Makes a run's columns, and keeps what they remember from step to step."""
+
+    def __init__(self, config: TrainConfig, model: Any, renderer: ChatRenderer) -> None:
+        self._config, self._model, self._renderer = config, model, renderer
+        self._names = needed_columns(config.credit)
+        if "answer_logprobs" in self._names:
+            check_scoring(model, config.columns.scoring)
+        self._drift = DriftMeter(config.columns.max_drift_tasks)
+        self._critics: dict[str, Critic] = {}
+
+    def begin(self) -> None:
+        """Start the critic and the progress estimator, where they are needed, from the policy as it is now."""
+        self._critics = _make_critics(self._config, self._model, self._names)
+
+    def make(self, groups: Sequence[TrajectoryGroup]) -> MadeColumns:
+        """The columns of a step's rollouts; the weights must still be those that sampled them."""
+        columns: dict[str, Any] = {}
+        metrics: dict[str, float] = {}
+        if self._names & {"entropy", "token_entropy"}:
+            columns |= self._entropies(groups)
+        if "answer_logprobs" in self._names:
+            columns |= self._answers(groups)
+        if "drift" in self._names:
+            drift = self._measured_drift(groups)
+            columns["drift"] = per_turn(groups, drift)
+            metrics["drift"] = sum(drift.values()) / max(1, len(drift))
+            metrics["revisited_share"] = len(drift) / max(1, len(groups))
+        for critic in self._critics.values():
+            columns |= critic.columns(groups)
+        return MadeColumns({name: value for name, value in columns.items() if name in self._names}, metrics)
+
+    def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
+        """What is to be done once credit is known; gives numbers about it."""
+        learnt: dict[str, float] = {}
+        for critic in self._critics.values():
+            learnt |= critic.learn(groups, credited)
+        return learnt | _describe_gain(credited)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        drift = {"drift": self._drift.state_dict()} if "drift" in self._names else {}
+        return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave."""
+        if "drift" in state:
+            self._drift.load_state_dict(state["drift"])
+        if any(name in state for name in ("critic", "progress")):
+            self.begin()
+            for name, critic in self._critics.items():
+                critic.load_state_dict(state[name])
+
+    def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+        segments = segments_of(groups)
+        scores = score(
+            self._model,
+            [Question.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
+            temperature=self._config.sampling.temperature,
+            tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
+        )
+        of_token = np.concatenate([np.empty(0), *(row.entropies for row in scores)])
+        num_tokens = [len(turn.completion.token_ids) for segment in segments for turn in segment.turns]
+        return {"token_entropy": of_token, "entropy": turn_means(of_token, num_tokens)}
+
+    def _answers(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+        settings = self._config.columns
+        scores = score_answers(
+            self._model,
+            groups,
+            self._renderer,
+            template=settings.answer_template,
+            scoring=settings.scoring,
+            tokens_per_microbatch=settings.tokens_per_microbatch,
+        )
+        return {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
+
+    def _measured_drift(self, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
+        temperature = self._config.sampling.temperature
+        size = self._config.columns.tokens_per_microbatch
+        drift = self._drift.measure(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
+        self._drift.remember(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
+        return drift
+
+
+def _make_critics(config: TrainConfig, policy: Any, names: frozenset[str]) -> dict[str, Critic]:
+    critics: dict[str, Critic] = {}
+    seed = derive_seed(config.seed, "critic")
+    if "q_value" in names:
+        gamma = config.credit.estimator_options.gamma
+        critics["critic"] = TwinCritic(policy, config.critic, gamma=gamma, seed=seed)
+    elif names & {"value", "token_value"}:
+        critics["critic"] = ValueCritic(policy, config.critic, is_per_token="token_value" in names, seed=seed)
+    if "progress" in names:
+        seed = derive_seed(config.seed, "progress")
+        critics["progress"] = ProgressEstimator(policy, config.critic, seed=seed)
+    return critics
+
+
+def _describe_gain(credited: CreditResult) -> dict[str, float]:
+    """Mean gain per turn that has one, and the mean probability of the first reference at the start and at the end."""
+    table = credited.table
+    if table.info_gain is None or table.answer_logprobs is None:
+        return {}
+    gains = table.info_gain[~np.isnan(table.info_gain)]
+    levels = [level for level in table.answer_logprobs if level.size]
+    return {
+        "info_gain": float(gains.mean()) if len(gains) else 0.0,
+        "answer_prob_first": float(np.mean([np.exp(level[0, 0]) for level in levels])) if levels else 0.0,
+        "answer_prob_last": float(np.mean([np.exp(level[-1, 0]) for level in levels])) if levels else 0.0,
+    }
+
+
+def turn_means(of_token: Floats, num_tokens: Sequence[int]) -> Floats:
+    """Means ``[N]`` over each turn's tokens, 0 for a turn without any.
+
+    Example:
+        >>> turn_means(np.array([1.0, 3.0, 5.0]), [2, 0, 1]).tolist()
+        [2.0, 0.0, 5.0]
+    """
+    counts = np.asarray(num_tokens, dtype=np.int64)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    sums = np.bincount(rows, weights=of_token, minlength=len(counts))
+    return np.asarray(sums / np.maximum(counts, 1), dtype=np.float64)

@@ -1,0 +1,108 @@
+"""Hidden states of rows of given tokens, a micro-batch at a time: what scoring and critics read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.data.layout import PAD_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens that share one layout inside a packed row: ``length`` tokens that continue the row's first ``after``.
+
+    They see those ``after`` tokens and the earlier ones of their own span, and their positions go on from ``after``.
+    """
+
+    after: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """A row of tokens and where in it hidden states are read.
+
+    Example (the states that predict the last two of five tokens):
+        >>> ReadRow((5, 6, 7, 8, 9), at=(2, 3)).num_tokens
+        5
+    """
+
+    token_ids: tuple[int, ...]
+    at: tuple[int, ...]
+    """Positions in ``token_ids``."""
+    spans: tuple[Span, ...] = ()
+    """A packed row ends with these, one after the other; what comes before them is plain causal text."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+
+def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[list[int]]:
+    """Indices of the rows in batches of similar length, at most so many padded tokens each (or one row).
+
+    Example:
+        >>> micro_batches([ReadRow((1,) * n, ()) for n in (4, 1, 2)], 4)
+        [[1, 2], [0]]
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(rows)), key=lambda i: (rows[i].num_tokens, i)):
+        if batches and (len(batches[-1]) + 1) * rows[index].num_tokens <= tokens_per_microbatch:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def trunk_of(model: Any) -> Any:
+    """The network below the head of a transformers causal model, adapters included."""
+    return (model.get_base_model() if hasattr(model, "get_base_model") else model).model
+
+
+@contextmanager
+def frozen(module: Any) -> Iterator[None]:
+    """Without gradients and without dropout."""
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(was_training)
+
+
+def hidden_states(trunk: Any, rows: Sequence[ReadRow]) -> Tensor:
+    """Final hidden states ``[sum of len(row.at), hidden]``, row by row, each in the order of its ``at``."""
+    device = next(trunk.parameters()).device
+    longest = max(row.num_tokens for row in rows)
+    input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)
+    for index, row in enumerate(rows):
+        input_ids[index, : row.num_tokens] = torch.tensor(row.token_ids)
+    layout: dict[str, Tensor] = {}
+    if any(row.spans for row in rows):
+        masks, positions = zip(*(_packed_layout(row, longest) for row in rows), strict=True)
+        hidden_from = torch.finfo(torch.float32).min  # not -inf: a padded token sees nothing, and would be NaN
+        mask = torch.zeros(len(rows), 1, longest, longest).masked_fill_(~torch.stack(masks)[:, None], hidden_from)
+        layout = {"attention_mask": mask.to(device), "position_ids": torch.stack(positions).to(device)}
+    states: Tensor = trunk(input_ids=input_ids.to(device), use_cache=False, **layout).last_hidden_state
+    row_index = torch.tensor([index for index, row in enumerate(rows) for _ in row.at], device=device, dtype=torch.long)
+    position = torch.tensor([at for row in rows for at in row.at], device=device, dtype=torch.long)
+    return states[row_index, position]
+
+
+def _packed_layout(row: ReadRow, longest: int) -> tuple[Tensor, Tensor]:
+    """Which token ``[T]`` each token ``[T]`` sees, and position ids ``[T]``, padded to ``longest``."""
+    sees = torch.ones(longest, longest, dtype=torch.bool).tril_()
+    positions = torch.arange(longest)
+    at = row.num_tokens - sum(span.length for span in row.spans)
+    for span in row.spans:
+        sees[at : at + span.length, span.after : at] = False
+        positions[at : at + span.length] = torch.arange(span.after, span.after + span.length)
+        at += span.length
+    return sees, positions

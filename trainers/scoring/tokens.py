@@ -1,0 +1,75 @@
+"""What a policy says about tokens that are there already: their log-probabilities, and how sure it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentgym.credit.table import Floats
+from agentgym.trainers.losses.vocabulary import head_logprobs
+from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
+from agentgym.types import Segment, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A row to read and the token that each state it reads is asked about."""
+
+    row: ReadRow
+    targets: tuple[int, ...]
+
+    @classmethod
+    def about(cls, token_ids: Sequence[int], positions: Sequence[int]) -> Question:
+        """Ask about the tokens at ``positions`` (at least 1), each after all tokens before it.
+
+        Example:
+            >>> Question.about((5, 6, 7), (2,))
+            Question(row=ReadRow(token_ids=(5, 6, 7), at=(1,), spans=()), targets=(7,))
+        """
+        row = ReadRow(tuple(token_ids), tuple(at - 1 for at in positions))
+        return cls(row, tuple(token_ids[at] for at in positions))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """Of one question, a number per token asked about."""
+
+    logprobs: Floats
+    """Natural-log probabilities."""
+    entropies: Floats
+    """Of the distribution each token was drawn from, in nats."""
+
+
+def segments_of(groups: Sequence[TrajectoryGroup]) -> list[Segment]:
+    """The context windows of the valid members, in the order of the credit table."""
+    return [segment for group in groups for trajectory in group.valid for segment in trajectory.segments]
+
+
+def sampled_positions(segment: Segment) -> tuple[int, ...]:
+    """Positions of the segment's sampled tokens, turn by turn."""
+    return tuple(at for at, is_sampled in enumerate(segment.loss_mask) if is_sampled)
+
+
+def score(
+    model: Any, questions: Sequence[Question], *, temperature: float, tokens_per_microbatch: int
+) -> list[TokenScores]:
+    """Answer every question with the model's current weights, at one temperature; in order, without gradients."""
+    rows = [question.row for question in questions]
+    answers: dict[int, TokenScores] = {}
+    with frozen(model):
+        trunk, head = trunk_of(model), model.get_output_embeddings()
+        for batch in micro_batches(rows, tokens_per_microbatch):
+            targets = torch.tensor([t for index in batch for t in questions[index].targets], dtype=torch.long)
+            states = hidden_states(trunk, [rows[index] for index in batch])
+            made = head_logprobs(head, states, targets.to(states.device), temperature)
+            logprobs, entropies = (values.cpu().numpy().astype(np.float64) for values in made)
+            at = 0
+            for index in batch:
+                end = at + len(rows[index].at)
+                answers[index] = TokenScores(logprobs[at:end], entropies[at:end])
+                at = end
+    return [answers[index] for index in range(len(questions))]

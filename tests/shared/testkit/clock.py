@@ -58,8 +58,8 @@ def apply(function, values):
 SUITE = """
 import unittest
 
-from testkit import clock
-from testkit.clock import Boom, Clock, Color, add, apply, count
+import clock
+from clock import Boom, Clock, Color, add, apply, count
 
 
 class ClockTest(unittest.TestCase):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
 from agentgym.registry import EnvEntry, make
+from agentgym.settings import read_pair
 
 EnvArgument = Annotated[str, typer.Argument(metavar="ENV", help="An id, module:Id, or path/to/file.py:Id.")]
 KwargsArgument = Annotated[
@@ -31,15 +31,12 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
+        key, value = read_pair(pair)
+        if not key.isidentifier():
             raise UsageError(f"expected key=value, got {pair!r}")
         if key in values:
             raise UsageError(f"{key} is given twice")
-        try:
-            values[key] = json.loads(text)
-        except ValueError:
-            values[key] = text
+        values[key] = value
     return values
 
 

@@ -13,14 +13,20 @@ only the episodes in flight; at the end they become the compressed record.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agentgym.errors import CorruptDataError
-from agentgym.rollout.record import GroupRecord, append_json_line, read_json_lines, read_records, write_records
+from agentgym.rollout.record import (
+    GroupRecord,
+    append_json_line,
+    read_json_lines,
+    read_records,
+    replace_text,
+    rewrite_json_lines,
+    write_records,
+)
 from agentgym.types import Status, Trajectory, TrajectoryGroup
 
 Key = tuple[str, str, int]
@@ -72,8 +78,8 @@ class EpisodeFiles:
         groups = read_groups(out_dir) if resume else ()
         self._groups = {key: group for group in groups if (key := _key_of_group(group)) in self.rows}
         # Rewritten whole: a killed process may have left half a line, and failed episodes are played again.
-        _write_lines(out_dir / PARTIAL_NAME, [_as_line(group) for group in self._groups.values()])
-        _write_lines(out_dir / ROWS_NAME, [json.dumps(row) for row in self.rows.values()])
+        replace_text(out_dir / PARTIAL_NAME, "".join(_as_line(group) + "\n" for group in self._groups.values()))
+        rewrite_json_lines(out_dir / ROWS_NAME, self.rows.values())
         (out_dir / RECORD_NAME).unlink(missing_ok=True)
 
     def add(self, group: TrajectoryGroup) -> None:
@@ -133,7 +139,7 @@ def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
 
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file, replacing the old one only when all of it is on disk."""
-    _write_lines(path, [json.dumps(value, indent=2)])
+    replace_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def _key_of_group(group: TrajectoryGroup) -> Key:
@@ -142,12 +148,6 @@ def _key_of_group(group: TrajectoryGroup) -> Key:
 
 def _as_line(group: TrajectoryGroup) -> str:
     return str(_adapter().dump_json(group).decode())
-
-
-def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    partial = path.with_name(path.name + ".new")
-    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    os.replace(partial, path)
 
 
 @cache

@@ -31,6 +31,7 @@ from agentgym.canonical import digest
 from agentgym.env.env import Env
 from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
 from agentgym.registry import make
+from agentgym.settings import checked
 from agentgym.types import Task
 
 FOLDER = Path(__file__).parent / "suite_files"
@@ -237,14 +238,7 @@ def suite_from_dict(values: Mapping[str, Any]) -> Suite:
     Raises:
         UsageError: naming the first wrong key.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(Suite).validate_python(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(at) for at in first["loc"])
-        raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+    return checked(Suite, values)
 
 
 def suite_to_dict(suite: Suite) -> dict[str, Any]:

@@ -15,25 +15,18 @@
   };
 
   // ------------------------------------------------------------------------------------------------- peers
-  // Turns whose last `span` states are those of this turn, as the column's estimator tells states apart.
+  // Turns of the group that were taken in the same state, as the column's estimator tells states apart.
   const stateOf = (member, turn, column) => {
     const credit = creditOf(member, turn, column);
     if (!credit) return null;
     return columns[column].compares_states ? credit.k : `state ${group.members[member].turns[turn].state}`;
   };
-  const sharedStates = (member, turn, other, otherTurn, column, most) => {
-    let shared = 0;
-    while (shared < most && shared <= turn && shared <= otherTurn) {
-      const state = stateOf(member, turn - shared, column);
-      if (state === null || state !== stateOf(other, otherTurn - shared, column)) break;
-      shared += 1;
-    }
-    return shared;
+  const sameState = (member, turn, column) => {
+    const state = stateOf(member, turn, column);
+    if (state === null) return [];
+    return group.members.flatMap((m, other) => m.turns.flatMap((_, otherTurn) => (
+      stateOf(other, otherTurn, column) === state ? [{ member: other, turn: otherTurn }] : [])));
   };
-  const sameState = (member, turn, column, most = 1) => group.members.flatMap((m, other) => m.turns.flatMap((_, otherTurn) => {
-    const shared = sharedStates(member, turn, other, otherTurn, column, most);
-    return shared ? [{ member: other, turn: otherTurn, shared }] : [];
-  }));
 
   // ------------------------------------------------------------------------------------------------ panels
   const cellOf = (column, member, turn) => {
@@ -87,42 +80,14 @@
   };
 
   // ---------------------------------------------------------------------------------------- why, in one turn
-  const comparison = (term, [, , own, mean, std, count]) => {
-    const isShaped = Math.abs(own - group.members[at.member].return) > 1e-3 * Math.max(1, Math.abs(own));
-    const what = term.span ? `to go ${number(own)}` : `episode's ${isShaped ? "shaped " : ""}return ${number(own)}`;
-    const whom = term.span > 1 ? `with the same last ${term.span} states` : term.span ? "in this state" : "of the group";
-    if (count === 1) return term.span ? `${what}; no other turn ${whom}` : `${what}; no other in the group`;
-    const spread = std === null ? "" : `, deviation ${number(std)}`;
-    return `${what}, mean ${number(mean)}${spread} of the ${plural(count, term.unit)} ${whom}`;
-  };
-
-  const sumOf = (credit) => {
-    const table = make("table", "sum");
-    const row = (css, ...texts) => {
-      const line = make("tr", css);
-      line.append(...texts.map((text) => make("td", "", text)));
-      table.append(line);
-    };
-    columns[at.column].terms.forEach((term, index) => {
-      const given = credit.t[index];
-      if (given === null) return;
-      const [weight, value] = given;
-      const factor = weight === 1 ? "" : weight ? `${number(weight)} ×` : "left out";
-      row(weight ? "" : "absent", factor, weight ? signed(value) : "", term.name, comparison(term, given));
-    });
-    row("total", "=", signed(credit.a), "advantage", "");
-    return table;
-  };
-
   const peersOf = () => {
-    const most = Math.max(1, ...columns[at.column].terms.map((term) => term.span));
-    return sameState(at.member, at.turn, at.column, most).map(({ member, turn, shared }) => {
+    return sameState(at.member, at.turn, at.column).map(({ member, turn }) => {
       const credit = creditOf(member, turn);
       const m = group.members[member];
       return {
         episode: member + 1, turn: turn + 1, success: m.success, action: m.turns[turn].action, toGo: credit.g,
         advantage: credit.a, tint: tintOf(credit), isHere: member === at.member && turn === at.turn,
-        shared: most > 1 ? shared : undefined, pick: () => select({ ...at, member, turn }),
+        pick: () => select({ ...at, member, turn }),
       };
     });
   };
@@ -130,10 +95,9 @@
   const episodesOf = () => group.members.flatMap((m, member) => {
     const credit = m.turns.length ? creditOf(member, 0) : null;
     if (credit === null) return [];
-    const term = credit.t && credit.t[0];
     return [{
       episode: member + 1, turn: null, success: m.success, action: `${m.status.replaceAll("_", " ")} after ${plural(m.turns.length, "turn")}`,
-      toGo: term ? term[2] : m.return, advantage: credit.a, tint: tintOf(credit), isHere: member === at.member,
+      toGo: m.return, advantage: credit.a, tint: tintOf(credit), isHere: member === at.member,
       pick: () => select({ ...at, member, turn: Math.min(at.turn, m.turns.length - 1) }),
     }];
   });
@@ -164,9 +128,7 @@
     const raw = group.members[at.member].turns[at.turn].parts.reduce((sum, part) => sum + part[2], 0);
     if ("r" in credit) chip(`shaped reward ${signed(credit.r)}`, "", `the environment's was ${signed(raw)}`);
     if (about.children.length) side.append(make("h4"), about);
-    side.append(make("h4", "", `why ${column.name} gives ${signed(credit.a)}`));
-    if (credit.t) side.append(sumOf(credit));
-    else side.append(make("p", "note", `to go ${number(credit.g)}; this advantage is not taken apart into comparisons`));
+    side.append(make("h4", "", `${column.name} gives ${signed(credit.a)}; to go ${number(credit.g)}`));
     if (column.compares_states) {
       const peers = peersOf();
       side.append(make("h4", "", peers.length > 1 ? `the ${peers.length} turns of this group in the same state` : "no other turn of this group was taken in this state"));

@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from agentgym.credit.compose import ZERO
-from agentgym.credit.config import CreditConfig
 from agentgym.credit.credited import CreditColumns
 from agentgym.credit.recredit import BatchCredit, is_won
 from agentgym.credit.table import Floats
-from agentgym.credit.terms import Term, advantage_terms
 from agentgym.report.traces import action_text
 from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn
 
@@ -25,7 +23,7 @@ MAX_CHARACTERS = 3_500_000
 """Size of all embedded groups together, as JSON."""
 LONGEST_TEXT = 1_500
 EXACT = 1e-6
-"""A gap of advantages and the sum of their terms below which the terms explain them."""
+"""A gap below which a shaped reward is the environment's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +37,6 @@ class Candidate:
     dropped: str | None
     credit: Mapping[str, CreditColumns]
     """By name, over the group."""
-    terms: Mapping[str, tuple[Term, ...]]
-    """By name, over the batch."""
-    first_row: int
-    """Of the group's turns in the batch."""
 
     def __lt__(self, other: Candidate) -> bool:
         return self.rank < other.rank
@@ -54,12 +48,9 @@ class GroupSample:
 
     Attributes:
         names: the columns that are shown and compared.
-        explained_by: for a column, the estimator whose terms explain it where both give the same.
     """
 
     names: Sequence[str]
-    configs: Mapping[str, CreditConfig]
-    explained_by: Mapping[str, str]
     num_groups: int = 0
     _best: list[Candidate] = field(default_factory=list)
 
@@ -69,11 +60,6 @@ class GroupSample:
         flat = {name: credit.credit[name].advantage for name in self.names}
         of_groups = {name: credit.credit[name].split(groups) for name in self.names}
         differences = _differences(list(flat.values()))
-        terms = {
-            name: advantage_terms(credit.results[source], self.configs[source])
-            for name, source in self.explained_by.items()
-            if source in credit.results
-        }
         first_row = 0
         for index, group in enumerate(groups):
             num_turns = sum(len(t.turns) for t in group.valid)
@@ -88,7 +74,7 @@ class GroupSample:
                 )
                 dropped = credit.batch.dropped[index] if credit.batch.dropped else None
                 given = {name: pieces[index] for name, pieces in of_groups.items()}
-                self._keep(Candidate(rank, credit.batch.step, group, dropped, given, terms, first_row))
+                self._keep(Candidate(rank, credit.batch.step, group, dropped, given))
             first_row += num_turns
             self.num_groups += 1
 
@@ -113,12 +99,10 @@ class GroupSample:
     def _column(self, name: str, at: int, groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
         turns = [turn["credit"][at] for group in groups for m in group["members"] for turn in m["turns"]]
         sizes = sorted(size for credit in turns if credit is not None and (size := abs(credit["a"] or 0.0)) > ZERO)
-        terms = next((candidate.terms.get(name, ()) for candidate in self._best), ())
         return {
             "name": name,
             "scale": sizes[int(len(sizes) * 0.95)] if sizes else 0.0,
             "compares_states": any(credit is not None and "k" in credit for credit in turns),
-            "terms": [{"name": term.name, "span": term.span, "unit": term.unit} for term in terms],
         }
 
 
@@ -140,7 +124,7 @@ def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
         turns = [
             _turn(
                 turn,
-                [_credit(candidate, name, row + at, turn.reward) for name in names]
+                [_credit(candidate.credit[name], row + at, turn.reward) for name in names]
                 if is_evidence
                 else [None] * len(names),
             )
@@ -180,10 +164,9 @@ def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
     }
 
 
-def _credit(candidate: Candidate, name: str, row: int, reward: float) -> dict[str, Any] | None:
+def _credit(credit: CreditColumns, row: int, reward: float) -> dict[str, Any] | None:
     """Advantage ``a`` and return to go ``g``; where it is not the usual, anchor group ``k``, shaped reward ``r``, loss
-    weight ``w``, a closed gate ``shut``; the terms ``t`` where they explain it."""
-    credit, terms, of_term = candidate.credit[name], candidate.terms.get(name, ()), candidate.first_row + row
+    weight ``w``, a closed gate ``shut``."""
     weight, advantage, shaped = (float(c[row]) for c in (credit.loss_weight, credit.advantage, credit.shaped_reward))
     if math.isnan(weight):
         return None
@@ -196,18 +179,7 @@ def _credit(candidate: Candidate, name: str, row: int, reward: float) -> dict[st
         given["w"] = _short(weight)
     if not credit.gate_open[row]:
         given["shut"] = True
-    if terms and abs(sum(float(t.weight[of_term] * t.value[of_term]) for t in terms) - advantage) < EXACT:
-        given["t"] = [_term(term, of_term) for term in terms]
     return given
-
-
-def _term(term: Term, row: int) -> list[Any] | None:
-    """``[weight, value, own, mean, std or None, count]``; None where there is no such comparison."""
-    if term.count[row] == 0:
-        return None
-    std = None if term.std is None else _short(float(term.std[row]))
-    numbers = (_short(float(column[row])) for column in (term.weight, term.value, term.own, term.mean))
-    return [*numbers, std, int(term.count[row])]
 
 
 def _short(value: float) -> float | None:

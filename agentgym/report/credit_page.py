@@ -11,12 +11,12 @@ from agentgym.credit.config import CreditConfig
 from agentgym.credit.recredit import RECORDED, CreditSummary, CreditTally, has_memory, recredit
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.credit_groups import GroupSample
-from agentgym.report.document import assets, render, script_data, write_page
-from agentgym.rollout.record import recorded_steps
+from agentgym.report.document import assets, render, script_data
+from agentgym.rollout.record import recorded_steps, replace_text
 from agentgym.rollout.recredit import RecreditPlan, read_batches
 
 OWN = "the run's own settings"
-"""Column that is computed to check the recorded one and to explain it, and not shown."""
+"""Column that is computed to check the recorded one, and not shown."""
 SAME = 1e-9
 
 
@@ -115,8 +115,7 @@ def write_credit_report(
         ConfigError: an estimator cannot credit a batch.
     """
     configs = dict(plan.configs) | ({} if plan.own is None else {OWN: plan.own})
-    explained = {name: name for name in plan.configs} | {RECORDED: OWN}
-    tally, sample = CreditTally(), GroupSample([RECORDED, *plan.configs], configs, explained)
+    tally, sample = CreditTally(), GroupSample([RECORDED, *plan.configs])
     for credit in recredit(read_batches(run_dir, steps, configs), configs, first_step=min(steps)):
         tally.add(credit)
         sample.add(credit)
@@ -131,7 +130,7 @@ def write_credit_report(
         estimators=tuple(summaries[name] for name in plan.configs),
         notes=(*plan.notes, *_gaps(run_dir, plan, max(steps)), *_checks(recorded, summaries.get(OWN))),
     )
-    write_page(path, _page(run_dir, plan, steps, report, sample))
+    replace_text(path, _page(run_dir, plan, steps, report, sample))
     return report
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -32,13 +30,6 @@ def script_data(value: object) -> Markup:
     """
     text = json.dumps(value, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def write_page(path: Path, page: str) -> None:
-    """Write a file, replacing an older one only when all of it is on disk."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def _asset(name: str) -> str:

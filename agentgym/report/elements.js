@@ -34,14 +34,12 @@ const advantageColour = (advantage, scale) => {
 const outcomeMark = (success) => (success === null ? ["soft", "–", "unknown"] : success ? ["good", "✓", "success"] : ["bad", "✗", "no success"]);
 
 // Turns with what followed them, the best first. A peer is {episode, turn, success, action, toGo, advantage, tint,
-// isHere, shared, pick}; `shared` adds a column for how many last states it shares with this turn.
+// isHere, pick}.
 const peerTable = (peers, { toGo = "to go", mean = true } = {}) => {
   const table = make("table");
   const hasTurns = peers.some((p) => p.turn !== null);
-  const hasShared = peers.some((p) => p.shared !== undefined);
   const head = make("tr");
   head.append(make("th", "", "episode"), ...(hasTurns ? [make("th", "", "turn")] : []),
-    ...(hasShared ? [make("th", "", "same states", "how many last states it shares with this turn, this one included")] : []),
     make("th", "wide", hasTurns ? "action" : "ended as"),
     make("th", "", toGo, hasTurns ? "discounted return from this turn on" : "return of the whole episode"), make("th"),
     make("th", "", "advantage"));
@@ -65,7 +63,6 @@ const peerTable = (peers, { toGo = "to go", mean = true } = {}) => {
     const credit = make("td", "num", peer.advantage === null ? "–" : signed(peer.advantage));
     credit.style.backgroundColor = peer.tint;
     row.append(episode, ...(hasTurns ? [make("td", "num", String(peer.turn))] : []),
-      ...(hasShared ? [make("td", "num", String(peer.shared))] : []),
       make("td", "wide", peer.action || "(empty)", peer.action), make("td", "num", number(peer.toGo)), range, credit);
     row.onclick = peer.pick;
     table.append(row);
@@ -73,7 +70,7 @@ const peerTable = (peers, { toGo = "to go", mean = true } = {}) => {
   if (mean && peers.length > 1) {
     const row = make("tr", "mean");
     const label = make("td", "", "mean");
-    label.colSpan = 2 + hasTurns + hasShared;
+    label.colSpan = 2 + hasTurns;
     row.append(label, make("td", "num", number(average)), make("td"), make("td"));
     table.append(row);
   }

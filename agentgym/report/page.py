@@ -16,10 +16,11 @@ from agentgym.report.curves import (
     success_curve,
     time_chart,
 )
-from agentgym.report.document import assets, render, script_data, write_page
+from agentgym.report.document import assets, render, script_data
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import sample_traces
+from agentgym.rollout.record import replace_text
 
 
 def write_report(run_dir: Path) -> Path:
@@ -53,7 +54,7 @@ def write_report(run_dir: Path) -> Path:
         has_traces=bool(traces["sections"]),
     )
     path = run_dir / "report.html"
-    write_page(path, page)
+    replace_text(path, page)
     return path
 
 

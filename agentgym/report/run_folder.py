@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME
 from agentgym.evals.runner import EvalSummary, load_summary
-from agentgym.rollout.record import read_json_lines, recorded_steps
+from agentgym.rollout.record import read_json_lines, read_json_object, recorded_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ def open_run_folder(path: Path) -> RunFolder:
         )
     return RunFolder(
         path=path,
-        config=_read_config(path / "config.json"),
+        config=read_json_object(path / "config.json"),
         metrics=_read_metrics(path / "metrics.jsonl"),
         steps=recorded_steps(path),
         evals=evals,
@@ -72,18 +71,6 @@ def open_run_folder(path: Path) -> RunFolder:
 
 def _order(folder: Path) -> tuple[int, str]:
     return {"before": 0, "after": 2}.get(folder.name, 1), folder.name
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CorruptDataError(f"{path} is not JSON ({error})") from error
-    if not isinstance(config, dict):
-        raise CorruptDataError(f"{path} holds a {type(config).__name__}, expected an object")
-    return config
 
 
 def _read_metrics(path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -32,6 +32,7 @@ from agentgym.rollout.memory import (
     with_turns_left,
 )
 from agentgym.rollout.session import Session
+from agentgym.settings import checked
 from agentgym.types import Completion, MalformedCall, Message, Observation, ToolSpec
 
 
@@ -69,16 +70,9 @@ class ContextConfig:
             >>> ContextConfig().changed({"policy": "window", "num_turns": 4}).num_turns
             4
         """
-        from pydantic import TypeAdapter, ValidationError
-
         if unknown := sorted(set(values) - set(asdict(self))):
             raise unknown_name("key", f"context.{unknown[0]}", [f"context.{name}" for name in asdict(self)])
-        try:
-            return TypeAdapter(ContextConfig).validate_python(asdict(self) | dict(values))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(["context", *(str(at) for at in first["loc"])])
-            raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+        return checked(ContextConfig, asdict(self) | dict(values), "context")
 
     def window(self, max_context_tokens: int) -> int:
         """Return the longest segment on an engine with this limit."""

@@ -118,10 +118,32 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 def rewrite_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Replace all rows of a JSONL file atomically."""
+    replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file, replacing an older one only when all of it is on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, an empty one if there is no such file.
+
+    Raises:
+        CorruptDataError: it is not JSON, or not an object.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CorruptDataError(f"{path} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise CorruptDataError(f"{path} holds a {type(value).__name__}, expected an object")
+    return value
 
 
 def _dumped(record: GroupRecord) -> bytes:

@@ -6,10 +6,8 @@ estimator; where they do not go together it has its defaults, and a note says so
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import cache
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,11 @@ from agentgym.credit.credited import credit_columns
 from agentgym.credit.recredit import RecordedBatch, has_memory, missing_columns
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
 from agentgym.plugins import kind
-from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.rollout.record import read_json_object, read_records, record_path, recorded_steps
+from agentgym.settings import checked, read_pair
 
 KEYS = tuple(field.name for field in fields(CreditConfig))
-Override = tuple[tuple[str, ...], Any]
+Setting = tuple[tuple[str, ...], Any]
 """Path below ``credit``, and the value."""
 
 
@@ -105,13 +104,7 @@ def read_credit_settings(run_dir: Path) -> Mapping[str, Any] | None:
         CorruptDataError: the file is not JSON, or what it holds are no settings.
     """
     path = run_dir / "config.json"
-    if not path.is_file():
-        return None
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CorruptDataError(f"{path} is not JSON ({error})") from error
-    settings = saved.get("credit") if isinstance(saved, dict) else None
+    settings = read_json_object(path).get("credit")
     if settings is not None and not isinstance(settings, dict):
         raise CorruptDataError(f"{path}: credit holds a {type(settings).__name__}, expected an object")
     return settings
@@ -149,14 +142,16 @@ def plan_recredit(
     for name in names:
         if name not in ESTIMATORS:
             raise unknown_name("estimator", name, ESTIMATORS)
-    parsed = [_parse(override) for override in overrides]
+    asked = [_parse(override) for override in overrides]
     notes: list[str] = []
     if settings is None:
         notes.append("the run has no settings of credit on record: every estimator has its defaults")
     own = _own_config(settings, notes, held)
-    configs = {name: _config_for(name, settings or {}, parsed, notes) for name in names}
-    for path, _ in parsed:
-        _check_is_read(path, parsed, configs)
+    known: list[Setting] = [((key,), value) for key, value in (settings or {}).items() if key in KEYS]
+    configs = {name: _config_for(name, known, asked, notes) for name in names}
+    for setting in asked:
+        if not any(_reads(name, setting) for name in names):
+            raise ConfigError(f"none of {', '.join(names)} reads credit.{'.'.join(setting[0])}")
     _refuse_missing(configs.values(), held)
     return RecreditPlan(configs=configs, own=own, notes=tuple(notes))
 
@@ -171,11 +166,7 @@ def possible_estimators(held: Collection[str] = ()) -> tuple[str, ...]:
         >>> "gigpo" in possible_estimators(), "turn_gae" in possible_estimators()
         (True, False)
     """
-    return tuple(
-        name
-        for name in sorted(ESTIMATORS)
-        if not missing_columns(_config(_overridden({"estimator": name}, name)), held)
-    )
+    return tuple(name for name in sorted(ESTIMATORS) if not missing_columns(_config(name, ()), held))
 
 
 def _refuse_missing(configs: Iterable[CreditConfig], held: Collection[str]) -> None:
@@ -196,7 +187,7 @@ def _own_config(settings: Mapping[str, Any] | None, notes: list[str], held: Coll
     if settings is None:
         return None
     try:
-        own = _config(settings)
+        own = checked(CreditConfig, settings, "credit")
     except ConfigError as error:
         raise CorruptDataError(f"the run's credit settings cannot be read: {error}") from error
     if missing := missing_columns(own, held):
@@ -208,38 +199,29 @@ def _own_config(settings: Mapping[str, Any] | None, notes: list[str], held: Coll
     return own
 
 
-def _config_for(
-    name: str, settings: Mapping[str, Any], overrides: Sequence[Override], notes: list[str]
-) -> CreditConfig:
+def _config_for(name: str, known: Sequence[Setting], asked: Sequence[Setting], notes: list[str]) -> CreditConfig:
     """Return the run's settings with another estimator; its defaults, with a note, if the two do not go together."""
-    taken = {key: value for key, value in settings.items() if key in KEYS} | {"estimator": name}
-    if (taken.get("options") or {}).get("kind") != name:
-        taken.pop("options", None)
-    unread = [key for key in taken if not _is_read(key, name)]
-    defaults = asdict(CreditConfig())
-    notes += [f"{name} does not read the run's credit.{key}" for key in unread if taken[key] != defaults[key]]
-    taken = {key: value for key, value in taken.items() if key not in unread}
+    defaults = CreditConfig()
+    notes += [
+        f"{name} does not read the run's credit.{path[0]}"
+        for path, value in known
+        if path[0] in FLAT_KEYS and value != getattr(defaults, path[0]) and not _reads(name, (path, value))
+    ]
+    notes += [f"{name} does not read credit.{'.'.join(s[0])}" for s in asked if not _reads(name, s)]
+    asked = [setting for setting in asked if _reads(name, setting)]
     try:
-        return _config(_overridden(taken, name, overrides, notes))
+        return _config(name, [*(setting for setting in known if _reads(name, setting)), *asked])
     except ConfigError as error:
-        alone = {"estimator": name}
         try:
-            config = _config(_overridden(alone, name, overrides))
+            config = _config(name, asked)
         except ConfigError:
             raise error from None
         notes.append(f"{name} has its defaults, since the run's settings do not go with it: {error}")
         return config
 
 
-def _is_read(key: str, estimator: str) -> bool:
-    """Return True if the estimator reads a flat key of the configuration, by the rule of :class:`CreditConfig`."""
-    return key not in FLAT_KEYS or ESTIMATORS[estimator].reads(key)
-
-
-def _parse(override: str) -> Override:
-    path, equals, text = override.partition("=")
-    if not equals:
-        raise ConfigError(f"expected key=value, got {override!r}")
+def _parse(override: str) -> Setting:
+    path, value = read_pair(override)
     keys = tuple(path.removeprefix("credit.").split("."))
     if keys[0] == "estimator":
         raise ConfigError("estimators are named by --estimator, not by --set")
@@ -249,68 +231,33 @@ def _parse(override: str) -> Override:
     most = 2 if keys[0] == "options" else 1
     if len(keys) > most:
         raise ConfigError(f"{path}: credit.{'.'.join(keys[:most])} has no keys below it; set it as a whole, as JSON")
-    try:
-        return keys, json.loads(text)
-    except ValueError:
-        return keys, text
+    return keys, value
 
 
-def _overridden(
-    taken: Mapping[str, Any], name: str, overrides: Sequence[Override] = (), notes: list[str] | None = None
-) -> dict[str, Any]:
-    """Apply the overrides that the estimator reads, and add the shaper that it needs to read any."""
-    tree = dict(taken)
-    notes = [] if notes is None else notes
-    for path, value in overrides:
-        if not _takes(name, path, value):
-            notes.append(f"{name} does not read credit.{'.'.join(path)}")
-        elif len(path) == 1:
-            tree[path[0]] = value
-        else:
-            tree["options"] = {"kind": name, **(tree.get("options") or {}), path[1]: value}
-    shapers = tree.get("shapers") or ()
-    if isinstance(shapers, list | tuple) and rules.needs_gain(name, [kind(shaper) for shaper in shapers]):
-        tree["shapers"] = [*shapers, {"kind": "information_gain"}]
-    return tree
-
-
-def _takes(name: str, path: Sequence[str], value: Any) -> bool:
+def _reads(name: str, setting: Setting) -> bool:
+    """Return True if an estimator reads a setting: a flat key by the rule of CreditConfig, options if they are its."""
+    path, value = setting
     if path[0] != "options":
-        return _is_read(path[0], name)
+        return path[0] not in FLAT_KEYS or ESTIMATORS[name].reads(path[0])
     made = ESTIMATORS[name].options
     if len(path) == 1:
         return isinstance(value, dict) and value.get("kind") == name
     return made is not None and path[1] in {field.name for field in fields(made)}
 
 
-def _check_is_read(path: Sequence[str], overrides: Sequence[Override], configs: Mapping[str, CreditConfig]) -> None:
-    """Reject an override that no estimator reads."""
-    values = [value for at, value in overrides if at == path]
-    if not any(_takes(name, path, value) for name in configs for value in values):
-        raise ConfigError(f"none of {', '.join(configs)} reads credit.{'.'.join(path)}")
-
-
-def _config(tree: Mapping[str, Any]) -> CreditConfig:
-    """Build a configuration from plain nested dicts.
+def _config(name: str, settings: Sequence[Setting]) -> CreditConfig:
+    """Build an estimator's configuration, with the shaper that it needs to read anything.
 
     Raises:
         ConfigError: naming the first wrong key and what was expected.
     """
-    from pydantic import ValidationError
-
-    try:
-        config: CreditConfig = _adapter().validate_python(dict(tree))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(["credit", *(str(at) for at in first["loc"])])
-        message = first["msg"].removeprefix("Value error, ")
-        given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
-        raise ConfigError(f"{where}: {message}{given}" if first["loc"] else message) from None
-    return config
-
-
-@cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(CreditConfig)
+    tree: dict[str, Any] = {}
+    for path, value in settings:
+        if len(path) == 1:
+            tree[path[0]] = value
+        else:
+            tree["options"] = {"kind": name, **tree.get("options", {}), path[1]: value}
+    shapers = tree.get("shapers") or ()
+    if isinstance(shapers, list | tuple) and rules.needs_gain(name, [kind(shaper) for shaper in shapers]):
+        tree["shapers"] = [*shapers, {"kind": "information_gain"}]
+    return checked(CreditConfig, {**tree, "estimator": name}, "credit")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import ConfigError, CorruptDataError, unknown_name
+from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
 
 
@@ -30,10 +31,8 @@ def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfi
     """
     tree = to_dict(config)
     for override in overrides:
-        path, equals, text = override.partition("=")
-        if not equals:
-            raise ConfigError(f"expected key=value, got {override!r}")
-        _set(tree, path.split("."), _value(text), path)
+        path, value = read_pair(override)
+        _set(tree, path.split("."), value, path)
     return from_dict(tree)
 
 
@@ -48,16 +47,7 @@ def from_dict(tree: Mapping[str, Any]) -> TrainConfig:
     Raises:
         ConfigError: naming the first wrong key and what was expected.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(TrainConfig).validate_python(tree)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(at) for at in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        given = "" if isinstance(first["input"], dict) else f", got {first['input']!r}"
-        raise ConfigError(f"{where}: {message}{given}" if where else message) from None
+    return checked(TrainConfig, tree)
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
@@ -95,10 +85,3 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, path: str) -> None:
         inside = ", ".join(f"{path}.{name}" for name in node[last])
         raise ConfigError(f"{path} is a group of keys; set one of {inside or 'its keys'}")
     node[last] = value
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -57,7 +57,7 @@ def checked(kind: Callable[..., T], values: Mapping[str, Any], prefix: str = "")
 
 
 @cache
-def _adapter(kind: Callable[..., Any]) -> Any:
+def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter  # 60 ms that `import agentgym` need not pay
 
     return TypeAdapter(kind)

@@ -110,8 +110,7 @@ _.CreditGRPOTrainer  # the user's, like the next three
 _.environment_factory
 _.episode_return
 _.task_dataset
-_.to_verl
-_.non_tensor_batch
+_.of_record  # GroupVerdict: a training step repeated from its record
 _.completions  # TRL calls reward functions by these names
 _.use_vllm  # read by TRL's loss
 _._generate_and_score_completions  # called by TRL

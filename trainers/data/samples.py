@@ -53,7 +53,7 @@ class GroupVerdict:
 
     @classmethod
     def of_record(cls, record: GroupRecord) -> GroupVerdict:
-        """Read a verdict back, to train or to export what was recorded."""
+        """Read a verdict back, to train on what was recorded."""
         return cls(record.group, credit_columns([record.group], [record.credit]), record.dropped)
 
     def to_record(self, columns: Mapping[str, Any] | None = None) -> GroupRecord:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from agentgym.trainers.data.padded import pad_rows
+from agentgym.errors import UsageError
 from agentgym.trainers.data.samples import TrainingSample
 
 CorrectionMode = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 
 
 def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int = 1) -> dict[str, Tensor]:
-    """Rows as TRL's ``inputs``, filled up with rows that train nothing.
+    """Lay rows out as TRL's ``inputs``: prompts padded on the left, completions on the right.
 
-    TRL cuts a batch into ``multiple_of`` pieces of one size and loses what is left over. A filling row has two tokens,
-    both in no loss: a row that attends to nothing would give probabilities that are not numbers.
+    A row's prompt is what came before its first sampled token. Its completion is everything after: what the policy
+    sampled and what the environment said in between. TRL cuts a batch into ``multiple_of`` pieces of one
+    size and loses what is left over, so rows that train nothing fill it up. A filling row has two tokens, both in no
+    loss: a row that attends to nothing would give probabilities that are not numbers.
 
     Returns:
         of shape ``[B, P]`` ``prompt_ids`` and ``prompt_mask``; of shape ``[B, R]`` ``completion_ids``,
         ``completion_mask`` (1 on tokens), ``tool_mask`` (1 on sampled tokens that train), ``advantages`` and
-        ``sampling_per_token_logps``; and ``num_items_in_batch``, the number of tokens that train.
+        ``sampling_per_token_logps``; and ``num_items_in_batch``, the number of tokens that train. Integers are int64,
+        floats float32.
+
+    Raises:
+        UsageError: a row has no sampled token.
 
     Example:
         >>> row = TrainingSample(token_ids=(7, 8, 9, 2), loss_mask=np.array([False, False, True, True]),
@@ -38,17 +45,45 @@ def to_trl(samples: Sequence[TrainingSample], pad_id: int, *, multiple_of: int =
         ([[1, 1], [1, 0]], 2)
     """
     num_rows = max(1, math.ceil(len(samples) / multiple_of)) * multiple_of
-    rows = pad_rows([*samples, *[_filling(pad_id)] * (num_rows - len(samples))], pad_id)
+    rows = [*samples, *[_filling(pad_id)] * (num_rows - len(samples))]
+    starts = [_prompt_length(row) for row in rows]
+
+    ids, there = [row.token_ids for row in rows], [(1,) * len(row.token_ids) for row in rows]
+
+    def prompts(values: Sequence[Sequence[int]], fill: int) -> Tensor:
+        return _padded([row[:start] for row, start in zip(values, starts, strict=True)], fill, on_left=True)
+
+    def completions(values: Sequence[Sequence[float] | NDArray[Any]], fill: float) -> Tensor:
+        return _padded([row[start:] for row, start in zip(values, starts, strict=True)], fill)
+
+    tool_mask = completions([row.loss_mask for row in rows], 0)
     return {
-        "prompt_ids": rows.prompts,
-        "prompt_mask": rows.prompt_mask,
-        "completion_ids": rows.responses,
-        "completion_mask": rows.response_attention,
-        "tool_mask": rows.loss_mask,
-        "advantages": rows.advantages,
-        "sampling_per_token_logps": rows.rollout_logprobs,
-        "num_items_in_batch": rows.loss_mask.sum(),
+        "prompt_ids": prompts(ids, pad_id),
+        "prompt_mask": prompts(there, 0),
+        "completion_ids": completions(ids, pad_id),
+        "completion_mask": completions(there, 0),
+        "tool_mask": tool_mask,
+        "advantages": completions([row.advantages for row in rows], 0.0),
+        "sampling_per_token_logps": completions([row.rollout_logprobs for row in rows], 0.0),
+        "num_items_in_batch": tool_mask.sum(),
     }
+
+
+def _prompt_length(row: TrainingSample) -> int:
+    """Return the number of tokens before the first sampled one, whether that one trains or not."""
+    sampled = np.flatnonzero(row.policy_versions >= 0)
+    if not len(sampled):
+        raise UsageError("a row has no sampled token; episodes of scripted policies have no tokens to train on")
+    return int(sampled[0])
+
+
+def _padded(rows: Sequence[Sequence[float] | NDArray[Any]], fill: float, *, on_left: bool = False) -> Tensor:
+    """Return ``[B, longest]``, float32 if the filling is a float, else int64."""
+    width = max(map(len, rows))
+    block = np.full((len(rows), width), fill)
+    for row, values in zip(block, rows, strict=True):
+        row[width - len(values) if on_left else 0 :][: len(values)] = values
+    return torch.from_numpy(block).float() if isinstance(fill, float) else torch.from_numpy(block)
 
 
 def _filling(pad_id: int) -> TrainingSample:

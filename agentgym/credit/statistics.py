@@ -86,8 +86,15 @@ def zscore(value: Floats, group: Ints, *, ddof: int = 1, eps: float = 1e-6) -> F
         >>> np.round(zscore(np.array([1.0, 0.0, 5.0]), np.array([0, 0, 1])), 4).tolist()
         [0.7071, -0.7071, 0.0]
     """
-    statistics = group_statistics(value, group, ddof=ddof)
-    return np.where(statistics.std < FLAT, 0.0, (value - statistics.mean) / (statistics.std + eps))
+    return normalised(value, group_statistics(value, group, ddof=ddof), "mean_std_norm", eps)
+
+
+def normalised(value: Floats, statistics: GroupStatistics, norm: str, eps: float = 1e-6) -> Floats:
+    """``x - mean``, divided by ``std + eps`` with ``mean_std_norm``; 0 in groups that are constant."""
+    centred = value - statistics.mean
+    if norm == "mean_norm":
+        return centred
+    return np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + eps))
 
 
 def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:

@@ -94,10 +94,7 @@ class ArcherOptions(Options):
     parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
     options=TokenGaeOptions,
     granularity="token",
-    columns=(
-        "num_tokens",
-        "token_value",
-    ),
+    columns=("num_tokens", "token_value"),
 )
 def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
     """GAE over sampled tokens; observation tokens are passed over, as if they were not there.
@@ -127,10 +124,7 @@ def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whiten
     parity="morning9393/ADRL@5ec1aa5:mappo/utils/language_buffer.py",
     options=PoadOptions,
     granularity="token",
-    columns=(
-        "num_tokens",
-        "token_value",
-    ),
+    columns=("num_tokens", "token_value"),
 )
 def poad(
     table: TurnTable,
@@ -230,10 +224,7 @@ def turn_gae(
     parity="RAGEN-AI/RAGEN@5eb79b8:ragen/trainer/core_algos.py",
     options=BiLevelGaeOptions,
     granularity="token",
-    columns=(
-        "num_tokens",
-        "token_value",
-    ),
+    columns=("num_tokens", "token_value"),
 )
 def bi_level_gae(
     table: TurnTable, *, gamma: float = 1.0, lam: float = 1.0, gamma_high: float = 0.95, whitened: bool = True
@@ -272,10 +263,7 @@ def bi_level_gae(
     status="experimental",
     options=ArcherOptions,
     granularity="turn",
-    columns=(
-        "q_value",
-        "value",
-    ),
+    columns=("q_value", "value"),
 )
 def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
     """Experimental (reconstructed): ``A_t = Q(s_t, a_t) - V(s_t)``, and the target of the critic's next step.

@@ -15,10 +15,10 @@ import numpy as np
 from agentgym.credit.anchors import similarity_anchors
 from agentgym.credit.component import estimator
 from agentgym.credit.statistics import (
-    FLAT,
     GroupStatistics,
     dense,
     group_statistics,
+    normalised,
     returns_to_go,
     trajectories,
     trajectory_returns,
@@ -63,7 +63,7 @@ def gigpo(
     step_weight: float = 1.0,
     statistics_unit: str = "turn",
     invalid_penalty: float = 0.0,
-    options: GigpoOptions | None = None,
+    options: GigpoOptions = GigpoOptions(),
 ) -> TurnAdvantages:
     """``A = A^E + step_weight * A^S``: episode-level plus step-level advantage of each turn.
 
@@ -86,7 +86,6 @@ def gigpo(
         >>> np.round(gigpo(table, norm="mean_norm").advantage, 3).tolist()
         [6.6, 10.083, 3.75, -12.425, -9.417, -9.417, 7.075, 3.75]
     """
-    options = GigpoOptions() if options is None else options
     if options.anchors == "similarity":
         table.require("observation", by="gigpo with anchors by similarity")
         assert table.observation is not None
@@ -94,7 +93,7 @@ def gigpo(
     penalty = invalid_penalty * ~table.is_valid
     step_return = returns_to_go(table, gamma) - penalty
     peers = _anchor_statistics(table, step_return, options.revisits)
-    step_advantage = np.where(peers.count == 1, 0.0, _normalised(step_return, peers, norm))
+    step_advantage = np.where(peers.count == 1, 0.0, normalised(step_return, peers, norm))
     episode = episode_advantage(table, norm=norm, statistics_unit=statistics_unit, invalid_penalty=invalid_penalty)
     return TurnAdvantages(
         advantage=episode + step_weight * step_advantage,
@@ -110,7 +109,7 @@ def episode_advantage(
     """GiGPO's A^E, shape ``[N]``: the trajectory's return against its group."""
     score = trajectory_returns(table) - invalid_penalty * ~table.is_valid
     episode = _episode_statistics(table, score, statistics_unit)
-    return np.where(episode.count == 1, score_alone(score, norm), _normalised(score, episode, norm))
+    return np.where(episode.count == 1, score_alone(score, norm), normalised(score, episode, norm))
 
 
 def score_alone(score: Floats, norm: str) -> Floats:
@@ -137,10 +136,3 @@ def _anchor_statistics(table: TurnTable, value: Floats, revisits: bool) -> Group
     row_of_anchor[anchor[first_visit]] = np.arange(len(first_visit))
     row = row_of_anchor[anchor]
     return GroupStatistics(of.mean[row], of.std[row], of.count[row])
-
-
-def _normalised(value: Floats, statistics: GroupStatistics, norm: str) -> Floats:
-    centred = value - statistics.mean
-    if norm == "mean_norm":
-        return centred
-    return np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + EPS))

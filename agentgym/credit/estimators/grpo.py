@@ -10,16 +10,14 @@ import numpy as np
 
 from agentgym.credit.component import estimator
 from agentgym.credit.statistics import (
-    FLAT,
     group_statistics,
+    normalised,
     per_trajectory,
     returns_to_go,
     trajectories,
     trajectory_returns,
 )
 from agentgym.credit.table import TurnAdvantages, TurnTable
-
-EPS = 1e-6
 
 
 @estimator(
@@ -49,8 +47,5 @@ def grpo(
     view = trajectories(table)
     penalty = per_trajectory(table, np.where(table.is_valid, 0.0, invalid_penalty))
     score = trajectory_returns(table)[view.first] - penalty
-    statistics = group_statistics(score, view.group)
-    centred = score - statistics.mean
-    if norm == "mean_std_norm":
-        centred = np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + EPS))
-    return TurnAdvantages(advantage=centred[view.of_row], return_to_go=returns_to_go(table, gamma))
+    advantage = normalised(score, group_statistics(score, view.group), norm)
+    return TurnAdvantages(advantage=advantage[view.of_row], return_to_go=returns_to_go(table, gamma))

@@ -54,7 +54,7 @@ def hgpo(
     norm: str = "mean_std_norm",
     gamma: float = 0.95,
     invalid_penalty: float = 0.0,
-    options: HgpoOptions | None = None,
+    options: HgpoOptions = HgpoOptions(),
 ) -> TurnAdvantages:
     """``A = sum_k w_k a_k`` over context levels, ``w_k = (k+1)^alpha / (sum (k'+1)^alpha + eps)``.
 
@@ -77,7 +77,6 @@ def hgpo(
         >>> np.round(hgpo(table).advantage, 4).tolist()
         [0.6521, 1.1657, 0.0, -1.4128, -0.8828, -0.7071, 0.7607, 0.0]
     """
-    options = HgpoOptions() if options is None else options
     step_return = returns_to_go(table, gamma) - invalid_penalty * ~table.is_valid
     anchor = dense(table.anchor)
     total = np.zeros(len(table))

@@ -41,12 +41,9 @@ class MGrpoOptions(Options):
     granularity="turn",
     tells_agents=True,
     limits="one model plays all agents",
-    columns=(
-        "role",
-        "invocation",
-    ),
+    columns=("role", "invocation"),
 )
-def m_grpo(table: TurnTable, options: MGrpoOptions | None = None) -> TurnAdvantages:
+def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdvantages:
     """Experimental (reconstructed): GRPO by role, ``A = (R - mean) / (std + 1e-6)`` with ``ddof=1``.
 
     The main agent (role 0) is scored by its own turns' rewards. Each invocation of a sub-agent is scored by
@@ -62,7 +59,6 @@ def m_grpo(table: TurnTable, options: MGrpoOptions | None = None) -> TurnAdvanta
         >>> np.round(m_grpo(table).advantage, 4).tolist()
         [0.7071, 0.7071, -0.7071, -0.7071]
     """
-    options = MGrpoOptions() if options is None else options
     table.require("role", "invocation", by="m_grpo")
     assert table.role is not None and table.invocation is not None
     if not len(table):

@@ -45,7 +45,7 @@ class RaeOptions(Options):
     columns=lambda options: ("role", *(("group_keys",) if options.baseline_of == "task_role" else ())),
 )
 def rae(
-    table: TurnTable, memory: Mapping[str, float], options: RaeOptions | None = None
+    table: TurnTable, memory: Mapping[str, float], options: RaeOptions = RaeOptions()
 ) -> tuple[TurnAdvantages, Mapping[str, float]]:
     """``A = R - b`` with b the role's baseline *before*, then ``b <- decay b + (1 - decay) R``, game by game.
 
@@ -58,7 +58,6 @@ def rae(
         >>> np.round(credited.advantage, 4).tolist(), round(baselines["0"], 6)
         ([1.0, -1.0, 0.95, -0.95, -1.0975, 1.0975], 0.042625)
     """
-    options = RaeOptions() if options is None else options
     table.require("role", by="rae")
     if options.baseline_of == "task_role":
         table.require("group_keys", by="rae with baseline_of='task_role'")

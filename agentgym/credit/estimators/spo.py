@@ -59,7 +59,7 @@ def spo_prior(num_samples: int, num_successes: int, rho_min: float = 0.875) -> t
     parity="verl-project/verl-recipe@48ea0a7:spo/spo_ray_trainer.py",
     columns=lambda options: ("group_keys", *(("num_tokens",) if options.whitening == "token" else ())),
 )
-def spo(table: TurnTable, memory: Tracker, options: SpoOptions | None = None) -> tuple[TurnAdvantages, Tracker]:
+def spo(table: TurnTable, memory: Tracker, options: SpoOptions = SpoOptions()) -> tuple[TurnAdvantages, Tracker]:
     """``A_i = z(r_i - v)`` over the batch, with v the success rate of the task in ``memory`` *before* this batch.
 
     Then ``alpha <- rho alpha + sum r`` and ``beta <- rho beta + sum (1 - r)``, ``rho = clip(2^(-D / 0.06), 0.875,
@@ -78,7 +78,6 @@ def spo(table: TurnTable, memory: Tracker, options: SpoOptions | None = None) ->
         >>> [round(x, 6) for x in tracker["t"]]
         [3.722222, 4.277778]
     """
-    options = SpoOptions() if options is None else options
     table.require("group_keys", by="spo")
     assert table.group_keys is not None
     view = trajectories(table)

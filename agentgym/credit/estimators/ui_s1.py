@@ -15,17 +15,14 @@ import numpy as np
 from agentgym.credit.component import estimator
 from agentgym.credit.estimators.gigpo import score_alone
 from agentgym.credit.statistics import (
-    FLAT,
-    GroupStatistics,
     ends_of_trajectories,
     group_statistics,
+    normalised,
     suffix_sums,
     trajectory_returns,
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable, codes_of
 from agentgym.plugins import Options
-
-EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ class UiS1Options(Options):
     granularity="turn",
     columns=("is_patched",),
 )
-def ui_s1(table: TurnTable, options: UiS1Options | None = None, *, step_weight: float = 1.0) -> TurnAdvantages:
+def ui_s1(table: TurnTable, options: UiS1Options = UiS1Options(), *, step_weight: float = 1.0) -> TurnAdvantages:
     """``A = episode_weight * (score - mean over the group's turns) + step_weight * (G_t - mean over turns t)``.
 
     A turn that matched the expert's, or that nothing was played for, has ``G_t = r_t + gamma * G_{t+1}``. One that was
@@ -71,18 +68,15 @@ def ui_s1(table: TurnTable, options: UiS1Options | None = None, *, step_weight: 
         >>> ui_s1(table).return_to_go.tolist()
         [1.5, 1.0, 0.2, 1.0]
     """
-    options = UiS1Options() if options is None else options
     table.require("is_patched", by="ui_s1")
     score = table.reward if options.episode_score == "turn" else trajectory_returns(table)
     in_group = group_statistics(score, table.group)
-    episode = np.where(
-        in_group.count == 1, score_alone(score, options.norm), _normalised(score, in_group, options.norm)
-    )
+    episode = np.where(in_group.count == 1, score_alone(score, options.norm), normalised(score, in_group, options.norm))
     step_return = patched_returns(table, options.gamma)
     step_of = codes_of(list(zip(table.group.tolist(), table.turn.tolist(), strict=True)))
     at_step = group_statistics(step_return, step_of)
     return TurnAdvantages(
-        advantage=options.episode_weight * episode + step_weight * _normalised(step_return, at_step, options.norm),
+        advantage=options.episode_weight * episode + step_weight * normalised(step_return, at_step, options.norm),
         return_to_go=step_return,
         anchor_group=step_of,
         anchor_size=at_step.count,
@@ -99,10 +93,3 @@ def patched_returns(table: TurnTable, gamma: float) -> Floats:
     # A stretch ends with the last turn before a patched one, and a patched turn is one of its own.
     is_before_patch = np.append(table.is_patched[1:], False)[: len(table)]
     return suffix_sums(table.reward, gamma, ends_of_trajectories(table) | table.is_patched | is_before_patch)
-
-
-def _normalised(value: Floats, statistics: GroupStatistics, norm: str) -> Floats:
-    centred = value - statistics.mean
-    if norm == "mean_norm":
-        return centred
-    return np.where(statistics.std < FLAT, 0.0, centred / (statistics.std + EPS))

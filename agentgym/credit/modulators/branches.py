@@ -44,13 +44,12 @@ class R3lOptions(Options):
     "shared_prefix",
     paper="Agentic Reinforced Policy Optimization",
     status="reproduced",
-    columns=(
-        "parent",
-        "branch_turn",
-    ),
+    columns=("parent", "branch_turn"),
     granularity="turn",
 )
-def shared_prefix(table: TurnTable, advantage: Floats, options: SharedPrefixOptions | None = None) -> Modulated:
+def shared_prefix(
+    table: TurnTable, advantage: Floats, options: SharedPrefixOptions = SharedPrefixOptions()
+) -> Modulated:
     """Attribution of turns that several branches of a tree rollout share.
 
     Every branch has rows of its own for the turns before ``branch_turn``; they are copies of its parent's. ``hard``
@@ -66,7 +65,6 @@ def shared_prefix(table: TurnTable, advantage: Floats, options: SharedPrefixOpti
         >>> np.round(result.advantage, 6).tolist(), result.loss_weight.tolist()
         ([-0.18, 0.73, -0.18, -1.09], [1.0, 1.0, 0.0, 1.0])
     """
-    options = SharedPrefixOptions() if options is None else options
     owner = owners(table)
     if options.attribution == "soft" or not len(table):
         return Modulated(advantage=advantage)
@@ -101,12 +99,9 @@ def owners(table: TurnTable) -> Ints:
     "r3l_pivot",
     paper="Reflect-then-Retry Reinforcement Learning",
     parity="shiweijiezero/R3L@d503f6c:trinity/algorithm/advantage_fn/opmd_advantage.py",
-    columns=(
-        "parent",
-        "branch_turn",
-    ),
+    columns=("parent", "branch_turn"),
 )
-def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions | None = None) -> Modulated:
+def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions = R3lOptions()) -> Modulated:
     """Positive advantages times ``alpha``, and exactly 1 in trajectories of a perfect return.
 
     A trajectory whose return is at least ``perfect_return`` gets 1 whatever its advantage was, so a group in which all
@@ -126,7 +121,6 @@ def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions | None = 
         >>> r3l_pivot(table, np.array([-0.8, 0.3, 1.3, -0.8])).advantage.round(6).tolist()
         [-0.8, 0.9, 1.0, -0.8]
     """
-    options = R3lOptions() if options is None else options
     table.require("parent", "branch_turn", by="r3l_pivot")
     assert table.parent is not None and table.branch_turn is not None
     view = trajectories(table)

@@ -45,7 +45,7 @@ class AepoOptions(Options):
     columns=("entropy",),
     granularity="turn",
 )
-def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None) -> Modulated:
+def empg(table: TurnTable, advantage: Floats, options: EmpgOptions = EmpgOptions()) -> Modulated:
     """``A g(H_t) + zeta f(H_{t+1})``, minus its mean over all turns of the batch.
 
     H is min-max scaled over all turns of the batch, ``g = exp(-k H) / mean exp(-k H)``, ``f = exp(-k' H_{t+1})`` and
@@ -61,7 +61,6 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None
         >>> np.round(empg(table, np.array([1.0, 1.0, -1.0, -1.0])).advantage, 6).tolist()
         [1.463248, 0.526479, -0.850252, -1.139475]
     """
-    options = EmpgOptions() if options is None else options
     table.require("entropy", by="empg")
     assert table.entropy is not None
     if not len(table):
@@ -81,17 +80,14 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions | None = None
     "aepo_advantage",
     paper="Agentic Entropy-Balanced Policy Optimization",
     parity="multi-agent-deep-research/ARPO@81e3a5d:AEPO/verl_aepo_entropy/verl/trainer/ppo/core_algos.py",
-    columns=(
-        "num_tokens",
-        "token_entropy",
-    ),
+    columns=("num_tokens", "token_entropy"),
     granularity="token",
 )
 def aepo_advantage(
     table: TurnTable,
     advantage: Floats,
     token_advantage: Floats | None = None,
-    options: AepoOptions | None = None,
+    options: AepoOptions = AepoOptions(),
 ) -> Modulated:
     """Experimental (reconstructed): ``A (1 + scale z(H))`` per token, z over all sampled tokens of the batch.
 
@@ -111,7 +107,6 @@ def aepo_advantage(
         >>> np.round(aepo_advantage(table, np.array([1.0])).token_advantage, 6).tolist()
         [0.880299, 0.910224, 1.299253, 0.910224]
     """
-    options = AepoOptions() if options is None else options
     table.require("num_tokens", "token_entropy", by="aepo_advantage")
     assert table.token_entropy is not None
     entropy = _finite(table.token_entropy)

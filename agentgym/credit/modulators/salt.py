@@ -33,7 +33,7 @@ class SaltOptions(Options):
     columns=("action",),
     granularity="turn",
 )
-def salt(table: TurnTable, advantage: Floats, options: SaltOptions | None = None) -> Modulated:
+def salt(table: TurnTable, advantage: Floats, options: SaltOptions = SaltOptions()) -> Modulated:
     """Experimental (reconstructed): ``A'_t = mean of A`` over the group's steps with the same (state, action, next).
 
     The sum over all turns stays what it was. A step of all trajectories of a group gets the group's mean. After the
@@ -49,7 +49,6 @@ def salt(table: TurnTable, advantage: Floats, options: SaltOptions | None = None
         >>> salt(table, np.array([1.0, 1.0, -1.0, -1.0])).advantage.tolist()
         [0.0, 1.0, 0.0, -1.0]
     """
-    options = SaltOptions() if options is None else options
     table.require("action", by="salt")
     assert table.action is not None
     if not len(table):

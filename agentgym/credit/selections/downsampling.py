@@ -66,13 +66,9 @@ class D3sOptions(Options):
     "roc",
     paper="rStar2-Agent: Agentic Reasoning Technical Report",
     parity="microsoft/rStar@ecbfb94:rstar2_agent/down_sample/roc.py",
-    columns=(
-        "num_calls",
-        "num_errors",
-        "num_answers",
-    ),
+    columns=("num_calls", "num_errors", "num_answers"),
 )
-def roc(table: TurnTable, options: RocOptions | None = None) -> Bools:
+def roc(table: TurnTable, options: RocOptions = RocOptions()) -> Bools:
     """Turns ``[N]`` of the trajectories that GRPO-RoC resamples: clean successes, and failures as they come.
 
     Of N members with P positive (return above 0) and Z others, ``round(|Z| n / N)`` others and ``round(|P| n / N)``
@@ -91,7 +87,6 @@ def roc(table: TurnTable, options: RocOptions | None = None) -> Bools:
         >>> roc(table, RocOptions(keep=2, min_positive=1, min_negative=1)).tolist()
         [False, True, True, False]
     """
-    options = RocOptions() if options is None else options
     view = trajectories(table)
     returns = per_trajectory(table, table.reward)
     penalty = roc_penalty(table)
@@ -174,7 +169,7 @@ def most_varied(value: Floats, keep: int) -> Bools:
     paper="Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL",
     parity="YixuanEvenXu/pods@187f43b:trainer/maxvargrpo_trainer.py",
 )
-def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
+def pods(table: TurnTable, options: PodsOptions = PodsOptions()) -> Bools:
     """Experimental (reconstructed): turns ``[N]`` of each group's subset of largest reward variance.
 
     A group of at most ``keep`` members stays whole. Among equal variances fewer low rewards win, among equal rewards
@@ -189,7 +184,6 @@ def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
         >>> pods(table, PodsOptions(keep=2)).tolist()
         [True, False, True, False]
     """
-    options = PodsOptions() if options is None else options
     view = trajectories(table)
     returns = per_trajectory(table, table.reward)
     keep = np.zeros(len(returns), dtype=np.bool_)
@@ -202,13 +196,10 @@ def pods(table: TurnTable, options: PodsOptions | None = None) -> Bools:
     "d3s",
     paper="Learning More with Less (D3S)",
     status="experimental",
-    columns=(
-        "num_tokens",
-        "token_entropy",
-    ),
+    columns=("num_tokens", "token_entropy"),
     is_after=True,
 )
-def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions | None = None) -> tuple[Bools, Bools]:
+def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions = D3sOptions()) -> tuple[Bools, Bools]:
     """Experimental (reconstructed): turns ``[N]`` of the most varied trajectories, tokens ``[M]`` that tell most.
 
     Trajectories are chosen over the whole batch by the variance of their mean advantage; of their tokens the share
@@ -225,7 +216,6 @@ def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions | No
         >>> d3s(table, np.array([1.0, -0.5, 0.2]), 0, D3sOptions(start_share=0.5))[1].tolist()
         [False, True, True]
     """
-    options = D3sOptions() if options is None else options
     table.require("num_tokens", "token_entropy", by="d3s")
     assert table.token_entropy is not None
     view = trajectories(table)

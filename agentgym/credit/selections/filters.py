@@ -54,7 +54,7 @@ class OverlongMaskOptions(Options):
     parity="verl-project/verl-recipe@48ea0a7:dapo/dapo_ray_trainer.py",
     columns=lambda options: () if options.metric == "return" else ("part_values",),
 )
-def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = None) -> Bools:
+def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions = DynamicSamplingOptions()) -> Bools:
     """Turns ``[N]`` of groups whose metric is not constant; a group of one is kept.
 
     Statistics: whole groups are dropped, so those of the others are the same either way. The metric is taken from the
@@ -69,7 +69,6 @@ def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions | None = 
         >>> dynamic_sampling(table).tolist()
         [False, False, True, True, False, False]
     """
-    options = DynamicSamplingOptions() if options is None else options
     view = trajectories(table)
     keep = np.zeros(len(view.first), dtype=np.bool_)
     for metric in _metrics(table, options.metric):

@@ -36,12 +36,9 @@ class UfoOptions(Options):
     "ufo",
     paper="A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning",
     parity="lichengliu03/unary-feedback@b9eb4bd:ragen/env/metamathqa/env.py",
-    columns=(
-        "part_values",
-        "answer",
-    ),
+    columns=("part_values", "answer"),
 )
-def ufo(table: TurnTable, options: UfoOptions | None = None) -> Shaped:
+def ufo(table: TurnTable, options: UfoOptions = UfoOptions()) -> Shaped:
     """``decay^(n-1) - lambda (1 - E / n) + eta * malformed`` on the last turn alone.
 
     Every turn is one attempt. n is the number of well-formed answers, E the number of different ones; without any the
@@ -55,7 +52,6 @@ def ufo(table: TurnTable, options: UfoOptions | None = None) -> Shaped:
         >>> np.round(ufo(table.with_columns(answer=[0, 0, 0, 1])).table.reward, 6).tolist()
         [0.0, 0.0, 0.0, -0.125]
     """
-    options = UfoOptions() if options is None else options
     table.require("answer", by="ufo")
     assert table.answer is not None
     view = trajectories(table)

@@ -53,7 +53,7 @@ class GraOptions(Options):
     status="experimental",
     columns=("part_values",),
 )
-def g_ra(table: TurnTable, options: GraOptions | None = None) -> Shaped:
+def g_ra(table: TurnTable, options: GraOptions = GraOptions()) -> Shaped:
     """Experimental (reconstructed): ``r_t = sum_p gate_p r_t^(p)`` with ``gate_p = prod_{q<p} 1[Q_q > v_q]``.
 
     ``Q_q`` is the trajectory's sum of the parts of priority q, so the gate looks at the end of the episode: right for
@@ -74,7 +74,6 @@ def g_ra(table: TurnTable, options: GraOptions | None = None) -> Shaped:
         >>> g_ra(table).table.reward.tolist()
         [0.1, 1.1, 0.0, 0.0]
     """
-    options = GraOptions() if options is None else options
     table.require("part_values", by="g_ra")
     assert table.part_values is not None
     view = trajectories(table)

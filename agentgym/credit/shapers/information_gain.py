@@ -43,7 +43,7 @@ class InformationGainOptions(Options):
     columns=("answer_logprobs",),
 )
 def information_gain(
-    table: TurnTable, options: InformationGainOptions | None = None, *, merged: bool = False
+    table: TurnTable, options: InformationGainOptions = InformationGainOptions(), *, merged: bool = False
 ) -> Shaped:
     """``IG_t = f(l_t) - f(l_{t-1})`` with f = exp (``prob_diff``) or identity (``log_prob_diff``), in ``info_gain``.
 
@@ -71,7 +71,6 @@ def information_gain(
         >>> np.round(information_gain(table).table.info_gain, 6).tolist()
         [0.7, 0.5, nan]
     """
-    options = InformationGainOptions() if options is None else options
     table.require("answer_logprobs", by="information_gain (composition rule 10: it needs a reference answer)")
     if options.min_answer_tokens > 1:
         table.require("answer_lengths", by="information_gain with min_answer_tokens above 1")

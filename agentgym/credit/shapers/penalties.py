@@ -55,7 +55,7 @@ class OverlongOptions(Options):
     paper="Group-in-Group Policy Optimization for LLM Agent Training (code)",
     status="reproduced",
 )
-def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) -> Shaped:
+def invalid_call(table: TurnTable, options: InvalidCallOptions = InvalidCallOptions()) -> Shaped:
     """``r_t - penalty`` on invalid turns.
 
     As a reward it also lowers the returns of the turns before. GiGPO and HGPO have a penalty of their own, after
@@ -69,7 +69,6 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) ->
         >>> invalid_call(table).table.reward.tolist()
         [-0.1, 1.0]
     """
-    options = InvalidCallOptions() if options is None else options
     value = np.where(table.is_valid, 0.0, -options.penalty)
     rate = float((~table.is_valid).mean()) if len(table) else 0.0
     return Shaped(
@@ -83,7 +82,7 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions | None = None) ->
     parity="volcengine/verl@b178a3c:verl/workers/reward_manager/dapo.py",
     columns=("num_tokens",),
 )
-def overlong_penalty(table: TurnTable, options: OverlongOptions | None = None) -> Shaped:
+def overlong_penalty(table: TurnTable, options: OverlongOptions = OverlongOptions()) -> Shaped:
     """``min(-(len - (L - B)) / B * f, 0)`` on the last turn, ``len`` being the trajectory's sampled tokens.
 
     Needs the column ``num_tokens``.
@@ -96,7 +95,6 @@ def overlong_penalty(table: TurnTable, options: OverlongOptions | None = None) -
         >>> overlong_penalty(table.with_columns(num_tokens=[85, 95, 60]), options).table.reward.tolist()
         [-0.25, -0.75, 0.0]
     """
-    options = OverlongOptions() if options is None else options
     table.require("num_tokens", by="overlong_penalty")
     assert table.num_tokens is not None
     over = per_trajectory(table, table.num_tokens) - (options.max_tokens - options.buffer_tokens)

@@ -47,7 +47,7 @@ def progress_loss(table: TurnTable) -> float:
     parity="WangHanLinHenry/SPA-RL-Agent@ed20087:prm/rl_data_org.py",
     columns=("progress",),
 )
-def spa(table: TurnTable, options: SpaOptions | None = None) -> Shaped:
+def spa(table: TurnTable, options: SpaOptions = SpaOptions()) -> Shaped:
     """``r_t = c_t + g_t``: learned progress plus grounding, in place of all rewards.
 
     ``g_t`` is ``grounding`` if the action was executed (column ``is_executed``, else ``is_valid``) and on the last
@@ -63,7 +63,6 @@ def spa(table: TurnTable, options: SpaOptions | None = None) -> Shaped:
         >>> np.round(spa(table).table.reward, 6).tolist()
         [0.6, 0.3, 0.7]
     """
-    options = SpaOptions() if options is None else options
     loss = progress_loss(table)
     assert table.progress is not None
     is_executed = table.is_valid if table.is_executed is None else table.is_executed

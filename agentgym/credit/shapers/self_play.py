@@ -28,10 +28,7 @@ class SpiralSplitOptions(Options):
     paper="SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn RL",
     parity="spiral-rl/spiral@a02d0ed:train_spiral.py",
     options=SpiralSplitOptions,
-    columns=(
-        "role",
-        "player_outcome",
-    ),
+    columns=("role", "player_outcome"),
 )
 def spiral_split(table: TurnTable) -> Shaped:
     """Experimental (reconstructed): each player's result on that player's last turn, in place of all rewards.

@@ -82,7 +82,7 @@ def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Flo
     columns=lambda options: ("num_calls", "part_values", *(("group_keys",) if options.variant == "grpo" else ())),
 )
 def otc(
-    table: TurnTable, memory: Mapping[str, int], options: OtcOptions | None = None
+    table: TurnTable, memory: Mapping[str, int], options: OtcOptions = OtcOptions()
 ) -> tuple[Shaped, Mapping[str, int]]:
     """Experimental (reconstructed): outcome rewards times ``scale * r_tool``, so that a wrong answer still earns 0.
 
@@ -98,7 +98,6 @@ def otc(
         >>> np.round(shaped.table.reward, 6).tolist(), fewest
         ([0.0, 0.866025, 1.0], {'t': 2})
     """
-    options = OtcOptions() if options is None else options
     table.require("num_calls", by="otc")
     assert table.num_calls is not None
     view = trajectories(table)
@@ -125,7 +124,7 @@ def otc(
     parity="TencentYoutuResearch/SPEAR@7e84315:verl/recipe/spear/reward.py",
     columns=("num_calls",),
 )
-def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions | None = None) -> Shaped:
+def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions = ToolBonusOptions()) -> Shaped:
     """``min(bonus n, max_bonus) (1 + cos(pi s / S)) / 2`` on the last turn at training step s, nothing after step S.
 
     n is the number of the trajectory's turns that call a tool; with ``per="trajectory"`` 1 if there is such a turn.
@@ -139,7 +138,6 @@ def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions | None = N
         >>> [round(float(tool_bonus(table, step).table.reward[1]), 6) for step in (0, 50, 200)]
         [1.1, 1.085355, 1.0]
     """
-    options = ToolBonusOptions() if options is None else options
     table.require("num_calls", by="tool_bonus")
     assert table.num_calls is not None
     share = (1 + np.cos(np.pi * step / options.fade_steps)) / 2 if step < options.fade_steps else 0.0

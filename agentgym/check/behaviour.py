@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,16 +52,13 @@ _ODD_VALUES: tuple[Any, ...] = (None, [], {}, [[["a"]]], {"a": {"b": None}}, 10*
 def oracle(subject: Subject) -> str:
     """The gold policy succeeds on every task."""
     for number, task in enumerate(subject.tasks()):
-        env = subject.factory()
-        try:
+        with contextlib.closing(subject.factory()) as env:
             env.reset(options={"task": task})
             try:
                 env.oracle()
             except UsageError:
                 return "not applicable: no oracle"
             episode = play(env, oracle_action, task, subject.rng(7, number), max_turns=_ORACLE_TURNS)
-        finally:
-            env.close()
         if not episode.is_success:
             end = "without success" if episode.is_over else "not at all"
             raise CheckFailed(f"task {task.id}: the oracle's episode ended {end} after {len(episode.steps)} turns")
@@ -138,23 +136,17 @@ def speed(subject: Subject) -> str:
     rng = subject.rng(9)
     task = subject.tasks(1)[0]
     num_steps, spent_s = 0, 0.0
-    env = subject.factory()
-    try:
+    with contextlib.closing(subject.factory()) as env:
         while num_steps == 0 or spent_s < _SPEED_S:
             began = time.perf_counter()
             num_steps += len(play(env, random_action, task, rng).steps)
             spent_s += time.perf_counter() - began
-    finally:
-        env.close()
     return f"{num_steps / spent_s:.0f} steps per second with a random policy, resets included"
 
 
 def _play(subject: Subject, policy: Policy, task: Task, number: int) -> Episode:
-    env = subject.factory()
-    try:
+    with contextlib.closing(subject.factory()) as env:
         return play(env, policy, task, subject.rng(10, number), max_turns=MAX_TURNS)
-    finally:
-        env.close()
 
 
 def _with_pauses(policy: Policy) -> Policy:

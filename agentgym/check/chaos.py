@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym.env.env import Action, Env, Snapshot, StepReturn
+from agentgym.env.env import Action, Env, StepReturn
 from agentgym.errors import ConfigError
-from agentgym.types import Message, Observation, Task, ToolSpec
+from agentgym.types import Observation
 
 _attempts_in_process: Counter[str] = Counter()
 
@@ -28,6 +27,11 @@ class Fault(StrEnum):
     CRASH = "crash"
     HANG = "hang"
     SLOW = "slow"
+
+
+def _delegated(name: str) -> Any:
+    """Return a property that is the wrapped environment's attribute of that name."""
+    return property(lambda chaos: getattr(chaos.env, name), lambda chaos, value: setattr(chaos.env, name, value))
 
 
 class Chaos(Env):
@@ -114,73 +118,29 @@ class Chaos(Env):
 
     # ------------------------------------------------------------------------------------------------ delegated
 
-    @property
-    def np_random(self) -> np.random.Generator:
-        return self.env.np_random
-
-    @np_random.setter
-    def np_random(self, value: np.random.Generator) -> None:
-        self.env.np_random = value
-
-    @property
-    def _np_random(self) -> np.random.Generator | None:  # Gymnasium's checker looks at it
-        return self.env._np_random
-
-    @_np_random.setter
-    def _np_random(self, value: np.random.Generator | None) -> None:
-        self.env._np_random = value
-
-    @property
-    def env_id(self) -> str:
-        return self.env.env_id
-
-    @property
-    def task(self) -> Task:
-        return self.env.task
-
-    @property
-    def turn(self) -> int:
-        return self.env.turn
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return self.env.tools
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        return self.env.tasks(split)
-
-    def state_key(self) -> str:
-        return self.env.state_key()
-
-    def oracle(self) -> Message:
-        return self.env.oracle()
-
-    def admissible_actions(self) -> tuple[str, ...]:
-        return self.env.admissible_actions()
-
-    def parse_action(self, text: str) -> Message:
-        return self.env.parse_action(text)
-
-    def dump_state(self) -> Any:
-        return self.env.dump_state()
-
-    def load_state(self, state: Any) -> None:
-        self.env.load_state(state)
-
-    def snapshot(self) -> Snapshot:
-        return self.env.snapshot()
-
-    def restore(self, snapshot: Snapshot) -> None:
-        self.env.restore(snapshot)
-
-    def render(self) -> str | None:
-        return self.env.render()
-
-    def close(self) -> None:
-        self.env.close()
-
-    async def aclose(self) -> None:
-        await self.env.aclose()
+    np_random: Any = _delegated("np_random")
+    _np_random: Any = _delegated("_np_random")
+    """Gymnasium's checker looks at it."""
+    env_id: Any = _delegated("env_id")
+    task: Any = _delegated("task")
+    turn: Any = _delegated("turn")
+    tools: Any = _delegated("tools")
+    takes_words: ClassVar[Any] = _delegated("takes_words")
+    tasks: Any = _delegated("tasks")
+    state_key: Any = _delegated("state_key")
+    oracle: Any = _delegated("oracle")
+    cheats: Any = _delegated("cheats")
+    admissible_actions: Any = _delegated("admissible_actions")
+    parse_action: Any = _delegated("parse_action")
+    dump_state: Any = _delegated("dump_state")
+    load_state: Any = _delegated("load_state")
+    snapshot: Any = _delegated("snapshot")
+    restore: Any = _delegated("restore")
+    render: Any = _delegated("render")
+    end_episode: Any = _delegated("end_episode")
+    aend_episode: Any = _delegated("aend_episode")
+    close: Any = _delegated("close")
+    aclose: Any = _delegated("aclose")
 
     def __getattr__(self, name: str) -> Any:
         if name == "env" or name.startswith("__"):  # not set yet, or looked for by copying

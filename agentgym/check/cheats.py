@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +24,7 @@ def cheats(subject: Subject) -> str:
     """No cheat that the environment knows of earns an outcome, and the gold policy still does afterwards."""
     names: set[str] = set()
     for number, task in enumerate(subject.tasks(min(_NUM_TASKS, subject.num_episodes))):
-        env = subject.factory()
-        try:
+        with contextlib.closing(subject.factory()) as env:
             env.reset(options={"task": task})
             tricks = env.cheats()
             for name, actions in tricks.items():
@@ -32,8 +32,6 @@ def cheats(subject: Subject) -> str:
                 names.add(name)
             if tricks:
                 _must_still_win(env, task, subject.rng(12, number))
-        finally:
-            env.close()
     if not names:
         return "not applicable: the environment names no cheats"
     return f"none of {len(names)} scores: {', '.join(sorted(names))}"

@@ -29,7 +29,7 @@ from agentgym.check.determinism import (
     snapshots,
 )
 from agentgym.check.leaks import leaks
-from agentgym.check.report import CheckFailed, CheckReport, CheckResult
+from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
@@ -110,7 +110,7 @@ def check_env(reference_or_factory: str | Callable[[], Env], *, num_episodes: in
 
 
 def _check(subject: Subject) -> CheckReport:
-    results = {"construction": _run(Check("construction", _construction), subject)}
+    results = {"construction": run_check("construction", _construction, subject)}
     if results["construction"].passed:
         for check in CHECKS:
             missing = [needed for needed in check.needs if not results[needed].passed]
@@ -118,7 +118,7 @@ def _check(subject: Subject) -> CheckReport:
                 detail = f"not run: it rests on {', '.join(missing)}, which failed"
                 results[check.name] = CheckResult(name=check.name, passed=True, detail=detail)
             else:
-                results[check.name] = _run(check, subject)
+                results[check.name] = run_check(check.name, check.function, subject)
     checks = tuple(results.values())
     return CheckReport(env=subject.name, passed=all(check.passed for check in checks), checks=checks)
 
@@ -129,12 +129,3 @@ def _construction(subject: Subject) -> str:
         raise CheckFailed(f"made a {type(env).__name__}, expected an agentgym.Env")
     env.close()
     return env.env_id
-
-
-def _run(check: Check, subject: Subject) -> CheckResult:
-    try:
-        return CheckResult(name=check.name, passed=True, detail=check.function(subject))
-    except CheckFailed as failure:
-        return CheckResult(name=check.name, passed=False, detail=str(failure))
-    except Exception as error:
-        return CheckResult(name=check.name, passed=False, detail=f"{type(error).__name__}: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -44,11 +45,8 @@ def gymnasium_api(subject: Subject) -> str:
 
 def tool_schemas(subject: Subject) -> str:
     """Every tool has a name of its own, a description, and a valid JSON schema."""
-    env = subject.factory()
-    try:
+    with contextlib.closing(subject.factory()) as env:
         specs = env.tools
-    finally:
-        env.close()
     if not specs:
         return "not applicable: no tools, the environment takes free text"
     names = [spec.name for spec in specs]
@@ -67,11 +65,8 @@ def tool_schemas(subject: Subject) -> str:
 
 def control_verbs(subject: Subject) -> str:
     """No tool lets an agent reset, snapshot or grade its world."""
-    env = subject.factory()
-    try:
+    with contextlib.closing(subject.factory()) as env:
         found = sorted(CONTROL_VERBS & {spec.name for spec in env.tools})
-    finally:
-        env.close()
     if found:
         raise CheckFailed(f"control verbs offered as tools: {', '.join(found)}")
     return f"none of {', '.join(sorted(CONTROL_VERBS))} is a tool"
@@ -79,8 +74,7 @@ def control_verbs(subject: Subject) -> str:
 
 def order_of_calls(subject: Subject) -> str:
     """``step`` before ``reset`` and after the end is refused, by both paths."""
-    env = subject.factory()
-    try:
+    with contextlib.closing(subject.factory()) as env:
         _must_raise(ResetNeededError, "step() before reset()", lambda: env.step("x"))
         _must_raise(ResetNeededError, "astep() before reset()", lambda: asyncio.run(env.astep("x")))
         for number, task in enumerate(subject.tasks()):
@@ -94,8 +88,6 @@ def order_of_calls(subject: Subject) -> str:
                     _must_raise(ResetNeededError, "astep() after the end", lambda: asyncio.run(env.astep("x")))
                     return "refused before reset() and after the end"
         return "refused before reset(); no episode of the sample ended, so the end was not tried"
-    finally:
-        env.close()
 
 
 def closing(subject: Subject) -> str:

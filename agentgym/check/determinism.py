@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -29,31 +30,22 @@ def random_episodes(subject: Subject, num_episodes: int | None = None) -> list[E
     """Episodes of a random policy, one per task, each in an environment of its own."""
     episodes = []
     for number, task in enumerate(subject.tasks(num_episodes)):
-        env = subject.factory()
-        try:
+        with contextlib.closing(subject.factory()) as env:
             episodes.append(play(env, random_action, task, subject.rng(2, number)))
-        finally:
-            env.close()
     return episodes
 
 
 def seed_determinism(subject: Subject) -> str:
     """The same actions lead to the same episode, state keys included, in a fresh and in a used instance."""
-    used = subject.factory()
-    try:
+    with contextlib.closing(subject.factory()) as used:
         for number, task in enumerate(subject.tasks()):
             for seed in (None, subject.seed + number):
                 recorded = play(used, random_action, task, subject.rng(3, number), seed=seed)
-                fresh = subject.factory()
-                try:
+                with contextlib.closing(subject.factory()) as fresh:
                     again = replay(fresh, recorded.actions, task, seed=seed)
-                finally:
-                    fresh.close()
                 _same(f"task {task.id} in a fresh instance", recorded, again)
                 play(used, noop, task, subject.rng(0), max_turns=2)
                 _same(f"task {task.id} in a used instance", recorded, replay(used, recorded.actions, task, seed=seed))
-    finally:
-        used.close()
     return f"{subject.num_episodes} tasks, each with its own and another seed"
 
 
@@ -96,11 +88,8 @@ def global_randomness(subject: Subject) -> str:
     """An episode neither draws from nor seeds a global generator."""
     for number, task in enumerate(subject.tasks()):
         before = _global_generators()
-        env = subject.factory()
-        try:
+        with contextlib.closing(subject.factory()) as env:
             play(env, random_action, task, subject.rng(4, number))
-        finally:
-            env.close()
         for name, state in _global_generators().items():
             if state != before[name]:
                 raise CheckFailed(f"an episode of task {task.id} used the global generator of {name}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+S = TypeVar("S")
 
 
 class CheckFailed(Exception):
@@ -22,6 +26,16 @@ class CheckResult:
     passed: bool
     """True also where the check does not apply; ``detail`` then says why."""
     detail: str
+
+
+def run_check(name: str, function: Callable[[S], str], subject: S) -> CheckResult:
+    """Run one check; whatever it raises is a failure."""
+    try:
+        return CheckResult(name=name, passed=True, detail=function(subject))
+    except CheckFailed as failure:
+        return CheckResult(name=name, passed=False, detail=str(failure))
+    except Exception as error:
+        return CheckResult(name=name, passed=False, detail=f"{type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

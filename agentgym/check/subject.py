@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,7 @@ class Subject:
 
     def tasks(self, num_tasks: int | None = None) -> list[Task]:
         """Tasks (by default one per episode) drawn from all splits in turn, with repeats where there are few."""
-        env = self.factory()
-        try:
+        with contextlib.closing(self.factory()) as env:
             pools = [pool for split in SPLITS if len(pool := tasks_of(env, split))]
             if not pools:
                 raise UsageError(f"{env.env_id} has no tasks in any split")
@@ -42,8 +42,6 @@ class Subject:
             count = self.num_episodes if num_tasks is None else num_tasks
             chosen = [pools[number % len(pools)] for number in range(count)]
             return [pool[int(rng.integers(len(pool)))] for pool in chosen]
-        finally:
-            env.close()
 
 
 def tasks_of(env: Env, split: str) -> Sequence[Task]:

@@ -11,6 +11,8 @@ from agentgym.cli.output import JsonFlag, output
 
 def check(env: EnvArgument, as_json: JsonFlag = False) -> None:
     """Run the conformance checks on an environment; exit code 1 if one fails."""
+    from dataclasses import asdict
+
     from rich.markup import escape
     from rich.table import Table
 
@@ -20,13 +22,7 @@ def check(env: EnvArgument, as_json: JsonFlag = False) -> None:
     with output(as_json) as out:
         find(env)  # an unknown name is the user's slip, not a failed check
         report = check_env(env)
-        out.result(
-            {
-                "env": report.env,
-                "passed": report.passed,
-                "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in report.checks],
-            }
-        )
+        out.result(asdict(report))
         table = Table("", "check", "detail", box=None, pad_edge=False, header_style="bold", title_justify="left")
         for result in report.checks:
             mark = "[green]✓[/]" if result.passed else "[bold red]✗[/]"

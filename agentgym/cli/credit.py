@@ -33,7 +33,7 @@ def credit(
     Each takes over the run's own credit.* settings as far as they go with it. What the run was trained with, as
     recorded, is the column that all are compared with.
     """
-    from agentgym.cli.progress import StepProgress
+    from agentgym.cli.progress import step_progress
     from agentgym.report.credit_page import write_credit_report
     from agentgym.rollout.recredit import plan_recredit, read_credit_settings, read_held_columns, select_steps
 
@@ -41,8 +41,8 @@ def credit(
         chosen = select_steps(run, *_bounds(steps))
         plan = plan_recredit(estimator.split(","), read_credit_settings(run), overrides or [], read_held_columns(run))
         path = _page_path(run, out_path)
-        with StepProgress(out.status, len(chosen)) as progress:
-            report = write_credit_report(run, plan, chosen, path, on_step=lambda step: progress.advance())
+        with step_progress(out.status, len(chosen)) as count:
+            report = write_credit_report(run, plan, chosen, path, on_step=lambda step: count())
         out.result(_as_json(run, len(chosen), report))
         _print(out, report)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,8 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
 
     with output(as_json) as out:
         entry = find(env)
-        made = open_env(entry, parse_pairs(kwargs or ()))
-        try:
+        with contextlib.closing(open_env(entry, parse_pairs(kwargs or ()))) as made:
             value = _description(entry, made)
-        finally:
-            made.close()
         out.result(value)
         if not as_json:
             _print(out, value)

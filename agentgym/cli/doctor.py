@@ -9,17 +9,20 @@ from agentgym.cli.output import JsonFlag, Output, output
 
 def doctor(as_json: JsonFlag = False) -> None:
     """Say what this machine offers and which environments and engines therefore work."""
+    from dataclasses import asdict
+
     from agentgym.cli.machine import engines, environments, extras, facts, sandboxes
 
     with output(as_json) as out:
         found = facts()
-        value: dict[str, Any] = {
-            "machine": [fact.as_dict() for fact in found],
-            "engines": [fact.as_dict() for fact in engines(found)],
-            "sandboxes": [fact.as_dict() for fact in sandboxes()],
-            "envs": [fact.as_dict() for fact in environments()],
-            "extras": [fact.as_dict() for fact in extras()],
+        sections = {
+            "machine": found,
+            "engines": engines(found),
+            "sandboxes": sandboxes(),
+            "envs": environments(),
+            "extras": extras(),
         }
+        value = {title: [asdict(fact) for fact in rows] for title, rows in sections.items()}
         out.result(value)
         for title, rows in value.items():
             _print(out, title, rows)

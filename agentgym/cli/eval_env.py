@@ -66,7 +66,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     """Play what the plan says."""
     from agentgym.cli.env_args import open_env
     from agentgym.cli.policies import open_actors
-    from agentgym.cli.progress import EpisodeProgress
+    from agentgym.cli.progress import episode_progress
     from agentgym.evals.runner import evaluate
     from agentgym.registry import find
     from agentgym.rollout.group import GroupConfig
@@ -89,7 +89,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
         make_opponent, close_opponent = open_actors(plan.opponent, plan.sampling, num_slots)
     pool = EnvPool(make_env, num_envs)
     try:
-        with EpisodeProgress(out.status, len(tasks)) as progress:
+        with episode_progress(out.status, len(tasks)) as count:
             return await evaluate(
                 tasks,
                 pool,
@@ -100,7 +100,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
                 seed=plan.seed,
                 group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
                 resume=resume,
-                on_episode=progress.add,
+                on_episode=count,
                 opponent=make_opponent,
             )
     finally:

@@ -10,9 +10,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 PACKAGE = "agentgym"
 _PROBE_TIMEOUT_S = 10.0
@@ -27,10 +26,6 @@ class Fact:
     detail: str
     fix: str | None = None
     """The command that would put it right, None where there is nothing to do."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def facts() -> tuple[Fact, ...]:

@@ -1,8 +1,10 @@
-"""Progress, for people."""
+"""Progress bars, for people; nothing where the console is no terminal."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -10,57 +12,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from agentgym.types import Trajectory
 
 
-class EpisodeProgress(AbstractContextManager["EpisodeProgress"]):
-    """A bar with the success rate so far; nothing where the console is no terminal."""
+@contextmanager
+def episode_progress(console: Console, num_tasks: int) -> Iterator[Callable[[Trajectory], None]]:
+    """Show a bar over episodes with the success rate so far; yield the function that counts a finished episode."""
+    count: Counter[str] = Counter()
+    with _bar(console, "episodes") as bar:
+        task = bar.add_task("", total=num_tasks, so_far="")
 
-    def __init__(self, console: Console, num_tasks: int) -> None:
-        self._bar = Progress(
-            TextColumn("episodes"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[so_far]}"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=num_tasks, so_far="")
-        self._num_won = self._num_lost = self._num_failed = 0
+        def add(trajectory: Trajectory) -> None:
+            is_evidence = trajectory.status.is_evidence
+            count[("won" if trajectory.success else "missed") if is_evidence else "failed"] += 1
+            so_far = f"success {count['won']}/{count['won'] + count['missed']}"
+            bar.update(task, advance=1, so_far=so_far + (f", {count['failed']} failed" if count["failed"] else ""))
 
-    def __enter__(self) -> EpisodeProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def add(self, trajectory: Trajectory) -> None:
-        """Count a finished episode."""
-        if not trajectory.status.is_evidence:
-            self._num_failed += 1
-        elif trajectory.success:
-            self._num_won += 1
-        else:
-            self._num_lost += 1
-        rate = f"success {self._num_won}/{self._num_won + self._num_lost}"
-        self._bar.update(self._task, advance=1, so_far=rate + (f", {self._num_failed} lost" * bool(self._num_failed)))
+        yield add
 
 
-class StepProgress(AbstractContextManager["StepProgress"]):
-    """A bar over a run's steps; nothing where the console is no terminal."""
+@contextmanager
+def step_progress(console: Console, num_steps: int) -> Iterator[Callable[[], None]]:
+    """Show a bar over a run's steps; yield the function that counts a finished step."""
+    with _bar(console, "steps") as bar:
+        task = bar.add_task("", total=num_steps, so_far="")
+        yield lambda: bar.advance(task)
 
-    def __init__(self, console: Console, num_steps: int) -> None:
-        columns = (TextColumn("steps"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("", total=num_steps)
 
-    def __enter__(self) -> StepProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self) -> None:
-        """Count a finished step."""
-        self._bar.advance(self._task)
+def _bar(console: Console, what: str) -> Progress:
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[so_far]}"), TimeRemainingColumn())
+    return Progress(TextColumn(what), *columns, console=console, transient=True, disable=not console.is_terminal)

@@ -36,6 +36,7 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Run the conformance checks on a kind of sandbox, as it is on this machine; exit code 1 if one fails."""
+    from dataclasses import asdict
     from typing import get_args
 
     from agentgym.check import check_sandbox
@@ -49,13 +50,8 @@ def check(
         report = check_sandbox(
             lambda limits: open_sandbox(backend, limits=limits, image=image or DEFAULT_IMAGE)  # type: ignore[arg-type]
         )
-        out.result(
-            {
-                "sandbox": report.env,
-                "passed": report.passed,
-                "checks": [{"name": c.name, "passed": c.passed, "detail": c.detail} for c in report.checks],
-            }
-        )
+        value = asdict(report)
+        out.result({"sandbox": value.pop("env"), **value})
         out.console.print(str(report), markup=False)
     if not report.passed:
         raise typer.Exit(FAILED)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -134,14 +135,11 @@ def load_saved(out_dir: Path) -> SavedEvaluation:
 
 def _try_first(part: OpenPart, *, needs_oracle: bool) -> None:
     """Begin the first task, which shows what only a running episode needs: a sandbox, a game, an oracle."""
-    env = part.make_env()
-    try:
+    with contextlib.closing(part.make_env()) as env:
         with boundary(EnvError, f"{part.part.env} reset"):
             env.reset(options={"task": part.tasks[0]})
         if needs_oracle:
             env.oracle()
-    finally:
-        env.close()
 
 
 async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummary:

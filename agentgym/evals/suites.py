@@ -19,6 +19,7 @@ be compared, others cannot. A hash in the file is checked when the suite is open
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
@@ -262,11 +263,8 @@ def open_suite(suite: Suite) -> OpenSuite:
 
 
 def _open_part(part: SuitePart, num_samples: int) -> OpenPart:
-    env = part.make_env()
-    try:
+    with contextlib.closing(part.make_env()) as env:
         tasks: Sequence[Task] = part.tasks(env)
-    finally:
-        env.close()
     return OpenPart(part=part, tasks=tuple(tasks) * num_samples, make_env=part.make_env)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentgym.check.report import CheckFailed, CheckReport, CheckResult
+from agentgym.check.report import CheckReport, run_check
 from agentgym.check.sandbox import files, guarantees, running
 from agentgym.check.sandbox.subject import SandboxFactory, SandboxSubject
 from agentgym.errors import SandboxError
@@ -79,7 +79,7 @@ def check_sandbox(factory: SandboxFactory, *, only: Callable[[str], bool] = lamb
             if only(check):
                 sandbox = _as_new(sandbox, factory)
                 name = sandbox.capabilities().backend
-                results.append(_run(check, function, SandboxSubject(sandbox, factory)))
+                results.append(run_check(check, function, SandboxSubject(sandbox, factory)))
     finally:
         if sandbox is not None:
             sandbox.close()
@@ -94,12 +94,3 @@ def _as_new(sandbox: Sandbox | None, factory: SandboxFactory) -> Sandbox:
         except SandboxError:  # its check has failed, or does so next
             sandbox.close()
     return factory(Limits())
-
-
-def _run(name: str, function: Callable[[SandboxSubject], str], subject: SandboxSubject) -> CheckResult:
-    try:
-        return CheckResult(name=name, passed=True, detail=function(subject))
-    except CheckFailed as failure:
-        return CheckResult(name=name, passed=False, detail=str(failure))
-    except Exception as error:
-        return CheckResult(name=name, passed=False, detail=f"{type(error).__name__}: {error}")

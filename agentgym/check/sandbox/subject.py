@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,9 @@ class SandboxSubject:
         """True if the guarantee is said to be in force."""
         return name in self.sandbox.capabilities().in_force
 
-    @contextmanager
-    def other(self, **limits: Any) -> Iterator[Sandbox]:
-        """One more sandbox, with other limits."""
-        sandbox = self.factory(Limits(**limits))
-        try:
-            yield sandbox
-        finally:
-            sandbox.close()
+    def other(self, **limits: Any) -> contextlib.closing[Sandbox]:
+        """Open one more sandbox, with other limits, for a ``with`` statement."""
+        return contextlib.closing(self.factory(Limits(**limits)))
 
 
 def expect(what: str, found: object, expected: object) -> None:

@@ -84,7 +84,13 @@ _.ratio_level
 _.one_gate
 _.stale_data
 
-# --- what `agentgym credit --json` gives beyond the table
+# --- what `agentgym credit` shows, by the names of its columns, and gives by --json beyond them
+_.credited_share
+_.uncredited_group_share
+_.phantom_share
+_.anchor_share
+_.advantage_std
+_.sign_agreement
 _.zero_advantage_share
 _.left_out_share
 

@@ -6,7 +6,7 @@ is the column that all are compared with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from agentgym.credit.compose import ZERO, CreditConfig, CreditResult, GroupCredi
 from agentgym.credit.credited import CreditColumns, credit_columns
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT
-from agentgym.credit.table import Bools, Floats, Ints
+from agentgym.credit.table import Floats
 from agentgym.errors import ConfigError
 from agentgym.types import RewardRole, Trajectory, TrajectoryGroup
 
@@ -183,10 +183,11 @@ class CreditTally:
     def summaries(self) -> tuple[CreditSummary, ...]:
         """One per name, in the order of :class:`BatchCredit`."""
         joined = {
-            name: _Columns(*map(np.concatenate, zip(*parts, strict=True))) for name, parts in self._columns.items()
+            name: [np.concatenate(column) for column in zip(*parts, strict=True)]
+            for name, parts in self._columns.items()
         }
         flat = _mean(np.array(self._flat))
-        return tuple(_summary(name, columns, joined[RECORDED], flat) for name, columns in joined.items())
+        return tuple(_summary(name, columns, joined[RECORDED][0], flat) for name, columns in joined.items())
 
 
 def is_won(group: TrajectoryGroup) -> bool:
@@ -203,42 +204,27 @@ def _outcome(trajectory: Trajectory) -> float:
     return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """What is kept of one estimator's credit, shape ``[N]`` over all turns, those without credit as NaN."""
-
-    advantage: Floats
-    weight: Floats
-    anchor_size: Ints
-    """0 if the estimator compares no states."""
-    is_lost: Bools
-    """The turn's group has no winner."""
-    is_group_credited: Bools
-    """``[G]`` rather than ``[N]``."""
-
-
-def _summary(name: str, columns: _Columns, recorded: _Columns, flat: float) -> CreditSummary:
-    known = np.isfinite(columns.advantage)
-    advantage = columns.advantage[known]
-    credited = np.abs(advantage) > ZERO
-    sizes = columns.anchor_size[known]
+def _summary(name: str, columns: Sequence[np.ndarray], recorded: Floats, flat: float) -> CreditSummary:
+    """Sum up what :class:`CreditTally` keeps of one estimator; turns without credit are NaN in ``[N]`` columns."""
+    advantage, weight, anchor_size, is_lost, is_group_credited = columns
+    known, both = np.isfinite(advantage), np.isfinite(advantage) & np.isfinite(recorded)
+    credited = np.abs(advantage[known]) > ZERO
+    sizes = anchor_size[known]
     shared = sizes[sizes >= 2]
-    compares_states = bool((sizes > 0).any())
-    both = known & np.isfinite(recorded.advantage)
-    correlation, agreement = _agreement(columns.advantage[both], recorded.advantage[both])
-    gaps = np.abs(columns.advantage[both] - recorded.advantage[both])
+    correlation, agreement = _agreement(advantage[both], recorded[both])
+    gaps = np.abs(advantage[both] - recorded[both])
     return CreditSummary(
         name=name,
         num_turns=int(known.sum()),
         credited_share=_mean(credited),
         zero_advantage_share=_mean(~credited),
-        left_out_share=_mean(columns.weight[known] == 0),
+        left_out_share=_mean(weight[known] == 0),
         flat_group_share=flat,
-        uncredited_group_share=_mean(~columns.is_group_credited),
-        phantom_share=_mean(credited & columns.is_lost[known]),
-        anchor_share=_mean(sizes >= 2) if compares_states else None,
+        uncredited_group_share=_mean(~is_group_credited),
+        phantom_share=_mean(credited & is_lost[known]),
+        anchor_share=_mean(sizes >= 2) if (sizes > 0).any() else None,
         anchor_size=float(shared.mean()) if len(shared) else None,
-        advantage_std=float(advantage.std()) if len(advantage) else 0.0,
+        advantage_std=float(advantage[known].std()) if known.any() else 0.0,
         correlation=correlation,
         sign_agreement=agreement,
         largest_gap=float(gaps.max()) if len(gaps) else None,

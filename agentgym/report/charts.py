@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from markupsafe import Markup, escape
 
@@ -89,11 +90,8 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
         >>> moving_average([0.0, 2.0, 4.0], 2)
         [0.0, 1.0, 3.0]
     """
-    smooth: list[float] = []
-    for at in range(len(values)):
-        inside = values[max(0, at + 1 - window) : at + 1]
-        smooth.append(sum(inside) / len(inside))
-    return smooth
+    ends = range(1, len(values) + 1)
+    return [fmean(values[max(0, end - window) : end]) for end in ends]
 
 
 def thinned(xs: Sequence[float], ys: Sequence[float], max_points: int = MAX_POINTS) -> tuple[list[float], list[float]]:
@@ -101,7 +99,7 @@ def thinned(xs: Sequence[float], ys: Sequence[float], max_points: int = MAX_POIN
     kept = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
     size = math.ceil(len(kept) / max_points) or 1
     bins = [kept[at : at + size] for at in range(0, len(kept), size)]
-    return [b[-1][0] for b in bins], [sum(y for _, y in b) / len(b) for b in bins]
+    return [b[-1][0] for b in bins], [fmean(y for _, y in b) for b in bins]
 
 
 def line_chart(
@@ -121,7 +119,7 @@ def line_chart(
     axes = _Axes(frame, [*xs, *(p.x for p in points)], lows, [*ys, *(p.high for p in points)])
     window = max(2, len(ys) // 12)
     smooth = moving_average(ys, window)
-    parts = [axes.grid(show), _path("raw", axes, xs, ys)]
+    parts = [*axes.grid(show), _path("raw", axes, xs, ys)]
     if len(ys) > 8:
         parts.append(_path("smooth", axes, xs, smooth))
     parts += [_dot(axes, point) for point in points]
@@ -152,7 +150,7 @@ def stacked_chart(
         areas.append((css, totals, tops))
         totals = tops
     axes = _Axes(frame, at, [0.0], totals)
-    parts = [axes.grid(show), *(_area(css, axes, at, floor, top) for css, floor, top in areas)]
+    parts = [*axes.grid(show), *(_area(css, axes, at, floor, top) for css, floor, top in areas)]
     hover = [
         (axes.x(x), f"step {x:g}: " + ", ".join(f"{name} {show(v[i])}" for name, _, (_, v) in drawn if v[i]))
         for i, x in enumerate(at)
@@ -163,20 +161,15 @@ def stacked_chart(
 def interval_chart(rows: Sequence[Point], *, frame: Frame) -> Markup:
     """Shares between 0 and 1 as dots with whiskers, one row each."""
     axes = _Axes(frame, [0.0, 1.0], [0.0], [1.0])
-    parts = [
-        f'<line class="grid" x1="{axes.x(t):.1f}" y1="{frame.top}" x2="{axes.x(t):.1f}" '
-        f'y2="{frame.height - frame.bottom}"/><text class="tick" text-anchor="middle" x="{axes.x(t):.1f}" '
-        f'y="{frame.height - 5}">{as_share(t)}</text>'
-        for t in (0.0, 0.25, 0.5, 0.75, 1.0)
-    ]
-    step = (frame.height - frame.top - frame.bottom) / len(rows)
+    bottom = frame.height - frame.bottom
+    marks = (0.0, 0.25, 0.5, 0.75, 1.0)
+    parts = [_line("grid", axes.x(t), frame.top, axes.x(t), bottom) for t in marks]
+    parts += [_text("tick", axes.x(t), frame.height - 5, as_share(t), anchor="middle") for t in marks]
+    step = (bottom - frame.top) / len(rows)
     for at, row in enumerate(rows):
         y = frame.top + (at + 0.5) * step
-        parts.append(
-            f'<text class="row" text-anchor="end" x="{frame.left - 10}" y="{y + 4:.1f}">{escape(row.label)}</text>'
-            f'<line class="whisker" x1="{axes.x(row.low):.1f}" y1="{y:.1f}" x2="{axes.x(row.high):.1f}" y2="{y:.1f}"/>'
-            f'<circle class="dot" cx="{axes.x(row.y):.1f}" cy="{y:.1f}" r="5"/>'
-        )
+        parts.append(_text("row", frame.left - 10, y + 4, row.label, anchor="end"))
+        parts += [_line("whisker", axes.x(row.low), y, axes.x(row.high), y), _circle(axes.x(row.y), y, 5)]
     return _svg(frame, [], parts)
 
 
@@ -196,45 +189,47 @@ class _Axes:
 
     def y(self, value: float) -> float:
         share = (value - self._y0) / (self._y1 - self._y0)
-        return (
-            self._frame.height
-            - self._frame.bottom
-            - share * (self._frame.height - self._frame.top - self._frame.bottom)
-        )
+        bottom = self._frame.height - self._frame.bottom
+        return bottom - share * (bottom - self._frame.top)
 
-    def grid(self, show: Format) -> str:
-        frame = self._frame
-        lines = [
-            f'<line class="grid" x1="{frame.left}" y1="{self.y(t):.1f}" x2="{frame.width - frame.right}" '
-            f'y2="{self.y(t):.1f}"/><text class="tick" text-anchor="end" x="{frame.left - 5}" '
-            f'y="{self.y(t) + 3:.1f}">{escape(show(t))}</text>'
-            for t in self._ticks
-        ]
-        y = frame.height - 5
-        ends = f'<text class="tick" x="{frame.left}" y="{y}">{self._x0:g}</text>'
-        ends += f'<text class="tick" text-anchor="end" x="{frame.width - frame.right}" y="{y}">{self._x1:g}</text>'
-        return "".join(lines) + (ends if self._x1 > self._x0 else "")
+    def points(self, xs: Sequence[float], ys: Sequence[float]) -> list[str]:
+        return [f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(xs, ys, strict=True)]
+
+    def grid(self, show: Format) -> list[str]:
+        left, right, y = self._frame.left, self._frame.width - self._frame.right, self._frame.height - 5
+        parts = [_line("grid", left, self.y(t), right, self.y(t)) for t in self._ticks]
+        parts += [_text("tick", left - 5, self.y(t) + 3, show(t), anchor="end") for t in self._ticks]
+        if self._x1 > self._x0:
+            parts += [_text("tick", left, y, f"{self._x0:g}"), _text("tick", right, y, f"{self._x1:g}", anchor="end")]
+        return parts
 
 
 def _path(css: str, axes: _Axes, xs: Sequence[float], ys: Sequence[float]) -> str:
     if len(xs) == 1:
-        return f'<circle class="dot" cx="{axes.x(xs[0]):.1f}" cy="{axes.y(ys[0]):.1f}" r="3"/>'
-    steps = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(xs, ys, strict=True))
-    return f'<polyline class="{css}" points="{steps}"/>'
+        return _circle(axes.x(xs[0]), axes.y(ys[0]), 3)
+    return f'<polyline class="{css}" points="{" ".join(axes.points(xs, ys))}"/>'
 
 
 def _area(css: str, axes: _Axes, xs: Sequence[float], floor: Sequence[float], top: Sequence[float]) -> str:
-    there = [f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(xs, top, strict=True)]
-    back = [f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in zip(xs, floor, strict=True)]
-    return f'<polygon class="area {css}" points="{" ".join([*there, *reversed(back)])}"/>'
+    outline = [*axes.points(xs, top), *reversed(axes.points(xs, floor))]
+    return f'<polygon class="area {css}" points="{" ".join(outline)}"/>'
 
 
 def _dot(axes: _Axes, point: Point) -> str:
-    x = f"{axes.x(point.x):.1f}"
-    return (
-        f'<line class="whisker" x1="{x}" y1="{axes.y(point.low):.1f}" x2="{x}" y2="{axes.y(point.high):.1f}"/>'
-        f'<circle class="dot" cx="{x}" cy="{axes.y(point.y):.1f}" r="4"/>'
-    )
+    x = axes.x(point.x)
+    return _line("whisker", x, axes.y(point.low), x, axes.y(point.high)) + _circle(x, axes.y(point.y), 4)
+
+
+def _line(css: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{css}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _circle(x: float, y: float, radius: int) -> str:
+    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
+
+
+def _text(css: str, x: float, y: float, text: str, *, anchor: str = "start") -> str:
+    return f'<text class="{css}" text-anchor="{anchor}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
 def _svg(frame: Frame, hover: Sequence[tuple[float, str]], parts: Sequence[str]) -> Markup:

@@ -24,62 +24,33 @@ SAME = 1e-9
 class Column:
     """One number of an estimator's summary as people read it."""
 
+    field: str
+    """Of :class:`~agentgym.credit.recredit.CreditSummary`."""
     label: str
     short: str
     """For a terminal."""
     about: str
-    value: Callable[[CreditSummary], float | None]
     show: Callable[[float], str] = as_share
 
     def text(self, summary: CreditSummary) -> str:
         """The value, or a dash where it is not defined."""
-        value = self.value(summary)
+        value = getattr(summary, self.field)
         return "–" if value is None else self.show(value)
 
 
+_SAME_SIGN = "of the turns that are credited by either, the share with the sign of the recorded advantage"
+_SILENT = "share of groups in which no turn is credited"
+_PHANTOM = "share of turns that are credited in a group where no member succeeded"
+_SHARED = "share of turns whose state another turn of the group shared"
 COLUMNS = (
-    Column(
-        "turns credited", "credited turns", "share of turns with an advantage other than 0", lambda s: s.credited_share
-    ),
-    Column(
-        "groups without credit",
-        "silent groups",
-        "share of groups in which no turn is credited",
-        lambda s: s.uncredited_group_share,
-    ),
-    Column(
-        "phantom turns",
-        "phantom",
-        "share of turns that are credited in a group where no member succeeded",
-        lambda s: s.phantom_share,
-    ),
-    Column(
-        "turns in a shared state",
-        "shared states",
-        "share of turns whose state another turn of the group shared",
-        lambda s: s.anchor_share,
-    ),
-    Column(
-        "turns per shared state",
-        "per state",
-        "mean size of these turns' anchor groups",
-        lambda s: s.anchor_size,
-        as_number,
-    ),
-    Column(
-        "deviation of advantages",
-        "std",
-        "standard deviation over all turns",
-        lambda s: s.advantage_std,
-        as_number,
-    ),
-    Column("correlation", "corr.", "Pearson's, with the recorded advantages", lambda s: s.correlation, as_number),
-    Column(
-        "same sign",
-        "same sign",
-        "of the turns that are credited by either, the share with the sign of the recorded advantage",
-        lambda s: s.sign_agreement,
-    ),
+    Column("credited_share", "turns credited", "credited turns", "share of turns with an advantage other than 0"),
+    Column("uncredited_group_share", "groups without credit", "silent groups", _SILENT),
+    Column("phantom_share", "phantom turns", "phantom", _PHANTOM),
+    Column("anchor_share", "turns in a shared state", "shared states", _SHARED),
+    Column("anchor_size", "turns per shared state", "per state", "mean size of these turns' anchor groups", as_number),
+    Column("advantage_std", "deviation of advantages", "std", "standard deviation over all turns", as_number),
+    Column("correlation", "correlation", "corr.", "Pearson's, with the recorded advantages", as_number),
+    Column("sign_agreement", "same sign", "same sign", _SAME_SIGN),
 )
 
 

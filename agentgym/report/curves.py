@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,36 +107,35 @@ def other_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
 
 def status_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
     """How episodes ended, stacked per step, with a legend of totals; None if it was not logged."""
-    layers = _layers(rows, {f"status/{status}": (str(status), f"status-{status}") for status in Status})
-    if not layers:
-        return None
-    xs = [float(row["step"]) for row in rows]
-    totals = {name: sum(values) for name, _, values in layers}
-    whole = sum(totals.values()) or 1.0
-    legend = [Share(name=n, css=css, share=totals[n] / whole, text=f"{totals[n]:,.0f}") for n, css, _ in layers]
-    return stacked_chart(xs, layers, frame=_MIDDLE), legend
+    names = {f"status/{status}": (str(status), f"status-{status}") for status in Status}
+    return _stack(rows, names, as_number, lambda total, share: f"{total:,.0f}")
 
 
 def time_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
     """Where the wall time went, stacked per step, with the shares of the whole run; None if it was not logged."""
-    names = list(dict.fromkeys(name for row in rows for name in row if name.startswith("time/")))
-    parts = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % 6}") for at, n in enumerate(names)}
-    layers = _layers(rows, parts)
+    keys = dict.fromkeys(name for row in rows for name in row if name.startswith("time/"))
+    names = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % 6}") for at, n in enumerate(keys)}
+    return _stack(rows, names, lambda s: f"{s:.3g} s", lambda total, share: f"{as_share(share)}, {total:,.1f} s")
+
+
+def _stack(
+    rows: Sequence[dict[str, Any]],
+    names: dict[str, tuple[str, str]],
+    show: Format,
+    text: Callable[[float, float], str],
+) -> tuple[Markup, list[Share]] | None:
+    """Return a stacked chart of the columns that are not all 0, and its legend; ``names`` are (label, CSS class)."""
+    found = [(label, css, [float(row.get(key, 0.0)) for row in rows]) for key, (label, css) in names.items()]
+    layers = [layer for layer in found if any(layer[2])]
     if not layers:
         return None
-    xs = [float(row["step"]) for row in rows]
-    totals = {name: sum(values) for name, _, values in layers}
-    whole = sum(totals.values()) or 1.0
+    totals = [sum(values) for _, _, values in layers]
+    whole = sum(totals) or 1.0
     legend = [
-        Share(name=n, css=css, share=totals[n] / whole, text=f"{as_share(totals[n] / whole)}, {totals[n]:,.1f} s")
-        for n, css, _ in layers
+        Share(name=name, css=css, share=total / whole, text=text(total, total / whole))
+        for (name, css, _), total in zip(layers, totals, strict=True)
     ]
-    return stacked_chart(xs, layers, frame=_MIDDLE, show=lambda s: f"{s:.3g} s"), legend
-
-
-def _layers(rows: Sequence[dict[str, Any]], names: dict[str, tuple[str, str]]) -> list[tuple[str, str, list[float]]]:
-    layers = [(label, css, [float(row.get(key, 0.0)) for row in rows]) for key, (label, css) in names.items()]
-    return [layer for layer in layers if any(layer[2])]
+    return stacked_chart([float(row["step"]) for row in rows], layers, frame=_MIDDLE, show=show), legend
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:

@@ -15,7 +15,7 @@ see the instances. Three things it cannot do are the price of this direction:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +89,7 @@ def environment_factory(
         >>> household.look()[:28]
         'You are in the middle of a r'
     """
-    make_env = _maker(env_id, kwargs)
+    make_env = env_maker(env_id, kwargs)
     probe = make_env()
     tools, name = probe.tools, type(probe).__name__
     probe.close()
@@ -145,7 +145,7 @@ def task_dataset(
         from datasets import Dataset
     except ImportError as error:
         raise MissingExtraError("task_dataset", "trl") from error
-    env = _maker(env_id, kwargs)()
+    env = env_maker(env_id, kwargs)()
     tasks = env.tasks(split)
     rows = [_row(tasks[index], split, index) for index in range(min(num_tasks, len(tasks)))]
     env.close()
@@ -162,7 +162,8 @@ def _row(task: Task, split: str, index: int) -> dict[str, Any]:
     }
 
 
-def _maker(env_id: str | Callable[[], Env], kwargs: dict[str, Any]) -> Callable[[], Env]:
+def env_maker(env_id: str | Callable[[], Env], kwargs: Mapping[str, Any]) -> Callable[[], Env]:
+    """Return what makes the environment of an id, with arguments; a function is taken as it is."""
     if not isinstance(env_id, str):
         if kwargs:
             raise UsageError(f"{', '.join(kwargs)}: a function that makes the environment takes no arguments of it")

@@ -24,13 +24,13 @@ from torch import Tensor
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
-from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.config.train import EnvConfig, TrainConfig, check_columns
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.trl.batch import engine_ratio, to_trl
+from agentgym.trainers.trl.environments import env_maker
 from agentgym.trainers.trl.metrics import completion_table, gap_metrics, rollout_metrics
 from agentgym.trainers.trl.rollouts import CreditedRollouts
 from agentgym.trainers.trl.settings import CreditSettings, check_args
@@ -98,7 +98,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         # What TRL's loss asks by this name is whether another engine than the trainer's forward has sampled. It has,
         # and nothing else of what the name stands for is reached, since generation is replaced.
         self.use_vllm = True
-        pool = env if isinstance(env, EnvPool) else EnvPool(_maker(env, env_kwargs), settings.group.num_envs)
+        pool = env if isinstance(env, EnvPool) else EnvPool(env_maker(env, env_kwargs or {}), settings.group.num_envs)
         self.rollouts = CreditedRollouts(
             pool,
             self._embedded_engine(settings) if engine is None else engine,
@@ -221,11 +221,3 @@ def _check_rollouts(settings: CreditSettings, sampling: SamplingParams, group_si
     group = replace(settings.group, group_size=group_size)
     check_columns(settings.credit, made=())
     TrainConfig(recipe="trl", env=EnvConfig(id="trl"), group=group, sampling=sampling, credit=settings.credit)
-
-
-def _maker(env: str | Callable[[], Env], kwargs: Mapping[str, Any] | None) -> Callable[[], Env]:
-    if not isinstance(env, str):
-        if kwargs:
-            raise UsageError("env_kwargs go with the name of an environment; a function that makes one has its own")
-        return env
-    return lambda: make(env, **(kwargs or {}))

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
@@ -101,6 +103,45 @@ def test_weights_gradients_and_moments_are_what_a_step_allocates(rank: int) -> N
     assert found.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
     assert found.optimizer == sum(tensor.nbytes for tensor in moments)
+
+
+def fake_step(num_layers: int, num_tokens: int) -> dict[_MemRefType, int]:
+    """Bytes by kind after the forward of a second step, as torch's tracker counts them on fake tensors."""
+    with FakeTensorMode():
+        model = tiny("qwen2", num_layers)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        ids = torch.zeros(1, num_tokens, dtype=torch.long)
+        tracker = MemTracker()
+        tracker.track_external(model, optimizer, ids)
+        found: dict[_MemRefType, int] = {}
+        with tracker:
+            for _ in range(2):
+                tracker.reset_mod_stats()
+                hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+                (found,) = tracker.get_tracker_snapshot("current").values()
+                hidden.sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    return found
+
+
+def test_what_torchs_own_tracker_counts_on_fake_tensors() -> None:
+    """Weights and moments are the same. Activations differ by what a forward on fake tensors alone makes.
+
+    transformers cannot look at fake values and so does not see that attention is causal: it makes a mask of the size
+    of a row times the row in each layer, and repeats keys and values for each head. The real forward does neither.
+    """
+    num_tokens, shapes = 64, [tiny("qwen2", number).config for number in (1, 2)]
+    one, two = (fake_step(shape.num_hidden_layers, num_tokens) for shape in shapes)
+    sizes = [Sizes.of(shape) for shape in shapes]
+    weights = [[p.nbytes for p in tiny("qwen2", number).parameters()] for number in (1, 2)]
+    trained = [[p.nbytes for p in tiny("qwen2", number).model.parameters()] for number in (1, 2)]  # not the head
+    assert [one[_MemRefType.PARAM], two[_MemRefType.PARAM]] == [sum(each) for each in weights]
+    moments = [2 * sum(each) + 4 * len(each) for each in trained]  # and the number of steps of each parameter
+    assert [one[_MemRefType.OPT], two[_MemRefType.OPT]] == moments
+    more_here = num_tokens * 4 * (num_tokens + 2 * (sizes[0].heads - sizes[0].kv_heads))
+    counted = [activation_bytes(each, num_tokens, recompute=False) for each in sizes]
+    assert two[_MemRefType.ACT] - one[_MemRefType.ACT] == counted[1] - counted[0] + more_here
 
 
 def test_ranks_cut_up_what_is_trained_and_copy_what_is_sampled_from() -> None:

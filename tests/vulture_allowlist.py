@@ -77,12 +77,6 @@ _.ABORT  # for engines that can be told to stop in the middle of a completion
 _.from_rows  # TurnTable from rows in any order
 _.spo_prior  # a tracker's start from offline samples
 _.credit_table
-_.entropy_signs  # composition rules about what only a trainer knows
-_.baseline_once
-_.rollout_correction
-_.ratio_level
-_.one_gate
-_.stale_data
 
 # --- what `agentgym credit` shows, by the names of its columns, and gives by --json beyond them
 _.credited_share

@@ -11,7 +11,7 @@ import numpy as np
 from agentgym.canonical import canonical
 from agentgym.credit.table import PER_TOKEN, PER_TRAJECTORY, TurnTable, codes_of
 from agentgym.errors import unknown_name
-from agentgym.types import RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
+from agentgym.types import RewardRole, Segment, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 
 ANSWER_TOOLS = ("answer", "submit", "submit_answer", "finish")
 """Tools that hand in a final answer."""
@@ -174,23 +174,11 @@ def _answer_counts(trajectory: Trajectory) -> list[int]:
     return counts
 
 
-def _segments(trajectory: Trajectory) -> list[int]:
-    return [index for index, segment in enumerate(trajectory.segments) for _ in segment.turns]
-
-
-def _roles(trajectory: Trajectory) -> list[tuple[int, str]]:
-    return [(trajectory.player, segment.agent) for segment in trajectory.segments for _ in segment.turns]
-
-
 def _numbered(roles: Sequence[tuple[int, str]]) -> list[int]:
     """Players by their number, then the sub-agents by name."""
     num_players = 1 + max((player for player, _ in roles), default=0)
     agents = sorted({agent for _, agent in roles if agent})
     return [num_players + agents.index(agent) if agent else player for player, agent in roles]
-
-
-def _invocations(trajectory: Trajectory) -> list[int]:
-    return [segment.invocation for segment in trajectory.segments for _ in segment.turns]
 
 
 def _observations(trajectory: Trajectory) -> list[str]:
@@ -201,14 +189,15 @@ def _observations(trajectory: Trajectory) -> list[str]:
     return texts
 
 
-def _truncated(trajectory: Trajectory) -> list[bool]:
-    return [trajectory.status in CUT] * len(trajectory.turns)
+def _by_segment(value: Callable[[Trajectory, int, Segment], Any]) -> Callable[[Trajectory], list[Any]]:
+    """Return a column whose turns have the value of their segment, made from episode, index and segment."""
+    return lambda t: [value(t, index, segment) for index, segment in enumerate(t.segments) for _ in segment.turns]
 
 
-def _player_outcomes(trajectory: Trajectory) -> list[float]:
-    parts = [part for turn in trajectory.turns for part in turn.reward_parts]
-    result = sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
-    return [result] * len(trajectory.turns)
+def outcome_of(trajectory: Trajectory) -> float:
+    """Return the sum of an episode's outcome parts."""
+    parts = (part for turn in trajectory.turns for part in turn.reward_parts)
+    return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
 
 
 def _parts(turns: Iterable[Turn]) -> dict[str, Any]:
@@ -237,12 +226,12 @@ PER_TURN: dict[str, Callable[[Turn], Any]] = {
 }
 PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
     "num_answers": _answer_counts,
-    "segment": _segments,
-    "role": _roles,
-    "invocation": _invocations,
+    "segment": _by_segment(lambda t, index, segment: index),
+    "role": _by_segment(lambda t, index, segment: (t.player, segment.agent)),
+    "invocation": _by_segment(lambda t, index, segment: segment.invocation),
     "observation": _observations,
-    "is_truncated": _truncated,
-    "player_outcome": _player_outcomes,
+    "is_truncated": lambda t: [t.status in CUT] * len(t.turns),
+    "player_outcome": lambda t: [outcome_of(t)] * len(t.turns),
 }
 FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
 """Columns that :func:`turn_table` can fill."""

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.credit.columns import FROM_GROUPS
+from agentgym.credit.columns import FROM_GROUPS, outcome_of
 from agentgym.credit.compose import ZERO, CreditConfig, CreditResult, GroupCredit, credit_groups
 from agentgym.credit.credited import CreditColumns, credit_columns
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT
 from agentgym.credit.table import Floats
 from agentgym.errors import ConfigError
-from agentgym.types import RewardRole, Trajectory, TrajectoryGroup
+from agentgym.types import TrajectoryGroup
 
 RECORDED = "recorded"
 """Name of the credit that a run was trained with, among those of estimators."""
@@ -192,16 +192,11 @@ class CreditTally:
 
 def is_won(group: TrajectoryGroup) -> bool:
     """Whether some member succeeded, or had an outcome above 0."""
-    return any(t.success or _outcome(t) > 0 for t in group.valid)
+    return any(t.success or outcome_of(t) > 0 for t in group.valid)
 
 
 def _spread(returns: list[float]) -> float:
     return float(np.std(returns, ddof=1)) if len(returns) > 1 else 0.0
-
-
-def _outcome(trajectory: Trajectory) -> float:
-    parts = (part for turn in trajectory.turns for part in turn.reward_parts)
-    return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
 
 
 def _summary(name: str, columns: Sequence[np.ndarray], recorded: Floats, flat: float) -> CreditSummary:

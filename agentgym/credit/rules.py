@@ -13,7 +13,6 @@ from typing import Literal
 from agentgym.errors import ConfigError
 
 SEQUENCE_LOSSES = ("gspo", "gmpo")
-RATIO_FREE_LOSSES = ("reinforce",)
 SUMMING_ESTIMATORS = (
     "grpo",
     "dr_grpo",
@@ -271,35 +270,18 @@ def one_update(*, is_on_policy: bool, parts: Collection[str], gate: str) -> Find
     return idle or _when(is_on_policy and bool(gate), "", "W", message)
 
 
-def rollout_correction(
-    mode: Literal["bypass", "decoupled"], corrections: Collection[str], *, engine_differs: bool = True
-) -> Findings:
+def rollout_correction(mode: Literal["bypass", "decoupled"], corrections: Collection[str]) -> Findings:
     """Rule 3: the gap between engine and trainer is corrected once, and not twice.
 
     Args:
         mode: ``bypass`` takes the engine's log-probs as the old policy's, ``decoupled`` recomputes them.
         corrections: names of weights and masks on ``pi_old / mu`` (token_tis, seq_tis, icepop, ...).
-        engine_differs: whether engine and trainer may give different log-probs.
     """
     names = ", ".join(sorted(corrections))
     message = f"in bypass mode the PPO ratio already holds pi_theta / mu; {names} would count it twice"
     twice = _when(mode == "bypass" and bool(corrections), 3, "E", message)
     message = "decoupled mode needs a correction (token_tis, ...) as long as the engine's log-probs differ"
-    return twice or _when(mode == "decoupled" and not corrections and engine_differs, 3, "W", message)
-
-
-def rollout_logprobs(
-    corrections: Collection[str], *, has_rollout_logprobs: bool, is_sampling_distribution: bool = True
-) -> Findings:
-    """Rule 4: corrections need the log-probs of the distribution that was sampled from.
-
-    Args:
-        has_rollout_logprobs: whether they were stored when sampling.
-        is_sampling_distribution: whether they reflect temperature, top-p and top-k.
-    """
-    names = ", ".join(sorted(corrections))
-    message = f"{names} needs the log-probs stored at sampling time, after temperature, top-p and top-k"
-    return _when(bool(corrections) and not (has_rollout_logprobs and is_sampling_distribution), 4, "E", message)
+    return twice or _when(mode == "decoupled" and not corrections, 3, "W", message)
 
 
 def ratio_level(loss: str, level: Literal["token", "turn", "sequence"], granularity: str) -> Findings:
@@ -329,9 +311,3 @@ def one_gate(loss: str, gates: Collection[str]) -> Findings:
     refused = {"sapo": {"ppo_clip", "dual_clip", "decoupled"}, "cispo": {"dual_clip"}}.get(loss, set())
     both = sorted(refused & set(gates))
     return _when(bool(both), 6, "E", f"{loss} is a gate of its own and cannot be joined with {', '.join(both)}")
-
-
-def stale_data(loss: str, *, has_replay: bool) -> Findings:
-    """Rule 16: replayed data needs a ratio or a correction."""
-    message = f"replay with the ratio-free loss {loss!r}: stale data needs a ratio or a correction"
-    return _when(has_replay and loss in RATIO_FREE_LOSSES, 16, "W", message)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +31,6 @@ from agentgym.rollout.actor import MakeActor
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits
-from agentgym.types import Trajectory
 
 SUITE_FILE = "suite.json"
 
@@ -76,7 +74,6 @@ class Play:
     num_envs: int = 32
     resume: bool = False
     """Keep the episodes that are there."""
-    on_episode: Callable[[Trajectory], None] = lambda trajectory: None
 
 
 async def run_suite(suite: Suite, play: Play) -> SuiteResult:
@@ -157,7 +154,6 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
             seed=suite.seed,
             group_config=GroupConfig(group_size=1, min_valid=1, num_envs=play.num_envs, limits=limits),
             resume=play.resume,
-            on_episode=play.on_episode,
         )
     finally:
         await pool.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.cli.output import JsonFlag, Output, grid, output
 
 if TYPE_CHECKING:
     from agentgym.evals.compare import Comparison
@@ -39,11 +39,8 @@ def compare(
 
 def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs"):
-        table.add_column(title, overflow="fold", style="bold cyan" if title == "suite" else None)
+    table = grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
     for one in found:
         table.add_row(
             escape(one.suite_or_env),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.cli.output import Output
+from agentgym.cli.output import Output, grid
 from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
@@ -131,11 +131,8 @@ def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
 def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> None:
     """One table of everything, what could not run beside what did."""
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("suite", "policy", "success", "95 % interval", "return", "turns", "episodes"):
-        table.add_column(title, overflow="fold", style="bold cyan" if title == "suite" else None)
+    table = grid("suite", "policy", "success", "95 % interval", "return", "turns", "episodes")
     for result in results:
         found = result.summary
         if found is None:

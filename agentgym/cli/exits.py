@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -30,6 +31,11 @@ def resumable_by(command: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise InterruptedCommandError(f"to go on: {command}") from None
+
+
+def interrupt_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does, for commands that serve until they are stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentgym.cli.output import JsonFlag, output
+from agentgym.cli.output import JsonFlag, grid, output
 from agentgym.plugins import Component
 
 
@@ -25,8 +25,6 @@ def list_(
 
 
 def _list_credit(as_json: bool) -> None:
-    from rich.table import Table
-
     from agentgym.credit.component import credit_table
     from agentgym.trainers.config.train import arrays_only
     from agentgym.trainers.losses.component import loss_table
@@ -36,12 +34,8 @@ def _list_credit(as_json: bool) -> None:
         rows = [_component_row(c, arrays_only(c)) for c in credit_table()]
         rows += [_component_row(c) for c in loss_table()]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in titles[:-1]:  # the test is for --json
-            style = "bold cyan" if title == "name" else None
-            table.add_column(
-                title.replace("_", " "), style=style, no_wrap=title in ("name", "class", "status"), overflow="fold"
-            )
+        shown = [title.replace("_", " ") for title in titles[:-1]]  # the test is for --json
+        table = grid(*shown, whole=shown[:3])
         for row in rows:
             name, family, status, trains, released, paper, _ = row
             table.add_row(name, family, status, trains, released.partition(":")[0], paper)
@@ -57,16 +51,13 @@ def _component_row(component: Component, hindrance: str = "") -> tuple[str, ...]
 
 def _list_suites(as_json: bool) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     from agentgym.evals.suites import load_suite, suite_facts, suite_names
 
     with output(as_json) as out:
         facts = [suite_facts(load_suite(name)) for name in suite_names()]
         out.result(facts)
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("suite", "what it is", "tasks", "licence", "content", "runs here"):
-            table.add_column(title, style="bold cyan" if title == "suite" else None)
+        table = grid("suite", "what it is", "tasks", "licence", "content", "runs here")
         for row in facts:
             name, num_tasks = f"{row['name']}@{row['version']}", row["num_tasks"]
             is_here = "[green]yes[/]" if row["available"] else "no"
@@ -80,8 +71,6 @@ def _list_suites(as_json: bool) -> None:
 
 
 def _list_envs(as_json: bool) -> None:
-    from rich.table import Table
-
     from agentgym.registry import entries
 
     with output(as_json) as out:
@@ -98,10 +87,7 @@ def _list_envs(as_json: bool) -> None:
                 for entry in found
             ]
         )
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("environment", no_wrap=True, style="bold cyan")
-        for title in ("what it is", "extra", "available"):
-            table.add_column(title)
+        table = grid("environment", "what it is", "extra", "available", whole=["environment"])
         for entry in found:
             table.add_row(entry.id, entry.summary, entry.extra or "", "[green]yes[/]" if entry.is_available else "no")
         out.console.print(table)

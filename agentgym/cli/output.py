@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
 
@@ -31,6 +32,19 @@ class Output:
     def result(self, value: Any) -> None:
         """The command's result for programs; printed when the command ends."""
         self._value = value
+
+
+def grid(*titles: str, whole: Collection[str] = ()) -> Table:
+    """Return an empty table without lines: bold titles, and rows that are named by their first column.
+
+    Args:
+        whole: columns whose cells are never broken over lines.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        style = "bold cyan" if title == titles[0] else None
+        table.add_column(title, overflow="fold", style=style, no_wrap=title in whole)
+    return table
 
 
 @contextlib.contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentgym.cli.exits import interrupt_on_sigterm
 from agentgym.cli.output import JsonFlag, Output
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     )
     _check_port(host, port)
     process = VllmProcess(install, options, log or Path("runs") / f"vllm-{port}.log")
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         with out.status.status(f"vLLM {install.version} loads {model}") as status:
             process.wait_until_ready(
@@ -128,7 +128,3 @@ def _check_port(host: str, port: int) -> None:
             raise UsageError(
                 f"port {port} of {host} cannot be used ({error.strerror}); choose another by --port"
             ) from (error)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

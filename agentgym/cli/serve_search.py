@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from agentgym.cli.exits import interrupt_on_sigterm
 from agentgym.cli.output import JsonFlag, Output
 
 
@@ -39,7 +39,7 @@ def serve_search(  # one per option
     settings_to_environment(corpus, backend, model)
     listening.listen(1024)  # from here on, who connects waits and is not refused
     _announce(out, f"http://{host}:{listening.getsockname()[1]}", corpus, backend, num_documents)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     try:
         serve(listening, workers)
     except KeyboardInterrupt:
@@ -51,7 +51,3 @@ def _announce(out: Output, url: str, corpus: Path, backend: str, num_documents: 
         value = {"url": url, "corpus": str(corpus), "backend": backend, "num_documents": num_documents}
         print(json.dumps(value), flush=True)
     out.console.print(f"serving {num_documents} documents of {corpus} at [bold]{url}[/] ({backend})", soft_wrap=True)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

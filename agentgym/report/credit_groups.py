@@ -15,7 +15,7 @@ from agentgym.credit.compose import ZERO
 from agentgym.credit.credited import CreditColumns
 from agentgym.credit.recredit import BatchCredit, is_won
 from agentgym.credit.table import Floats
-from agentgym.report.traces import action_text
+from agentgym.report.traces import action_text, cut_text
 from agentgym.types import Message, Trajectory, TrajectoryGroup, Turn
 
 MAX_GROUPS = 40
@@ -149,7 +149,7 @@ def _member(trajectory: Trajectory, turns: list[dict[str, Any]]) -> dict[str, An
         "status": trajectory.status.value,
         "success": trajectory.success,
         "return": None if trajectory.reward is None else _short(trajectory.reward),
-        "opening": _cut(_said(trajectory.observation)),
+        "opening": _said(trajectory.observation),
         "turns": turns,
     }
 
@@ -157,7 +157,7 @@ def _member(trajectory: Trajectory, turns: list[dict[str, Any]]) -> dict[str, An
 def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
     return {
         "action": action_text(turn.action),
-        "reply": _cut(_said(turn.replies)),
+        "reply": _said(turn.replies),
         "valid": turn.is_valid,
         "parts": [[part.name, part.role.value, _short(part.value)] for part in turn.reward_parts],
         "credit": credit,
@@ -191,10 +191,4 @@ def _short(value: float) -> float | None:
 
 
 def _said(messages: Sequence[Message]) -> str:
-    return "\n".join(message.text for message in messages)
-
-
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
-        return text
-    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT:,} characters more]"
+    return cut_text("\n".join(message.text for message in messages), LONGEST_TEXT)

@@ -203,10 +203,15 @@ def _reply(message: Message) -> dict[str, Any]:
     }
 
 
-def _cut(text: str) -> str:
-    if len(text) <= LONGEST_TEXT:
+def cut_text(text: str, longest: int) -> str:
+    """Return a text, cut after so many characters with the cut marked."""
+    if len(text) <= longest:
         return text
-    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT:,} characters more]"
+    return f"{text[:longest]}\n[{len(text) - longest:,} characters more]"
+
+
+def _cut(text: str) -> str:
+    return cut_text(text, LONGEST_TEXT)
 
 
 def _scale(sections: Sequence[dict[str, Any]]) -> float:

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 _FILE: Final = tomllib.loads(resources.files(__package__).joinpath("vocabulary.toml").read_text(encoding="utf-8"))
 
@@ -55,8 +55,13 @@ CAN_HOLD: Final[Mapping[str, frozenset[str]]] = {
 }
 """Object types that a receptacle type can hold."""
 
-ROOMS: Final[Mapping[str, Room]] = {
-    name: Room(**{field: tuple(value.split()) if isinstance(value, str) else value for field, value in fields.items()})
-    for name, fields in _FILE["rooms"].items()
-}
+
+def _room(fields: dict[str, Any]) -> Room:
+    given: dict[str, Any] = {
+        name: tuple(value.split()) if isinstance(value, str) else value for name, value in fields.items()
+    }
+    return Room(**given)
+
+
+ROOMS: Final[Mapping[str, Room]] = {name: _room(fields) for name, fields in _FILE["rooms"].items()}
 """Kinds of rooms by name."""

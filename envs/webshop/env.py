@@ -10,6 +10,7 @@ from typing import Literal
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
 from agentgym.env.tool_env import ToolEnv
+from agentgym.envs.since_reset import SinceReset
 from agentgym.envs.webshop.actions import Act, parse_act
 from agentgym.envs.webshop.assortment import Assortment, Stock
 from agentgym.envs.webshop.oracle import next_act
@@ -59,6 +60,9 @@ class WebShopEnv(ToolEnv):
         1.0
     """
 
+    visit = SinceReset[Visit]()
+    """The customer of the current episode."""
+
     def __init__(
         self,
         *,
@@ -76,14 +80,13 @@ class WebShopEnv(ToolEnv):
         self._shop = Assortment(
             num_products=num_products, catalogue_seed=catalogue_seed, stock=stock, data_dir=data_dir
         )
-        self._visit: Visit | None = None
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
-        self._visit = Visit(self._shop.catalogue(task), self._shop.goal(task))
-        return self._visit.text()
+        self.visit = Visit(self._shop.catalogue(task), self._shop.goal(task))
+        return self.visit.text()
 
     @tool
     def search(self, keywords: str) -> str:
@@ -133,13 +136,6 @@ class WebShopEnv(ToolEnv):
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     @property
-    def visit(self) -> Visit:
-        """The customer of the current episode."""
-        if self._visit is None:
-            raise ResetNeededError(f"{self.env_id}: no customer before reset()")
-        return self._visit
-
-    @property
     def score(self) -> Score:
         """What the purchase was worth and why.
 
@@ -171,7 +167,7 @@ class WebShopEnv(ToolEnv):
         return self.visit.goal, self.visit.view
 
     def load_state(self, state: tuple[Goal, View]) -> None:
-        self._visit = Visit(self._shop.catalogue(self.task), *state)
+        self.visit = Visit(self._shop.catalogue(self.task), *state)
 
     def oracle(self) -> Message:
         return self.message_of(next_act(self.visit))

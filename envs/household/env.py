@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.household.commands import Command, format_command
 from agentgym.envs.household.generator import Difficulty, generate
-from agentgym.envs.household.interface import CommandEnv, Interface
+from agentgym.envs.household.interface import CommandEnv
 from agentgym.envs.household.planner import next_command
 from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, ROOMS, TASK_TYPES
 from agentgym.envs.household.world import NOWHERE, House, State, World
+from agentgym.envs.interfaces import Interface
 from agentgym.envs.since_reset import SinceReset
 from agentgym.types import Message, Task
 

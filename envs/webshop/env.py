@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
-from agentgym.env.tool_env import ToolEnv
+from agentgym.envs.interfaces import Interface, InterfaceEnv
 from agentgym.envs.since_reset import SinceReset
 from agentgym.envs.webshop.actions import Act, parse_act
 from agentgym.envs.webshop.assortment import Assortment, Stock
@@ -17,13 +16,10 @@ from agentgym.envs.webshop.oracle import next_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
 from agentgym.envs.webshop.visit import View, Visit
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.errors import ResetNeededError, ToolError
 from agentgym.tool import tool
 from agentgym.tools.retrieval.bm25 import terms_of
-from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
-
-Interface = Literal["tools", "text"]
-INTERFACES = ("tools", "text")
+from agentgym.types import Message, Task, ToolCall
 
 _NO_ACTION = "Write search[keywords] or click[element] on the last line."
 
@@ -31,7 +27,7 @@ _NO_ACTION = "Write search[keywords] or click[element] on the last line."
 _digest = lru_cache(maxsize=1 << 12)(digest)
 
 
-class WebShopEnv(ToolEnv):
+class WebShopEnv(InterfaceEnv):
     """Buy what an instruction asks for: an online shop with WebShop's pages, actions and reward.
 
     Products and goals are generated from a seed, or read from WebShop's own files. The reward comes with the purchase:
@@ -74,13 +70,10 @@ class WebShopEnv(ToolEnv):
         interface: Interface = "tools",
         render_mode: str | None = None,
     ) -> None:
-        if interface not in INTERFACES:
-            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
-        self.interface: Interface = interface
         self._shop = Assortment(
             num_products=num_products, catalogue_seed=catalogue_seed, stock=stock, data_dir=data_dir
         )
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
+        super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -116,13 +109,7 @@ class WebShopEnv(ToolEnv):
             self.finish()
         return self.visit.text()
 
-    def respond(self, action: Message) -> str | Observation:
-        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
-
-    async def arespond(self, action: Message) -> str | Observation:
-        return self._respond_to_text(action) if self.interface == "text" else await super().arespond(action)
-
-    def _respond_to_text(self, action: Message) -> str:
+    def respond_to_text(self, action: Message) -> str:
         """An action that is impossible leaves the page as it is, as in WebShop."""
         act = parse_act(action.text)
         try:
@@ -145,10 +132,6 @@ class WebShopEnv(ToolEnv):
         if self.visit.view.page != "done":
             raise ResetNeededError(f"{self.env_id}: nothing was bought in this episode")
         return self.visit.score()
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return super().tools if self.interface == "tools" else ()
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Goals; no product is asked for in two splits of a generated shop.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from agentgym.env.worker_thread import WorkerThread
 from agentgym.sandbox import ExecResult, FileInfo, Sandbox, Snapshot
+from agentgym.sandboxes.worker_sandbox import RunOptions
 
 
 class AsyncSandbox:
@@ -29,11 +30,11 @@ class AsyncSandbox:
         self._thread = WorkerThread(f"sandbox {sandbox.id}")
         self._closer = WorkerThread(f"sandbox {sandbox.id} closer")  # its close() must not wait for a call
 
-    async def exec(self, command: str | list[str], **options: Any) -> ExecResult:
+    async def exec(self, command: str | list[str], **options: Unpack[RunOptions]) -> ExecResult:
         """Run a shell line or a program."""
         return await self._thread.call(partial(self.sandbox.exec, command, **options))
 
-    async def run_python(self, code: str, **options: Any) -> ExecResult:
+    async def run_python(self, code: str, **options: Unpack[RunOptions]) -> ExecResult:
         """Run Python in a fork of a warm interpreter."""
         return await self._thread.call(partial(self.sandbox.run_python, code, **options))
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Unpack
 
 from agentgym.errors import AgentGymError, ClosedError, ConfigError, SandboxError, SandboxUnavailableError
 from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Sandbox, Snapshot
+from agentgym.sandboxes.worker_sandbox import RunOptions
 
 _NUM_OPENERS = 2
 _RETRY_S = 0.5
@@ -235,31 +237,13 @@ class PooledSandbox:
     def limits(self) -> Limits:
         return self._sandbox.limits
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        stdin: str | bytes = b"",
-        timeout_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str = ".",
-        user: str = "agent",
-    ) -> ExecResult:
+    def exec(self, command: str | Sequence[str], **options: Unpack[RunOptions]) -> ExecResult:
         with self._mine() as sandbox:
-            return sandbox.exec(command, stdin=stdin, timeout_s=timeout_s, env=env, cwd=cwd, user=user)
+            return sandbox.exec(command, **options)
 
-    def run_python(
-        self,
-        code: str,
-        *,
-        stdin: str | bytes = b"",
-        timeout_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str = ".",
-        user: str = "agent",
-    ) -> ExecResult:
+    def run_python(self, code: str, **options: Unpack[RunOptions]) -> ExecResult:
         with self._mine() as sandbox:
-            return sandbox.run_python(code, stdin=stdin, timeout_s=timeout_s, env=env, cwd=cwd, user=user)
+            return sandbox.run_python(code, **options)
 
     def read(self, path: str) -> bytes:
         with self._mine() as sandbox:

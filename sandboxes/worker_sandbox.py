@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict, Unpack
 
 from agentgym.errors import (
     ClosedError,
@@ -34,6 +34,16 @@ _GRACE_S = 10.0  # after a call's own time-out, which the worker keeps; then the
 _START_S = 30.0
 _LISTING_BYTES = 8 * _MIB
 _PROBE_S = 5.0
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of :meth:`agentgym.sandbox.Sandbox.exec` and ``run_python``."""
+
+    stdin: str | bytes
+    timeout_s: float | None
+    env: Mapping[str, str] | None
+    cwd: str
+    user: str
 
 
 @dataclass(slots=True)
@@ -90,34 +100,16 @@ class WorkerSandbox:
         """The limits in use."""
         return self._limits
 
-    def exec(
-        self,
-        command: str | Sequence[str],
-        *,
-        stdin: str | bytes = b"",
-        timeout_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str = ".",
-        user: str = "agent",
-    ) -> ExecResult:
+    def exec(self, command: str | Sequence[str], **options: Unpack[RunOptions]) -> ExecResult:
         """See :meth:`agentgym.sandbox.Sandbox.exec`."""
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not argv or not all(isinstance(part, str) and "\0" not in part for part in argv):
             raise ConfigError(f"a command is a string or a sequence of at least one, without NUL; got {command!r}")
-        return self._run({"op": "exec", "argv": argv}, stdin, timeout_s, env, cwd, user)
+        return self._run({"op": "exec", "argv": argv}, **options)
 
-    def run_python(
-        self,
-        code: str,
-        *,
-        stdin: str | bytes = b"",
-        timeout_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str = ".",
-        user: str = "agent",
-    ) -> ExecResult:
+    def run_python(self, code: str, **options: Unpack[RunOptions]) -> ExecResult:
         """See :meth:`agentgym.sandbox.Sandbox.run_python`."""
-        return self._run({"op": "python", "code": code}, stdin, timeout_s, env, cwd, user)
+        return self._run({"op": "python", "code": code}, **options)
 
     def read(self, path: str) -> bytes:
         """See :meth:`agentgym.sandbox.Sandbox.read`."""
@@ -187,11 +179,11 @@ class WorkerSandbox:
     def _run(
         self,
         request: dict[str, Any],
-        stdin: str | bytes,
-        timeout_s: float | None,
-        env: Mapping[str, str] | None,
-        cwd: str,
-        user: str,
+        stdin: str | bytes = b"",
+        timeout_s: float | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = ".",
+        user: str = "agent",
     ) -> ExecResult:
         longest_s = self._limits.wall_s
         timeout_s = longest_s if timeout_s is None else timeout_s

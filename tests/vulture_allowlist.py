@@ -17,6 +17,7 @@ _.pre_tokenizer  # tokenizers.Tokenizer: how text is split
 _.__path__  # Python's import system, of a package that is made up
 
 # --- run by name
+_.variations  # ScienceWorld asks its worker process for it
 _.print_digests  # agentgym.check.determinism starts it in another process
 _.HouseholdEnv  # the registry imports it by "module:Class"
 

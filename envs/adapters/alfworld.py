@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 from agentgym.envs.adapters.worker_process import WorkerProcess
 from agentgym.envs.household.commands import Command, format_command, parse_command
-from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv, Interface
+from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
+from agentgym.envs.interfaces import Interface
 from agentgym.errors import MissingExtraError, ResetNeededError, UsageError, unknown_name
 from agentgym.types import Message, Task
 

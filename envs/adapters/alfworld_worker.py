@@ -12,7 +12,7 @@ import hashlib
 import importlib
 from typing import Any
 
-from agentgym.envs.adapters.worker_main import Operations, serve
+from agentgym.envs.adapters.worker_main import serve
 
 BANNER = "-= Welcome to TextWorld, ALFRED! =-\n\n"
 NOT_STATE = frozenset({"checked", "examined", "wasinreceptacle"})
@@ -95,10 +95,5 @@ class Game:
         return f"{fact.name}({', '.join(names)})"
 
 
-def _begin() -> Operations:
-    game = Game()
-    return {"start": game.start, "step": game.step, "plan": game.plan}
-
-
 if __name__ == "__main__":
-    serve(_begin)
+    serve(Game)

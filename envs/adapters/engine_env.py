@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from agentgym.envs.adapters.line_env import Interface, LineEnv
+from agentgym.envs.adapters.line_env import LineEnv
 from agentgym.envs.adapters.worker_process import WorkerProcess
+from agentgym.envs.interfaces import Interface
 from agentgym.errors import ResetNeededError, ToolError, UsageError
 from agentgym.types import Message, Task
 

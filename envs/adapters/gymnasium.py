@@ -15,7 +15,8 @@ from gymnasium.spaces import Discrete, Text
 
 from agentgym.canonical import canonical, digest
 from agentgym.envs.adapters.gymnasium_texts import GAME_TEXTS, Describe, GameText, describe_drawing, describe_value
-from agentgym.envs.adapters.line_env import Interface, LineEnv
+from agentgym.envs.adapters.line_env import LineEnv
+from agentgym.envs.interfaces import Interface
 from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
 from agentgym.types import Message, Task
 

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from agentgym.call_syntax import format_call, parse_calls
-from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import ToolError, UsageError
+from agentgym.envs.interfaces import InterfaceEnv
+from agentgym.errors import ToolError
 from agentgym.tool import cut_output, tool
-from agentgym.types import Message, Observation, ToolCall, ToolSpec
-
-Interface = Literal["tools", "text"]
-INTERFACES = ("tools", "text")
+from agentgym.types import Message, ToolCall, ToolSpec
 
 _NO_ACTION = "Write an action on the last line."
 
 
-class LineEnv(ToolEnv):
+class LineEnv(InterfaceEnv):
     """Reads the policy's line and answers it; subclasses say what a line does.
 
     With ``interface="tools"`` there is one tool, ``act``; with ``interface="text"`` the last line of the message that
     is not empty is the action.
     """
-
-    def __init__(
-        self, *, interface: Interface = "tools", max_turns: int | None = None, render_mode: str | None = None
-    ) -> None:
-        if interface not in INTERFACES:
-            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
-        self.interface: Interface = interface
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement
 
@@ -64,24 +53,8 @@ class LineEnv(ToolEnv):
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        if self.interface == "text":
-            return ()
         names = list(self.action_names())
-        return tuple(_with_names(spec, names) if names and spec.name == "act" else spec for spec in self._specs)
-
-    @property
-    def _specs(self) -> tuple[ToolSpec, ...]:
-        return super().tools
-
-    def respond(self, action: Message) -> str | Observation:
-        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
-
-    async def arespond(self, action: Message) -> str | Observation:
-        if self.interface == "tools":
-            return await super().arespond(action)
-        if self.is_blocking:
-            return await self._in_thread(self._respond_to_text, action)
-        return self._respond_to_text(action)
+        return tuple(_with_names(spec, names) if names and spec.name == "act" else spec for spec in super().tools)
 
     def parse_action(self, text: str) -> Message:
         """What a person typed, in both interfaces: an action (``go north``) or a call (``act: go north``).
@@ -105,7 +78,7 @@ class LineEnv(ToolEnv):
         calls = tuple([ToolCall("act", {"action": line}, str(index)) for index, line in enumerate(lines)])
         return Message("assistant", "\n".join([format_call(call, self._specs) for call in calls]), calls)
 
-    def _respond_to_text(self, action: Message) -> str:
+    def respond_to_text(self, action: Message) -> str:
         try:
             line = self.read_line(action.text)
             if not line:

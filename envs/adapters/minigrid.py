@@ -16,7 +16,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from agentgym.canonical import canonical, digest
 from agentgym.envs.adapters.gymnasium import GymnasiumEnv
-from agentgym.envs.adapters.line_env import Interface
+from agentgym.envs.interfaces import Interface
 from agentgym.errors import MissingExtraError, ResetNeededError, UsageError
 from agentgym.types import Message, Task
 

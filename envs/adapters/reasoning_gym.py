@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 from agentgym.canonical import canonical, digest
 from agentgym.env.tasks import SeededTasks
-from agentgym.env.tool_env import ToolEnv
-from agentgym.envs.adapters.line_env import INTERFACES, Interface
 from agentgym.envs.adapters.worker_process import SharedWorker
+from agentgym.envs.interfaces import Interface, InterfaceEnv
 from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ResetNeededError, UsageError, unknown_name
 from agentgym.tool import tool
-from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
+from agentgym.types import Message, Task, ToolCall
 
 WITHOUT_ANSWERS = ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
 """Data sets that verify answers but give none of their own, so that there is no oracle."""
@@ -32,7 +31,7 @@ _HOW = {
 }
 
 
-class ReasoningGymEnv(ToolEnv):
+class ReasoningGymEnv(InterfaceEnv):
     """Answer a generated problem; the data set's own verifier says how good the answer is.
 
     The outcome is the verifier's score of the last answer, 0 to 1; some data sets give partial scores. The engine runs
@@ -67,11 +66,8 @@ class ReasoningGymEnv(ToolEnv):
     ) -> None:
         if importlib.util.find_spec("reasoning_gym") is None:
             raise MissingExtraError("agentgym/ReasoningGym-v0", "reasoning-gym")
-        if interface not in INTERFACES:
-            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
         if num_attempts < 1:
             raise UsageError(f"num_attempts must be at least 1, got {num_attempts}")
-        self.interface: Interface = interface
         self._num_attempts = num_attempts
         self._answer_timeout_s = answer_timeout_s
         self._datasets = (datasets,) if isinstance(datasets, str) else tuple(datasets or ())
@@ -80,7 +76,7 @@ class ReasoningGymEnv(ToolEnv):
             raise UsageError(f"config is of one data set; name it in datasets, which are {len(self._datasets)} here")
         self._problem: dict[str, Any] = {}
         self._num_left = 0
-        super().__init__(max_turns=max_turns or 2 * num_attempts, render_mode=render_mode)
+        super().__init__(interface=interface, max_turns=max_turns or 2 * num_attempts, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -114,17 +110,7 @@ class ReasoningGymEnv(ToolEnv):
         left = "1 answer is" if self._num_left == 1 else f"{self._num_left} answers are"
         return f"Not correct; its score is {score:.2f}. {left} left."
 
-    # ------------------------------------------------------------------------------------------ the text interface
-
-    def respond(self, action: Message) -> str | Observation:
-        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
-
-    async def arespond(self, action: Message) -> str | Observation:
-        if self.interface == "text":
-            return await self._in_thread(self._respond_to_text, action)
-        return await super().arespond(action)
-
-    def _respond_to_text(self, action: Message) -> str:
+    def respond_to_text(self, action: Message) -> str:
         answer = (_TAGGED.findall(action.text) or [action.text])[-1].strip("\n")
         if not answer.strip():
             self.refuse()
@@ -132,10 +118,6 @@ class ReasoningGymEnv(ToolEnv):
         return self.submit_answer(answer)
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return super().tools if self.interface == "tools" else ()
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Problems by seed; small data sets may pose the same problem for two seeds, in two splits too."""

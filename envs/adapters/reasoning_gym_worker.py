@@ -15,7 +15,7 @@ import re
 from types import BuiltinFunctionType
 from typing import Any
 
-from agentgym.envs.adapters.worker_main import Operations, serve
+from agentgym.envs.adapters.worker_main import serve
 
 _EVALUATING = (
     "algorithmic.binary_matrix",
@@ -91,10 +91,5 @@ def _arithmetic_alone(parse: Any) -> Any:
     return parse_expr
 
 
-def _begin() -> Operations:
-    library = Library()
-    return {"names": library.names, "problem": library.problem, "score": library.score}
-
-
 if __name__ == "__main__":
-    serve(_begin)
+    serve(Library)

@@ -12,7 +12,7 @@ import importlib
 import os
 from typing import Any
 
-from agentgym.envs.adapters.worker_main import Operations, serve
+from agentgym.envs.adapters.worker_main import serve
 
 _MEMORY = "-Xmx512m -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
 _NO_STEP_LIMIT = 1_000_000  # the turns are counted by the environment
@@ -84,15 +84,5 @@ class Laboratory:
         return hashlib.blake2b("\n\n".join(texts).encode(), digest_size=16).hexdigest()
 
 
-def _begin() -> Operations:
-    laboratory = Laboratory()
-    return {
-        "variations": laboratory.variations,
-        "start": laboratory.start,
-        "step": laboratory.step,
-        "admissible": laboratory.admissible,
-    }
-
-
 if __name__ == "__main__":
-    serve(_begin)
+    serve(Laboratory)

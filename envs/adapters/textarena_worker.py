@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from agentgym.envs.adapters.worker_main import Operations, serve
+from agentgym.envs.adapters.worker_main import serve
 
 Opponent = Callable[[str], str]
 """Chooses the other player's action from what that player is shown."""
@@ -121,10 +121,5 @@ def _line(sender: int, words: str) -> str:
     return words if sender == -1 else f"Player {sender}: {words}"
 
 
-def _begin() -> Operations:
-    table = Table()
-    return {"start": table.start, "step": table.step, "admissible": table.admissible}
-
-
 if __name__ == "__main__":
-    serve(_begin)
+    serve(Table)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from agentgym.envs.adapters.worker_main import Operations, serve
+from agentgym.envs.adapters.worker_main import serve
 
 _STATUS_LINE = re.compile(r"\n>\s+-= [^\n]*$")
 _OF_THE_INTERPRETER = frozenset(
@@ -112,10 +112,5 @@ class Game:
         self._textworld.generator.compile_game(made, options)
 
 
-def _begin() -> Operations:
-    game = Game()
-    return {"start": game.start, "step": game.step, "admissible": game.admissible}
-
-
 if __name__ == "__main__":
-    serve(_begin)
+    serve(Game)

@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-Operations = Mapping[str, Callable[..., dict[str, Any]]]
-
 _ORPHAN_CHECK_S = 1.0
 
 
-def serve(begin: Callable[[], Operations]) -> None:
+def serve(engine_class: Callable[[], object]) -> None:
     """Answer each line of standard input, a request ``{"op": name, ...}``, with one line of standard output.
 
-    ``begin`` starts the engine and gives what it can do, by name; what it or the engine prints is dropped.
+    ``engine_class`` starts the engine; its public methods are what can be asked for. What it or the engine prints is
+    dropped.
     """
     end_with(int(sys.argv[1]))
     # What the engine prints must not get among the answers.
     answers = os.fdopen(os.dup(1), "w")
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
-    operations: Operations = {"ready": dict, **begin()}
+    engine = engine_class()
+    operations = {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
     for line in sys.stdin:
-        answers.write(json.dumps(_answer(operations, json.loads(line))) + "\n")
+        answers.write(json.dumps(_answer({"ready": dict, **operations}, json.loads(line))) + "\n")
         answers.flush()
 
 
@@ -42,7 +42,7 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _answer(operations: Operations, request: dict[str, Any]) -> dict[str, Any]:
+def _answer(operations: Mapping[str, Callable[..., dict[str, Any]]], request: dict[str, Any]) -> dict[str, Any]:
     """What one request gives; an error of the engine is an answer too."""
     try:
         return operations[request.pop("op")](**request)

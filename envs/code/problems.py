@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from agentgym.canonical import digest
-from agentgym.errors import unknown_name
-
-SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
-"""The half-open range of a content digest's first byte that belongs to each split."""
+from agentgym.envs.splits import is_byte_in_split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +41,7 @@ def is_in_split(content: Any, split: str) -> bool:
         >>> [split for split in ("train", "valid", "test") if is_in_split("def f(a): ...", split)]
         ['train']
     """
-    if split not in SPLIT_SHARES:
-        raise unknown_name("split", split, SPLIT_SHARES)
-    low, high = SPLIT_SHARES[split]
-    return low <= int(digest(content)[:2], 16) < high
+    return is_byte_in_split(int(digest(content)[:2], 16), split)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from agentgym.envs.code.problems import RepairProblem, edits
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.visible_tests import command_for
 from agentgym.envs.code.workspace import Assignment, Files, Grade
-from agentgym.errors import ResetNeededError, unknown_name
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import unknown_name
 from agentgym.types import Message, Task, ToolCall
 
 Outcome = Literal["all", "share"]
@@ -33,11 +34,13 @@ class RepairEnv(SandboxEnv):
         others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
     """
 
+    problem = SinceReset[RepairProblem]()
+    """The problem of the current episode."""
+
     def __init__(self, *, outcome: Outcome = "all", **others: Any) -> None:
         if outcome not in get_args(Outcome):
             raise unknown_name("outcome", outcome, get_args(Outcome))
         self.outcome: Outcome = outcome
-        self._problem: RepairProblem | None = None
         super().__init__(**others)
 
     @abstractmethod
@@ -48,15 +51,8 @@ class RepairEnv(SandboxEnv):
     def editable_of(self, problem: RepairProblem) -> tuple[str, ...]:
         """Patterns of the paths that are graded as the agent leaves them."""
 
-    @property
-    def problem(self) -> RepairProblem:
-        """The problem of the current episode."""
-        if self._problem is None:
-            raise ResetNeededError(f"{self.env_id}: no problem before reset()")
-        return self._problem
-
     def assign(self, task: Task) -> Assignment:
-        self._problem = problem = self.problem_of(task)
+        self.problem = problem = self.problem_of(task)
         return Assignment(
             text=problem.statement,
             files=problem.files,

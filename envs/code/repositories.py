@@ -13,23 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from string import Template
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
 from agentgym.envs.code.bugs import Case, is_right, render_tests
 from agentgym.envs.code.mutations import BUG_KINDS, Mutation, mutations
 from agentgym.envs.code.problems import RepairProblem, is_in_split
-from agentgym.envs.code.repository_themes import CALENDAR, SHOP, Theme
-from agentgym.envs.code.text_themes import ACCOUNTS, MARKS, SEARCH
+from agentgym.envs.code.themes import THEMES, Theme, draw_call
 from agentgym.envs.code.trusted_code import EndlessError, TrustedModules
 from agentgym.errors import UsageError, unknown_name
-
-THEMES: Final[Mapping[str, Theme]] = {
-    "shop": SHOP,
-    "calendar": CALENDAR,
-    "marks": MARKS,
-    "search": SEARCH,
-    "accounts": ACCOUNTS,
-}
 
 IssueDetail = Literal["example", "plain"]
 """An issue with a call, what it gives and what it should give; or one that only names the function."""
@@ -45,7 +36,7 @@ class RepositoryDifficulty:
     """How hard a generated repository is.
 
     Args:
-        themes: what it may be about, of :data:`THEMES`.
+        themes: what it may be about, of :data:`~agentgym.envs.code.themes.THEMES`.
         num_bugs: 1 or 2, in different modules, each with its own issue.
         issue: see :data:`IssueDetail`.
         bug_kinds: which bugs there are, of :data:`~agentgym.envs.code.mutations.BUG_KINDS`.
@@ -138,9 +129,9 @@ class _Repository:
         answers = self._answers({})
         assert answers is not None, f"a repository about {package} does not load"
         self.cases: dict[str, list[Case]] = {name: [] for name in sources}
-        for place, call_maker in theme.calls.items():
+        for place, template in theme.calls.items():
             module, _, function = place.partition(".")
-            calls = tuple(dict.fromkeys(call_maker(rng) for _ in range(_NUM_CALLS)))
+            calls = tuple(dict.fromkeys(draw_call(template, rng) for _ in range(_NUM_CALLS)))
             for number, call in enumerate(calls, 1):
                 outcome = answers.outcome(f"{package}.{module}", call)
                 assert not outcome.raised, f"{call} raises {outcome.raised}"

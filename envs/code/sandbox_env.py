@@ -19,7 +19,8 @@ from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.code.cheats import cheats_for
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shared_pool
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
-from agentgym.errors import ClosedError, ConfigError, ResetNeededError, SandboxFileError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ClosedError, ConfigError, SandboxFileError
 from agentgym.sandbox import Limits, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
@@ -77,6 +78,9 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     is_blocking: ClassVar[bool] = True
     test_command: str = ""
+    assignment = SinceReset[Assignment]()
+    """What the agent of the current episode was given."""
+    _key = SinceReset[str]()
 
     def __init__(
         self,
@@ -97,11 +101,9 @@ class SandboxEnv(InSandbox, ToolEnv):
         )
         self.tool_timeout_s = tool_timeout_s
         self.rewards = RewardValues.of(rewards)
-        self._assignment: Assignment | None = None
         self._lease: PooledSandbox | None = None
         self._lease_lock = threading.Lock()  # close() may come while another thread waits for a sandbox
         self._workspace = Snapshot(b"")
-        self._key = ""
         self._is_submitted = False
         self._has_stopped = False
         super().__init__(max_turns=max_turns, render_mode=render_mode)
@@ -130,13 +132,6 @@ class SandboxEnv(InSandbox, ToolEnv):
     def pool(self) -> SharedPool:
         """Where this environment's sandboxes come from."""
         return shared_pool(self.kind)
-
-    @property
-    def assignment(self) -> Assignment:
-        """What the agent of the current episode was given."""
-        if self._assignment is None:
-            raise ResetNeededError(f"{self.env_id}: nothing is assigned before reset()")
-        return self._assignment
 
     def start(self, task: Task) -> str:
         self._prepare(task)
@@ -192,8 +187,6 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def state_key(self) -> str:
         """A digest of the workspace (the interpreter's memory is a file in it) and whether it was handed in."""
-        if not self._key:
-            raise ResetNeededError(f"{self.env_id}: no state before reset()")
         return self._key
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
@@ -222,8 +215,8 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def _prepare(self, task: Task) -> None:
         self.end_episode()
-        self._assignment = self.assign(task)
-        self.test_command = self._assignment.test_command
+        self.assignment = self.assign(task)
+        self.test_command = self.assignment.test_command
         self._is_submitted = False
 
     def _take_sandbox(self, content: Snapshot) -> None:

@@ -14,8 +14,9 @@ from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.patches import files_of, patch_of
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
-from agentgym.envs.code.repositories import THEMES, IssueDetail, RepositoryDifficulty, generate_repository
+from agentgym.envs.code.repositories import IssueDetail, RepositoryDifficulty, generate_repository
 from agentgym.envs.code.shared_pool import SharedPool, shared_pool
+from agentgym.envs.code.themes import THEMES
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
 from agentgym.errors import UsageError, unknown_name
 from agentgym.sandbox import Snapshot

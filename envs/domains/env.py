@@ -11,19 +11,20 @@ from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
 from agentgym.env.env import StepReturn
 from agentgym.env.tool_env import ToolEnv
-from agentgym.envs.domains.actions import PHRASES, possible_calls
-from agentgym.envs.domains.conduct import violations_of
 from agentgym.envs.domains.database import Changes, Database
 from agentgym.envs.domains.grading import Grade, grade, is_told
 from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
-from agentgym.envs.domains.oracle import next_message
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.toolkit import Toolkit, bound
 from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
-from agentgym.errors import ResetNeededError, UsageError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.tool import Tool
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
 
+UNIDENTIFIED = "acted before the user was identified"
+ANOTHER_USER = "touched another user's data"
+UNCONFIRMED = "wrote without the user's yes"
 _SAID_NOTHING: Final = "(You said nothing. Write to the user, or call a tool.)"
 
 
@@ -68,8 +69,14 @@ class DomainEnv(ToolEnv):
 
     toolkit_class: ClassVar[type[Toolkit]] = Toolkit
     takes_words: ClassVar[bool] = True
-    phrases: ClassVar[Sequence[str]] = PHRASES
+    phrases: ClassVar[Sequence[str]] = (
+        "How can I help you?",
+        "Do you confirm (yes/no)?",
+        "Is there anything else I can help with?",
+    )
     """What a random policy says to the user."""
+    case = SinceReset[Case]()
+    """What the current episode began with."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -88,7 +95,6 @@ class DomainEnv(ToolEnv):
             raise UsageError(f"violation_cost must be at least 0, got {violation_cost}")
         self._violation_cost = violation_cost
         self._http = None if self._user_model is None else user_http()
-        self._case: Case | None = None
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------ what domains implement
@@ -148,7 +154,7 @@ class DomainEnv(ToolEnv):
         """Run a tool and note what that says of the agent's conduct."""
         action, now = GoldAction(tool.name, arguments), self.conversation
         self.conversation = now = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
-        slips = violations_of(self.toolkit, action, now.who, now.has_consent)
+        slips = self._violations_of(action)
         result = tool.function(self.toolkit, **arguments)
         if tool.name in self.toolkit.identifies:
             now = replace(now, who=now.who or str(result))
@@ -159,13 +165,6 @@ class DomainEnv(ToolEnv):
         return result if isinstance(result, str) else json.dumps(result)
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
-
-    @property
-    def case(self) -> Case:
-        """What the current episode began with."""
-        if self._case is None:
-            raise ResetNeededError(f"{self.env_id}: no user before reset()")
-        return self._case
 
     def grade(self) -> Grade:
         """What the episode would be worth if it ended now."""
@@ -195,13 +194,24 @@ class DomainEnv(ToolEnv):
         """The next gold action, announced to the user if it writes; made for a user who says yes to everything."""
         if self._user_model is not None:
             raise UsageError(f"{self.env_id}: the oracle needs the scripted user, not a model")
-        return next_message(self)
+        now, task = self.conversation, self.case.task
+        if now.is_transferred:
+            return Message("assistant", "You are being transferred to a person. Please hold on.")
+        left = [action for place, action in enumerate(task.actions) if place not in now.made]
+        if not left:
+            untold = [info for info in task.communicate_info if info not in now.told]
+            return Message("assistant", " ".join([*untold, "Is there anything else I can do for you?"]))
+        if left[0].name not in self.toolkit.writes or now.has_consent:
+            return self.message_of(left[0])
+        call = format_call(ToolCall(left[0].name, left[0].arguments), self.tools)
+        return Message("assistant", f"I am about to do this: {call}. Do you confirm (yes/no)?")
 
     def admissible_actions(self) -> tuple[str, ...]:
         """Some phrases, and those of :meth:`random_calls` that the tools do not refuse now; never the gold calls."""
         at = self.toolkit.db.hash()
         if at not in self._possible:
-            self._possible[at] = possible_calls(self, self.random_calls())
+            possible = {self.message_of(action).text for action in self.random_calls() if self._is_possible(action)}
+            self._possible[at] = tuple(sorted(possible))
         return (*self.phrases, *self._possible[at])
 
     def message_of(self, action: GoldAction) -> Message:
@@ -216,15 +226,34 @@ class DomainEnv(ToolEnv):
     # --------------------------------------------------------------------------------------------------- private
 
     def _set_up(self, task: Task, user_seed: int) -> None:
-        self._case, self._user_seed = self.case_of(task), user_seed
+        self.case, self._user_seed = self.case_of(task), user_seed
         self._task_key = task.content_hash
-        self.toolkit = self.toolkit_class(Database(self._case.tables))
+        self.toolkit = self.toolkit_class(Database(self.case.tables))
         if self._user_model is not None and self._http is not None:
-            self._user: User = ModelUser(self._case.task.scenario, self._user_model, user_seed, self._http)
+            self._user: User = ModelUser(self.case.task.scenario, self._user_model, user_seed, self._http)
         else:
-            self._user = self.scripted_user(self._case, user_seed)
+            self._user = self.scripted_user(self.case, user_seed)
         self._users_words: str | None = None
         self._possible: dict[str, tuple[str, ...]] = {}
+
+    def _violations_of(self, action: GoldAction) -> tuple[str, ...]:
+        """What a call that is about to be made does against the policy, although the tools allow it."""
+        found: list[str] = []
+        now, owner = self.conversation, self.toolkit.owner_of(action)
+        if owner is not None and owner != now.who:
+            found.append(ANOTHER_USER if now.who else UNIDENTIFIED)
+        if action.name in self.toolkit.writes and not now.has_consent:
+            found.append(UNCONFIRMED)
+        return tuple(found)
+
+    def _is_possible(self, action: GoldAction) -> bool:
+        """True if the tools do not refuse a call, which is tried on a database of its own."""
+        trial = self.toolkit_class(Database(self.case.tables, self.toolkit.db.dump()))
+        try:
+            trial.call(action)
+        except ToolError:
+            return False
+        return True
 
     def _note_words(self, said: str) -> None:
         self._users_words = said

@@ -6,18 +6,16 @@ et al., 2023), where a language model bargains; here the dealer follows a rule w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, ClassVar
 
-from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
-from agentgym.env.tasks import SeededTasks
-from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.games.solo_game import SoloGame
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.tool import tool
-from agentgym.types import Message, RewardRole, Task, ToolCall
+from agentgym.types import Message, Task
 
 CARS = ("hatchback", "estate car", "pick-up", "van", "convertible", "saloon", "minibus", "off-roader")
 
@@ -70,7 +68,7 @@ def best_price(dealer: Dealer) -> int:
     return price
 
 
-class CarDealerEnv(ToolEnv):
+class CarDealerEnv(SoloGame):
     """Bargain with a dealer over a car: offer, accept the price asked, or leave.
 
     The reward is the buyer's share of the surplus, ``(worth - price) / (worth - reserve)``: 1 at the dealer's lowest
@@ -93,6 +91,10 @@ class CarDealerEnv(ToolEnv):
     """
 
     success_outcome: ClassVar[float] = 0.5
+    state_names = ("dealer", "_worth")
+    dealer = SinceReset[Dealer]()
+    """The dealer of the current episode."""
+    _worth = 0
 
     def __init__(
         self,
@@ -104,20 +106,18 @@ class CarDealerEnv(ToolEnv):
     ) -> None:
         if not 2 <= max_patience <= 20 or not 0 <= tightness <= 0.5 or turn_cost < 0:
             raise UsageError("max_patience must be between 2 and 20, tightness between 0 and 0.5, turn_cost at least 0")
-        self._knobs: dict[str, Any] = {"max_patience": max_patience, "tightness": tightness}
         self._turn_cost = turn_cost
-        self._dealer: Dealer | None = None
-        self._worth = 0
-        super().__init__(max_turns=2 * max_patience, render_mode=render_mode)
+        knobs = {"max_patience": max_patience, "tightness": tightness}
+        super().__init__(knobs, max_turns=2 * max_patience, render_mode=render_mode)
 
     def start(self, task: Task) -> str:
         knobs = {**self._knobs, **task.data}
         car = CARS[int(self.np_random.integers(len(CARS)))]
         while True:
-            self._dealer, self._worth = self._draw(knobs)
-            if self._share(best_price(self._dealer)) >= 0.75:  # there is something to be had by bargaining
+            self.dealer, self._worth = self._draw(knobs)
+            if self._share(best_price(self.dealer)) >= 0.75:  # there is something to be had by bargaining
                 break
-        return f"A used {car}. To you it is worth {self._worth}. The dealer asks for {self._dealer.asked}."
+        return f"A used {car}. To you it is worth {self._worth}. The dealer asks for {self.dealer.asked}."
 
     def _draw(self, knobs: dict[str, Any]) -> tuple[Dealer, int]:
         rng = self.np_random
@@ -138,28 +138,27 @@ class CarDealerEnv(ToolEnv):
         Args:
             price: A whole number.
         """
-        self._pay()
+        self.charge(self._turn_cost, "turn")
         if price < 0:
             raise ToolError("a price is at least 0", "invalid_arguments")
-        dealer = self.dealer
-        if price >= dealer.next_asked:
+        if price >= self.dealer.next_asked:
             return self._sell(price)
-        self._dealer = dealer.answered(price)
-        if self._dealer.patience < 1:
+        self.dealer = self.dealer.answered(price)
+        if self.dealer.patience < 1:
             self.finish(0.0)
             return "The dealer has no more time for you. There is no deal."
-        return f"The dealer asks for {self._dealer.asked}."
+        return f"The dealer asks for {self.dealer.asked}."
 
     @tool
     def accept(self) -> str:
         """Pay what the dealer asks for."""
-        self._pay()
+        self.charge(self._turn_cost, "turn")
         return self._sell(self.dealer.asked)
 
     @tool
     def leave(self) -> str:
         """Go without the car."""
-        self._pay()
+        self.charge(self._turn_cost, "turn")
         self.finish(0.0)
         return "You leave. There is no deal."
 
@@ -167,39 +166,17 @@ class CarDealerEnv(ToolEnv):
         self.finish(self._share(price))
         return f"Sold for {price}."
 
-    def _pay(self) -> None:
-        if self._turn_cost:
-            self.award(-self._turn_cost, "turn", RewardRole.COST)
-
     def _share(self, price: int) -> float:
         return (self._worth - price) / (self._worth - self.dealer.reserve)
 
-    @property
-    def dealer(self) -> Dealer:
-        """The dealer of the current episode."""
-        if self._dealer is None:
-            raise ResetNeededError(f"{self.env_id}: no dealer before reset()")
-        return self._dealer
-
     # ----------------------------------------------------------------------------------------- beside gymnasium's
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        """1,000,000 deals to train on, 1,000 to validate, 1,000 to test."""
-        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
 
     def state_key(self) -> str:
         return canonical([self._worth, self.dealer.asked, self.dealer.reserve, self.dealer.patience])
 
-    def dump_state(self) -> Any:
-        return self._dealer, self._worth
-
-    def load_state(self, state: Any) -> None:
-        self._dealer, self._worth = state
-
     def oracle(self) -> Message:
         """The best offer of a buyer who sees through the dealer."""
-        call = ToolCall("offer", {"price": best_offer(self.dealer)}, "0")
-        return Message("assistant", format_call(call, self.tools), (call,))
+        return self.move_of("offer", price=best_offer(self.dealer))
 
     def admissible_actions(self) -> tuple[str, ...]:
         """To accept, to leave, and offers from half of the price asked to all of it."""

@@ -13,19 +13,18 @@ from typing import Any, Literal
 import chess
 import numpy as np
 
-from agentgym.call_syntax import format_call
-from agentgym.env.tasks import SeededTasks
-from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.games.endgame_table import EndgameTable, Piece, endgame_table
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.games.solo_game import SoloGame
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.tool import tool
-from agentgym.types import Message, Task, ToolCall
+from agentgym.types import Message, Task
 
 Defence = Literal["optimal", "random"]
 PIECES: dict[Piece, int] = {"queen": chess.QUEEN, "rook": chess.ROOK}
 
 
-class ChessEndgameEnv(ToolEnv):
+class ChessEndgameEnv(SoloGame):
     """Mate a lone king with king and queen or rook; the reward is 1 for mate, 0 for a draw.
 
     Black takes an unprotected piece, and otherwise holds out as long as it can; of moves as good as each other the seed
@@ -49,6 +48,10 @@ class ChessEndgameEnv(ToolEnv):
         True
     """
 
+    board = SinceReset[chess.Board]()
+    """The board of the current episode."""
+    _piece: Piece = "queen"
+
     def __init__(
         self,
         *,
@@ -64,11 +67,9 @@ class ChessEndgameEnv(ToolEnv):
             raise UsageError(f"max_distance must be between 1 and 16, got {max_distance}")
         if defence not in ("optimal", "random"):
             raise UsageError(f"defence is optimal or random, got {defence!r}")
-        self._knobs: dict[str, Any] = {"pieces": list(pieces), "max_distance": max_distance}
         self._defence = defence
-        self._board: chess.Board | None = None
-        self._piece: Piece = "queen"
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
+        knobs = {"pieces": list(pieces), "max_distance": max_distance}
+        super().__init__(knobs, max_turns=max_turns, render_mode=render_mode)
 
     def start(self, task: Task) -> str:
         knobs = {**self._knobs, **task.data}
@@ -77,9 +78,9 @@ class ChessEndgameEnv(ToolEnv):
         distances = self._table.white
         starts = np.flatnonzero((distances > 0) & (distances <= knobs["max_distance"]))
         wk, wp, bk = np.unravel_index(int(starts[int(self.np_random.integers(len(starts)))]), distances.shape)
-        self._board = chess.Board(None)
+        self.board = chess.Board(None)
         for square, kind, colour in ((wk, chess.KING, True), (wp, PIECES[self._piece], True), (bk, chess.KING, False)):
-            self._board.set_piece_at(int(square), chess.Piece(kind, colour))
+            self.board.set_piece_at(int(square), chess.Piece(kind, colour))
         return f"You are White. Mate the black king.\n{self._shown()}"
 
     @tool
@@ -137,13 +138,6 @@ class ChessEndgameEnv(ToolEnv):
             self.board.pop()
 
     @property
-    def board(self) -> chess.Board:
-        """The board of the current episode."""
-        if self._board is None:
-            raise ResetNeededError(f"{self.env_id}: no board before reset()")
-        return self._board
-
-    @property
     def _table(self) -> EndgameTable:
         return endgame_table(self._piece)
 
@@ -156,10 +150,6 @@ class ChessEndgameEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        """1,000,000 positions to train on, 1,000 to validate, 1,000 to test."""
-        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
-
     def state_key(self) -> str:
         """The pieces and who moves, without the counters of moves."""
         return str(self.board.epd())
@@ -169,15 +159,14 @@ class ChessEndgameEnv(ToolEnv):
 
     def load_state(self, state: Any) -> None:
         board, self._piece = state
-        self._board = board.copy(stack=False)
+        self.board = board.copy(stack=False)
 
     def oracle(self) -> Message:
         """A move on the shortest way to mate."""
         moves = sorted(self.board.legal_moves, key=chess.Move.uci)
         distances = {move: self._distance_after(move) for move in moves}
         best = min((move for move in moves if distances[move] >= 0), key=lambda move: distances[move], default=moves[0])
-        call = ToolCall("move", {"move": best.uci()}, "0")
-        return Message("assistant", format_call(call, self.tools), (call,))
+        return self.move_of("move", move=best.uci())
 
     def admissible_actions(self) -> tuple[str, ...]:
         return tuple(sorted(f"move: {move.uci()}" for move in self.board.legal_moves))

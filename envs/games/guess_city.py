@@ -67,6 +67,9 @@ class GuessCityEnv(GuessingEnv):
         4
     """
 
+    state_names = (*GuessingEnv.state_names, "_cities")
+    _cities: tuple[City, ...] = ()
+
     def __init__(
         self,
         *,
@@ -77,7 +80,6 @@ class GuessCityEnv(GuessingEnv):
     ) -> None:
         if not 2 <= num_cities <= 60:
             raise UsageError(f"num_cities must be between 2 and 60, got {num_cities}")
-        self._cities: tuple[City, ...] = ()
         super().__init__(
             {"num_cities": num_cities}, question_cost=question_cost, max_turns=max_turns, render_mode=render_mode
         )
@@ -148,9 +150,3 @@ class GuessCityEnv(GuessingEnv):
 
     def _has(self, feature: str) -> Callable[[int], bool]:
         return lambda thing: feature in self._cities[thing].features
-
-    def dump_state(self) -> Any:
-        return self._cities, self._names, self._secret, self._left
-
-    def load_state(self, state: Any) -> None:
-        self._cities, self._names, self._secret, self._left = state

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
-from agentgym.env.tasks import SeededTasks
-from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import ResetNeededError, ToolError, UsageError, unknown_name
-from agentgym.types import Message, RewardRole, Task, ToolCall
+from agentgym.envs.games.solo_game import SoloGame
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError, unknown_name
+from agentgym.types import Message, Task, ToolCall
 
 YES, NO = "Yes.", "No."
 
 
-class GuessingEnv(ToolEnv):
+class GuessingEnv(SoloGame):
     """Remembers which things the answers leave, which is all there is to know of a game's past.
 
     Subclasses make the things in :meth:`make`, ask by :meth:`answer` in tools of theirs, and list their questions for
     the oracle in :meth:`questions`. The reward is 1 for the right name and ``-question_cost`` for every turn.
     """
 
+    state_names: ClassVar[tuple[str, ...]] = ("_names", "_secret", "_left")
+    _names: tuple[str, ...] = ()
+    _secret = SinceReset[int]()
+    _left: tuple[int, ...] = ()
+
     def __init__(
         self, knobs: Mapping[str, Any], *, question_cost: float, max_turns: int, render_mode: str | None
     ) -> None:
         if question_cost < 0:
             raise UsageError(f"question_cost must be at least 0, got {question_cost}")
-        self._knobs, self._question_cost = dict(knobs), question_cost
-        self._names: tuple[str, ...] = ()
-        self._secret = 0
-        self._left: tuple[int, ...] = ()
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
+        self._question_cost = question_cost
+        super().__init__(knobs, max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement
 
@@ -60,7 +62,7 @@ class GuessingEnv(ToolEnv):
 
     def answer(self, holds: Callable[[int], bool]) -> str:
         """Answer a question, and remember what it rules out."""
-        self._pay()
+        self.charge(self._question_cost, "question")
         is_yes = holds(self._secret)
         self._left = tuple(thing for thing in self._left if holds(thing) == is_yes)
         return YES if is_yes else NO
@@ -68,7 +70,7 @@ class GuessingEnv(ToolEnv):
     def name_it(self, name: str) -> str:
         """The player says what the thing is."""
         thing = self.thing(name)
-        self._pay()
+        self.charge(self._question_cost, "question")
         if thing == self._secret:
             self.finish(1.0)
             return YES
@@ -87,20 +89,10 @@ class GuessingEnv(ToolEnv):
                 return number
         raise ToolError(f"there is no {name.strip()[:40]!r}; there are: {', '.join(self._names)}", "unknown_name")
 
-    def _pay(self) -> None:
-        if self._question_cost:
-            self.award(-self._question_cost, "question", RewardRole.COST)
-
     # ----------------------------------------------------------------------------------------- beside gymnasium's
-
-    def tasks(self, split: str) -> Sequence[Task]:
-        """1,000,000 games to train on, 1,000 to validate, 1,000 to test."""
-        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
 
     def state_key(self) -> str:
         """What is hidden, and what the answers leave, by whatever questions."""
-        if not self._names:
-            raise ResetNeededError(f"{self.env_id}: nothing is hidden before reset()")
         return canonical([self._secret, self._left])
 
     def oracle(self) -> Message:

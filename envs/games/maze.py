@@ -7,19 +7,17 @@ al., 2023), which has a fully and a partially observed form; mazes and texts are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
-from agentgym.env.tasks import SeededTasks
-from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.games.solo_game import SoloGame
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.tool import tool
-from agentgym.types import Message, RewardRole, Task, ToolCall
+from agentgym.types import Message, Task
 
 Cell = tuple[int, int]
 """Row from the north, column from the west."""
@@ -97,7 +95,7 @@ def way(plan: Plan, cell: Cell) -> tuple[Direction, ...]:
     return tuple(reversed(steps))
 
 
-class MazeEnv(ToolEnv):
+class MazeEnv(SoloGame):
     """Find the way out of a maze by moving; only the passages of the cell one is in are seen.
 
     The reward is 1 for getting out and ``-step_cost`` for every turn.
@@ -120,6 +118,11 @@ class MazeEnv(ToolEnv):
         'Error: There is a wall. Passages: south, west.'
     """
 
+    state_names = ("plan", "_at")
+    plan = SinceReset[Plan]()
+    """The maze of the current episode."""
+    _at: Cell = (0, 0)
+
     def __init__(
         self,
         *,
@@ -132,16 +135,14 @@ class MazeEnv(ToolEnv):
     ) -> None:
         if not 2 <= size <= 30 or not 0 <= loops <= 1 or step_cost < 0:
             raise UsageError("size must be between 2 and 30, loops between 0 and 1, step_cost at least 0")
-        self._knobs: dict[str, Any] = {"size": size, "loops": loops}
         self._shows_position, self._step_cost = shows_position, step_cost
-        self._plan: Plan | None = None
-        self._at: Cell = (0, 0)
-        super().__init__(max_turns=4 * size * size if max_turns is None else max_turns, render_mode=render_mode)
+        limit = 4 * size * size if max_turns is None else max_turns
+        super().__init__({"size": size, "loops": loops}, max_turns=limit, render_mode=render_mode)
 
     def start(self, task: Task) -> str:
         knobs = {**self._knobs, **{name: task.data[name] for name in _KNOBS if name in task.data}}
-        self._plan = make_plan(self.np_random, knobs["size"], knobs["loops"])
-        self._at = self._plan.start
+        self.plan = make_plan(self.np_random, knobs["size"], knobs["loops"])
+        self._at = self.plan.start
         return f"Find the way out of a maze of {knobs['size']} by {knobs['size']} cells. {self._seen()}"
 
     @tool
@@ -151,8 +152,7 @@ class MazeEnv(ToolEnv):
         Args:
             direction: Where to.
         """
-        if self._step_cost:
-            self.award(-self._step_cost, "step", RewardRole.COST)
+        self.charge(self._step_cost, "step")
         if direction not in self.plan.exits(self._at):
             raise ToolError(f"There is a wall. {self._seen()}", "wall")
         self._at = moved(self._at, direction)
@@ -160,13 +160,6 @@ class MazeEnv(ToolEnv):
             self.finish(1.0)
             return "You are out."
         return self._seen()
-
-    @property
-    def plan(self) -> Plan:
-        """The maze of the current episode."""
-        if self._plan is None:
-            raise ResetNeededError(f"{self.env_id}: no maze before reset()")
-        return self._plan
 
     def _seen(self) -> str:
         passages = f"Passages: {', '.join(self.plan.exits(self._at))}."
@@ -177,23 +170,12 @@ class MazeEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        """1,000,000 mazes to train on, 1,000 to validate, 1,000 to test."""
-        return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
-
     def state_key(self) -> str:
         return canonical([self._at, self.plan.goal])
 
-    def dump_state(self) -> Any:
-        return self._plan, self._at
-
-    def load_state(self, state: Any) -> None:
-        self._plan, self._at = state
-
     def oracle(self) -> Message:
         """A step on the shortest way, which an agent that sees only passages cannot know."""
-        call = ToolCall("move", {"direction": way(self.plan, self._at)[0]}, "0")
-        return Message("assistant", format_call(call, self.tools), (call,))
+        return self.move_of("move", direction=way(self.plan, self._at)[0])
 
     def admissible_actions(self) -> tuple[str, ...]:
         return tuple(f"move: {direction}" for direction in self.plan.exits(self._at))

@@ -21,7 +21,8 @@ import numpy as np
 from agentgym.canonical import canonical
 from agentgym.env.env import SPLITS, Env
 from agentgym.env.tasks import SeededTasks
-from agentgym.errors import CorruptDataError, ResetNeededError, UsageError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import CorruptDataError, UsageError
 from agentgym.types import Message, RewardRole, Task
 
 TRY_AGAIN = "Try again."
@@ -133,6 +134,9 @@ class TryAgainEnv(Env):
 
     make_question: ClassVar[MakeQuestion] = staticmethod(arithmetic)
     """How a question is made from a generator where there is no ``data``; subclasses have their own."""
+    question = SinceReset[Question]()
+    """The question of the current episode, and its answers."""
+    _attempts = Attempts()
 
     def __init__(
         self,
@@ -153,18 +157,16 @@ class TryAgainEnv(Env):
         self._questions = None if data is None else read_questions(Path(data))
         self._max_attempts, self._decay, self._says = max_attempts, decay, says
         self._repetition_penalty, self._malformed_reward = repetition_penalty, malformed_reward
-        self._question: Question | None = None
-        self._attempts = Attempts()
         super().__init__(render_mode=render_mode)
         self.success_outcome = decay ** (max_attempts - 1)  # type: ignore[misc]  # the last attempt's, and no less
 
     def start(self, task: Task) -> str:
         given = task.data.get("question")
-        self._question = (
+        self.question = (
             (given, tuple(task.data["answers"])) if given is not None else type(self).make_question(self.np_random)
         )
         self._attempts = Attempts()
-        return f"{self._question[0]} Give the answer on the last line."
+        return f"{self.question[0]} Give the answer on the last line."
 
     def respond(self, action: Message) -> str:
         said = normalised(answer_in(action.text)) or None
@@ -189,13 +191,6 @@ class TryAgainEnv(Env):
             self.award(self._malformed_reward * num_missing, "malformed", RewardRole.FORMAT)
         self.finish()
 
-    @property
-    def question(self) -> Question:
-        """The question of the current episode, and its answers."""
-        if self._question is None:
-            raise ResetNeededError(f"{self.env_id}: no question before reset()")
-        return self._question
-
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -218,10 +213,10 @@ class TryAgainEnv(Env):
         return canonical([self.question[0], tried])
 
     def dump_state(self) -> Any:
-        return self._question, self._attempts
+        return self.question, self._attempts
 
     def load_state(self, state: Any) -> None:
-        self._question, self._attempts = state
+        self.question, self._attempts = state
 
     def oracle(self) -> Message:
         return Message("assistant", self.question[1][0])

@@ -6,6 +6,7 @@ Abdulhai et al., 2023), whose answers come from a language model; here they come
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,6 +58,9 @@ class TwentyQuestionsEnv(GuessingEnv):
         3
     """
 
+    state_names = (*GuessingEnv.state_names, "_table")
+    _table: tuple[dict[str, str], ...] = ()
+
     def __init__(
         self,
         *,
@@ -73,7 +77,6 @@ class TwentyQuestionsEnv(GuessingEnv):
                 f"got {num_objects} and {num_attributes}"
             )
         self._shows_table = shows_table
-        self._table: tuple[dict[str, str], ...] = ()
         knobs = {"num_objects": num_objects, "num_attributes": num_attributes}
         super().__init__(knobs, question_cost=question_cost, max_turns=max_turns, render_mode=render_mode)
 
@@ -132,15 +135,6 @@ class TwentyQuestionsEnv(GuessingEnv):
     def _has(self, kind: str, value: str) -> Callable[[int], bool]:
         return lambda thing: self._table[thing][kind] == value
 
-    def dump_state(self) -> Any:
-        return self._table, self._names, self._secret, self._left
-
-    def load_state(self, state: Any) -> None:
-        self._table, self._names, self._secret, self._left = state
-
 
 def _num_combinations(kinds: Sequence[str]) -> int:
-    total = 1
-    for kind in kinds:
-        total *= len(ATTRIBUTES[kind])
-    return total
+    return math.prod(len(ATTRIBUTES[kind]) for kind in kinds)

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
 from agentgym.env.tasks import SeededTasks
-from agentgym.env.tool_env import ToolEnv
+from agentgym.envs.games.solo_game import SoloGame
 from agentgym.envs.games.words import WORDS
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import ToolError, UsageError
 from agentgym.tool import tool
-from agentgym.types import Message, RewardRole, Task, ToolCall
+from agentgym.types import Message, Task
 
 HERE, ELSEWHERE, ABSENT = "+", "?", "-"
 WORD_SEED = 20
@@ -73,7 +72,7 @@ def words_of(split: str) -> tuple[str, ...]:
     return tuple(sorted(WORDS[at] for at in order[first:last]))
 
 
-class WordleEnv(ToolEnv):
+class WordleEnv(SoloGame):
     """Find a word of five letters in six guesses; every guess is answered by a mark for each letter.
 
     ``+`` right here, ``?`` in the word elsewhere, ``-`` not in it. Any word of the list may be guessed; the secrets of
@@ -96,6 +95,11 @@ class WordleEnv(ToolEnv):
         3
     """
 
+    state_names = ("_word", "_left", "_num_guesses")
+    _word = SinceReset[str]()
+    _left: tuple[str, ...] = ()
+    _num_guesses = 0
+
     def __init__(
         self,
         *,
@@ -107,14 +111,11 @@ class WordleEnv(ToolEnv):
         if not 1 <= max_guesses <= 20 or guess_cost < 0:
             raise UsageError(f"max_guesses must be between 1 and 20, guess_cost at least 0; got {max_guesses}")
         self._max_guesses, self._guess_cost = max_guesses, guess_cost
-        self._secret = ""
-        self._left: tuple[str, ...] = ()
-        self._num_guesses = 0
-        super().__init__(max_turns=2 * max_guesses if max_turns is None else max_turns, render_mode=render_mode)
+        super().__init__({}, max_turns=2 * max_guesses if max_turns is None else max_turns, render_mode=render_mode)
 
     def start(self, task: Task) -> str:
         words = words_of(task.split)
-        self._secret = words[int(self.np_random.integers(len(words)))]
+        self._word = words[int(self.np_random.integers(len(words)))]
         self._left, self._num_guesses = tuple(sorted(WORDS)), 0
         marks = f"{HERE} right here, {ELSEWHERE} elsewhere in the word, {ABSENT} not in it"
         return f"Find a word of five letters in {self._max_guesses} guesses. Marks: {marks}."
@@ -129,16 +130,15 @@ class WordleEnv(ToolEnv):
         guessed = word.strip().lower()
         if guessed not in WORDS:
             raise ToolError(f"{guessed[:20]!r} is not in the list of common words of five letters", "unknown_word")
-        if self._guess_cost:
-            self.award(-self._guess_cost, "guess", RewardRole.COST)
-        marks = feedback(guessed, self._secret)
+        self.charge(self._guess_cost, "guess")
+        marks = feedback(guessed, self._word)
         self._left = tuple(word for word in self._left if feedback(guessed, word) == marks)
         self._num_guesses += 1
-        if guessed == self._secret:
+        if guessed == self._word:
             self.finish(1.0)
         elif self._num_guesses == self._max_guesses:
             self.finish(0.0)
-            return f"{guessed} {marks} It was {self._secret}."
+            return f"{guessed} {marks} It was {self._word}."
         return f"{guessed} {marks}"
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
@@ -149,21 +149,12 @@ class WordleEnv(ToolEnv):
 
     def state_key(self) -> str:
         """The secret, and the words that the answers leave, by whatever guesses; not how many guesses are left."""
-        if not self._secret:
-            raise ResetNeededError(f"{self.env_id}: no word before reset()")
-        return canonical([self._secret, self._left])
-
-    def dump_state(self) -> Any:
-        return self._secret, self._left, self._num_guesses
-
-    def load_state(self, state: Any) -> None:
-        self._secret, self._left, self._num_guesses = state
+        return canonical([self._word, self._left])
 
     def oracle(self) -> Message:
         """The guess that tells the words that are left apart best; in the last guess the secret itself."""
         is_last = self._num_guesses == self._max_guesses - 1
-        call = ToolCall("guess", {"word": self._secret if is_last else best_guess(self._left)}, "0")
-        return Message("assistant", format_call(call, self.tools), (call,))
+        return self.move_of("guess", word=self._word if is_last else best_guess(self._left))
 
     def admissible_actions(self) -> tuple[str, ...]:
         return tuple(f"guess: {word}" for word in WORDS)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.household.commands import Command, format_command
 from agentgym.envs.household.generator import Difficulty, generate
-from agentgym.envs.household.interface import CommandEnv, Interface
+from agentgym.envs.household.interface import CommandEnv
 from agentgym.envs.household.planner import next_command
 from agentgym.envs.household.vocabulary import APPLIANCES, LAMPS, ROOMS, TASK_TYPES
 from agentgym.envs.household.world import NOWHERE, House, State, World
-from agentgym.errors import ResetNeededError
+from agentgym.envs.interfaces import Interface
+from agentgym.envs.since_reset import SinceReset
 from agentgym.types import Message, Task
 
 
@@ -39,6 +40,9 @@ class HouseholdEnv(CommandEnv):
         ...     pass
     """
 
+    world = SinceReset[World]()
+    """The world of the current episode."""
+
     def __init__(
         self,
         *,
@@ -51,15 +55,14 @@ class HouseholdEnv(CommandEnv):
         render_mode: str | None = None,
     ) -> None:
         self.difficulty = Difficulty(num_receptacles, num_objects, task_types, rooms)
-        self._world: World | None = None
         super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
         difficulty = Difficulty.from_data(task.data) if task.data else self.difficulty
-        self._world = generate(task.seed, task.split, difficulty)
-        return self._world.introduction()
+        self.world = generate(task.seed, task.split, difficulty)
+        return self.world.introduction()
 
     def execute(self, command: Command) -> str | None:
         world = self.world
@@ -67,13 +70,6 @@ class HouseholdEnv(CommandEnv):
         if said is not None and world.is_won():
             self.finish(1.0)
         return said
-
-    @property
-    def world(self) -> World:
-        """The world of the current episode."""
-        if self._world is None:
-            raise ResetNeededError(f"{self.env_id}: no world before reset()")
-        return self._world
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
@@ -89,8 +85,8 @@ class HouseholdEnv(CommandEnv):
 
     def load_state(self, state: tuple[House, State]) -> None:
         house, changing = state
-        self._world = World(house, [])
-        self._world.load(changing)
+        self.world = World(house, [])
+        self.world.load(changing)
 
     def oracle(self) -> Message:
         return self.message_of(next_command(self.world))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from agentgym.envs.household.vocabulary import (
     APPLIANCES,
@@ -28,6 +28,7 @@ from agentgym.envs.household.vocabulary import (
     Room,
 )
 from agentgym.envs.household.world import Goal, House, World
+from agentgym.envs.splits import is_byte_in_split
 from agentgym.errors import UsageError, unknown_name
 
 MIN_RECEPTACLES, MAX_RECEPTACLES = 3, 30
@@ -35,8 +36,6 @@ MIN_OBJECTS, MAX_OBJECTS = 3, 60
 
 _KNOBS = ("num_receptacles", "num_objects", "task_types", "rooms")
 
-SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
-"""The half-open range of a content digest's first byte that belongs to each split."""
 
 _OPEN_AT_START = 0.05
 """Chance that a receptacle that can be opened stands open at the start."""
@@ -107,14 +106,11 @@ def generate(seed: int, split: str, difficulty: Difficulty) -> World:
         >>> world.is_won(), len(world.house.receptacles), len(world.house.objects)
         (False, 8, 8)
     """
-    if split not in SPLIT_SHARES:
-        raise unknown_name("split", split, SPLIT_SHARES)
-    low, high = SPLIT_SHARES[split]
     # An own generator, seeded by the task alone, so that an episode's seed cannot move a task into another split.
     uniform = random.Random(seed).random
     while True:
         plan = _Plan(uniform, difficulty)
-        if low <= plan.content_byte() < high:
+        if is_byte_in_split(plan.content_byte(), split):
             return plan.world()
 
 

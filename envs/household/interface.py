@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.env.env import Env
 from agentgym.envs.household.commands import TOOLS, Command, call_of, command_of, format_command, parse_command
-from agentgym.errors import ToolError, UsageError
+from agentgym.envs.interfaces import Interface, checked_interface
+from agentgym.errors import ToolError
 from agentgym.tool import error_result
 from agentgym.types import Call, MalformedCall, Message, Observation, ToolCall, ToolResult, ToolSpec
-
-Interface = Literal["tools", "text"]
-INTERFACES = ("tools", "text")
 
 NOTHING_HAPPENS = "Nothing happens."
 """What ALFWorld answers to a command that is impossible or not understood."""
@@ -30,9 +26,7 @@ class CommandEnv(Env):
     """
 
     def __init__(self, *, interface: Interface = "tools", max_turns: int, render_mode: str | None = None) -> None:
-        if interface not in INTERFACES:
-            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
-        self.interface: Interface = interface
+        self.interface = checked_interface(interface)
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement

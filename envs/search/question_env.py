@@ -11,7 +11,8 @@ from agentgym.call_syntax import format_call
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.search.answers import Metric, check_metric, score
 from agentgym.envs.search.question import Question
-from agentgym.errors import ResetNeededError, UsageError, unknown_name
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import UsageError, unknown_name
 from agentgym.tool import tool
 from agentgym.tools.reading import Budget
 from agentgym.tools.retrieval.types import Retriever
@@ -79,6 +80,8 @@ class QuestionEnv(ToolEnv):
 
     retriever: Retriever
     """What the current episode searches."""
+    question = SinceReset[Question]()
+    """The question of the current episode, with what the agent must not see."""
 
     def __init__(
         self,
@@ -99,7 +102,6 @@ class QuestionEnv(ToolEnv):
         self.max_results = max_results
         self.budget = Budget(result_tokens, page_tokens)
         self.progress = Progress()
-        self._question: Question | None = None
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement
@@ -115,15 +117,8 @@ class QuestionEnv(ToolEnv):
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
-        self._question, self.progress = self.pose(task), Progress()
+        self.question, self.progress = self.pose(task), Progress()
         return f"{INSTRUCTIONS}\nQuestion: {self.question.text}"
-
-    @property
-    def question(self) -> Question:
-        """The question of the current episode, with what the agent must not see."""
-        if self._question is None:
-            raise ResetNeededError(f"{self.env_id}: no question before reset()")
-        return self._question
 
     @tool
     def answer(self, text: str) -> str:
@@ -181,7 +176,7 @@ class QuestionEnv(ToolEnv):
 
     def load_state(self, state: Any) -> None:
         self.pose(self.task)
-        self._question, self.progress = state
+        self.question, self.progress = state
 
     def oracle(self) -> Message:
         """Look up every page that holds a part of the answer, then answer."""

@@ -7,17 +7,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from agentgym.envs.search.passages import PassageBook
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import DATASETS, Format, read_questions
+from agentgym.envs.splits import SPLIT_SHARES, is_byte_in_split
 from agentgym.errors import unknown_name
 from agentgym.tools.retrieval.types import Document
 from agentgym.types import Task
-
-SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
-"""The half-open range of a question id's digest's first byte that belongs to each split: 60, 20 and 20 per cent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def split_of(question_id: str) -> str:
         ['train', 'test', 'train']
     """
     first = _digest(question_id)[0]
-    return next(split for split, (low, high) in SPLIT_SHARES.items() if low <= first < high)
+    return next(split for split in SPLIT_SHARES if is_byte_in_split(first, split))
 
 
 def question_set(sources: Sources) -> QuestionSet:

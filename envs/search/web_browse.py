@@ -1,4 +1,4 @@
-"""``agentgym/WebBrowse-v0``: WikiWorld's questions, answered by browsing its pages as linked HTML."""
+"""``agentgym/WebBrowse-v0``: WikiWorld's questions, answered by browsing its linked pages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical, digest
-from agentgym.envs.search.html_pages import (
+from agentgym.envs.search.linked_pages import (
     Rendered,
-    page_html,
     query_of,
-    rendered,
-    results_html,
+    rendered_page,
+    rendered_results,
     search_url,
     title_of,
     url_of,
@@ -45,7 +44,7 @@ class Browser:
 class WebBrowseEnv(WorldEnv):
     """Answer questions by browsing an encyclopedia: search, follow numbered links, find, go back.
 
-    Pages are HTML and are shown as text with their links numbered. Questions and arguments are those of
+    Pages are shown as text with their links numbered. Questions and arguments are those of
     ``agentgym/WikiWorld-v0``.
 
     Example:
@@ -176,10 +175,10 @@ class WebBrowseEnv(WorldEnv):
         return cut_to_tokens(self._page().text, self.budget.page_tokens, self.budget)
 
     def _page(self) -> Rendered:
-        """What is in sight, made from its source as a browser does."""
+        """The page or the results in sight."""
         url = self.browser.url
         title = title_of(url)
         if title is not None:
-            return rendered(page_html(self.world.page_of[title], self.world.facts))
+            return rendered_page(self.world.page_of[title], self.world.facts)
         query = query_of(url)
-        return rendered(results_html(query, self.retriever.search(query, self.max_results)))
+        return rendered_results(query, self.retriever.search(query, self.max_results))

@@ -11,7 +11,8 @@ from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_env import QuestionEnv
 from agentgym.envs.search.world import Difficulty, World, world_of, world_seed_of
 from agentgym.envs.search.world_facts import RELATION_NAMES
-from agentgym.errors import ResetNeededError, unknown_name
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import unknown_name
 from agentgym.types import Task
 
 KNOBS = tuple(item.name for item in fields(Difficulty))
@@ -39,7 +40,8 @@ class WorldEnv(QuestionEnv):
         UsageError: a value is out of range; the message says what is allowed.
     """
 
-    _world: World | None = None
+    world = SinceReset[World]()
+    """The world of the current episode."""
 
     def __init__(  # noqa: PLR0913  (knobs, all by name)
         self,
@@ -72,16 +74,9 @@ class WorldEnv(QuestionEnv):
 
     def pose(self, task: Task) -> Question:
         difficulty = self._difficulty_of(task.data)
-        self._world = world_of(difficulty, task.data.get("world", world_seed_of(difficulty, task.seed)))
-        self.retriever = self._world.retriever
-        return self._world.question(task.seed)
-
-    @property
-    def world(self) -> World:
-        """The world of the current episode."""
-        if self._world is None:
-            raise ResetNeededError(f"{self.env_id}: no world before reset()")
-        return self._world
+        self.world = world_of(difficulty, task.data.get("world", world_seed_of(difficulty, task.seed)))
+        self.retriever = self.world.retriever
+        return self.world.question(task.seed)
 
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 questions to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""

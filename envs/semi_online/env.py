@@ -19,6 +19,7 @@ from agentgym.env.sub_agents import AsksAgents
 from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.matching import compare, is_readable
 from agentgym.envs.semi_online.traces import read_traces
+from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import EnvError, ResetNeededError, UsageError, unknown_name
 from agentgym.registry import make
 from agentgym.types import Message, Observation, RewardRole, Task, ToolSpec
@@ -48,6 +49,8 @@ class SemiOnlineEnv(Env):
         EnvError: on ``reset`` and ``step``, if the environment is in another state than when it was recorded.
     """
 
+    _trace = SinceReset[Recording]()
+
     def __init__(
         self,
         *,
@@ -69,7 +72,6 @@ class SemiOnlineEnv(Env):
             )
         self.takes_words = self._world.takes_words  # type: ignore[misc]  # an instance's own choice
         self._max_patches = max_patches
-        self._recording: Recording | None = None
         self._at = self.num_patches = 0
         super().__init__(max_turns=max(len(r.actions) for r in self._recordings.values()), render_mode=render_mode)
 
@@ -134,7 +136,7 @@ class SemiOnlineEnv(Env):
                 f"{self.env_id}: task {task.id!r} is of no trace in the file; take one of tasks(split), of which there "
                 f"are {', '.join(f'{len(tasks)} ({split})' for split, tasks in self._tasks.items())}"
             )
-        self._recording, self._at, self.num_patches = found, 0, 0
+        self._trace, self._at, self.num_patches = found, 0, 0
         return found
 
     def _began(self, observation: Observation) -> Observation:
@@ -191,7 +193,7 @@ class SemiOnlineEnv(Env):
 
     def load_state(self, state: tuple[Snapshot, str, int, int]) -> None:
         snapshot, trace, self._at, self.num_patches = state
-        self._recording = self._recordings[trace]
+        self._trace = self._recordings[trace]
         self._world.restore(snapshot)
 
     def end_episode(self) -> None:
@@ -206,12 +208,6 @@ class SemiOnlineEnv(Env):
     async def aclose(self) -> None:
         await self._world.aclose()
         self.close()
-
-    @property
-    def _trace(self) -> Recording:
-        if self._recording is None:
-            raise ResetNeededError(f"{self.env_id}: no trace before reset()")
-        return self._recording
 
     @property
     def _name(self) -> str:

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
-from agentgym.env.tool_env import ToolEnv
+from agentgym.envs.interfaces import Interface, InterfaceEnv
+from agentgym.envs.since_reset import SinceReset
 from agentgym.envs.webshop.actions import Act, parse_act
 from agentgym.envs.webshop.assortment import Assortment, Stock
 from agentgym.envs.webshop.oracle import next_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
 from agentgym.envs.webshop.visit import View, Visit
-from agentgym.errors import ResetNeededError, ToolError, UsageError
+from agentgym.errors import ResetNeededError, ToolError
 from agentgym.tool import tool
 from agentgym.tools.retrieval.bm25 import terms_of
-from agentgym.types import Message, Observation, Task, ToolCall, ToolSpec
-
-Interface = Literal["tools", "text"]
-INTERFACES = ("tools", "text")
+from agentgym.types import Message, Task, ToolCall
 
 _NO_ACTION = "Write search[keywords] or click[element] on the last line."
 
@@ -30,7 +27,7 @@ _NO_ACTION = "Write search[keywords] or click[element] on the last line."
 _digest = lru_cache(maxsize=1 << 12)(digest)
 
 
-class WebShopEnv(ToolEnv):
+class WebShopEnv(InterfaceEnv):
     """Buy what an instruction asks for: an online shop with WebShop's pages, actions and reward.
 
     Products and goals are generated from a seed, or read from WebShop's own files. The reward comes with the purchase:
@@ -59,6 +56,9 @@ class WebShopEnv(ToolEnv):
         1.0
     """
 
+    visit = SinceReset[Visit]()
+    """The customer of the current episode."""
+
     def __init__(
         self,
         *,
@@ -70,20 +70,16 @@ class WebShopEnv(ToolEnv):
         interface: Interface = "tools",
         render_mode: str | None = None,
     ) -> None:
-        if interface not in INTERFACES:
-            raise UsageError(f"interface is one of {', '.join(INTERFACES)}, got {interface!r}")
-        self.interface: Interface = interface
         self._shop = Assortment(
             num_products=num_products, catalogue_seed=catalogue_seed, stock=stock, data_dir=data_dir
         )
-        self._visit: Visit | None = None
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
+        super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> str:
-        self._visit = Visit(self._shop.catalogue(task), self._shop.goal(task))
-        return self._visit.text()
+        self.visit = Visit(self._shop.catalogue(task), self._shop.goal(task))
+        return self.visit.text()
 
     @tool
     def search(self, keywords: str) -> str:
@@ -113,13 +109,7 @@ class WebShopEnv(ToolEnv):
             self.finish()
         return self.visit.text()
 
-    def respond(self, action: Message) -> str | Observation:
-        return self._respond_to_text(action) if self.interface == "text" else super().respond(action)
-
-    async def arespond(self, action: Message) -> str | Observation:
-        return self._respond_to_text(action) if self.interface == "text" else await super().arespond(action)
-
-    def _respond_to_text(self, action: Message) -> str:
+    def respond_to_text(self, action: Message) -> str:
         """An action that is impossible leaves the page as it is, as in WebShop."""
         act = parse_act(action.text)
         try:
@@ -133,13 +123,6 @@ class WebShopEnv(ToolEnv):
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     @property
-    def visit(self) -> Visit:
-        """The customer of the current episode."""
-        if self._visit is None:
-            raise ResetNeededError(f"{self.env_id}: no customer before reset()")
-        return self._visit
-
-    @property
     def score(self) -> Score:
         """What the purchase was worth and why.
 
@@ -149,10 +132,6 @@ class WebShopEnv(ToolEnv):
         if self.visit.view.page != "done":
             raise ResetNeededError(f"{self.env_id}: nothing was bought in this episode")
         return self.visit.score()
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        return super().tools if self.interface == "tools" else ()
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Goals; no product is asked for in two splits of a generated shop.
@@ -171,7 +150,7 @@ class WebShopEnv(ToolEnv):
         return self.visit.goal, self.visit.view
 
     def load_state(self, state: tuple[Goal, View]) -> None:
-        self._visit = Visit(self._shop.catalogue(self.task), *state)
+        self.visit = Visit(self._shop.catalogue(self.task), *state)
 
     def oracle(self) -> Message:
         return self.message_of(next_act(self.visit))

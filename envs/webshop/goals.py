@@ -12,13 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from agentgym.envs.splits import is_byte_in_split
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT, Goal, Product
 from agentgym.envs.webshop.vocabulary import Attributes, kinds
-from agentgym.errors import unknown_name
-
-SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
-"""The half-open range of a digest's first byte that belongs to each split."""
 
 _MOST_ATTRIBUTES = 3
 _OPTION_WANTED = 0.75
@@ -47,8 +44,6 @@ def goal_of_seed(catalogue: Catalogue, split: str, seed: int) -> Goal:
         ... )
         True
     """
-    if split not in SPLIT_SHARES:
-        raise unknown_name("split", split, SPLIT_SHARES)
     rng = random.Random(f"webshop goal {seed}")
     product = catalogue.products[rng.choice(places_of_split(catalogue, split))]
     attributes = rng.sample(product.attributes, rng.randint(1, min(_MOST_ATTRIBUTES, len(product.attributes))))
@@ -69,11 +64,10 @@ def goal_of_seed(catalogue: Catalogue, split: str, seed: int) -> Goal:
 @lru_cache(maxsize=12)  # three splits of as many catalogues as are kept
 def places_of_split(catalogue: Catalogue, split: str) -> tuple[int, ...]:
     """Positions of the products that a split's goals ask for."""
-    low, high = SPLIT_SHARES[split]
     return tuple(
         place
         for place, family in enumerate(catalogue.families)
-        if low <= _byte_of(catalogue.products[family].asin) < high
+        if is_byte_in_split(_byte_of(catalogue.products[family].asin), split)
     )
 
 

@@ -1,7 +1,7 @@
 """How WebShop compares words: fuzzily for attributes and options, by nouns for names.
 
 Source: princeton-nlp/WebShop at 64fa2a5, ``web_agent_site/engine/goal.py`` and ``normalize.py``; the fuzzy score is
-``token_set_ratio`` of the package thefuzz.
+``token_set_ratio`` of the package thefuzz, which is rapidfuzz's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import Final
+
+from rapidfuzz import fuzz
 
 _COLORS: Final = """
     alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
@@ -36,9 +38,7 @@ _FUNCTION_WORDS: Final = frozenset(_FUNCTION.split())
 def token_set_ratio(first: str, second: str) -> int:
     """How alike two texts are, 0 to 100, whatever the order and the repetition of words.
 
-    Of the words both have and those with either's others, the most alike pair counts; likeness is twice the longest
-    common subsequence over the sum of the lengths. Case and punctuation do not matter; a text without words is like
-    nothing.
+    Case and punctuation do not matter; a text without words is like nothing.
 
     Example:
         >>> token_set_ratio("cool powder snow", "Powder-Snow"), token_set_ratio("essential oils", "essential oil")
@@ -46,16 +46,7 @@ def token_set_ratio(first: str, second: str) -> int:
         >>> token_set_ratio("easy clean", "easy use"), token_set_ratio("", "")
         (67, 0)
     """
-    words, others = set(_WORD.findall(first.lower())), set(_WORD.findall(second.lower()))
-    if not words or not others:
-        return 0
-    shared = words & others
-    if shared and shared in (words, others):
-        return 100
-    both = " ".join(sorted(shared))
-    one = f"{both} {' '.join(sorted(words - others))}".strip()
-    two = f"{both} {' '.join(sorted(others - words))}".strip()
-    return max(_ratio(one, two), _ratio(both, one), _ratio(both, two))
+    return round(fuzz.token_set_ratio(*(" ".join(_WORD.findall(text.lower())) for text in (first, second))))
 
 
 def normalised_color(option: str) -> str:
@@ -82,25 +73,3 @@ def nouns(name: str) -> tuple[str, ...]:
     """
     words = _NAME_WORD.findall(name.lower())
     return tuple(word for word in words if word not in _FUNCTION_WORDS and not _MEASURE.fullmatch(word))
-
-
-def _ratio(first: str, second: str) -> int:
-    if not first or not second:
-        return 0
-    return round(200 * _common_subsequence(first, second) / (len(first) + len(second)))
-
-
-def _common_subsequence(first: str, second: str) -> int:
-    """Length of the longest common subsequence, by one addition of long integers per character.
-
-    Source: Hyyrö, "Bit-Parallel LCS-length Computation Revisited" (2004).
-    """
-    places: dict[str, int] = {}
-    for at, character in enumerate(first):
-        places[character] = places.get(character, 0) | 1 << at
-    full = (1 << len(first)) - 1
-    row = full
-    for character in second:
-        found = row & places.get(character, 0)
-        row = ((row + found) | (row - found)) & full
-    return len(first) - row.bit_count()

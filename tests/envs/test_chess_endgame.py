@@ -102,7 +102,7 @@ def test_black_takes_what_is_not_protected() -> None:
     env = ChessEndgameEnv()
     env.reset(seed=0)
     env._piece = "queen"
-    env._board = position("queen", chess.A1, chess.E1, chess.E8, white=True)
+    env.board = position("queen", chess.A1, chess.E1, chess.E8, white=True)
     observation, reward, terminated, _, info = env.step("move: Qe7")
     assert terminated and reward == 0 and not info["success"]
     assert "takes your queen" in observation[0].text

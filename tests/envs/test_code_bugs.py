@@ -8,12 +8,12 @@ import pytest
 from testkit.unittest_runs import passed_tests
 
 from agentgym.envs.code.bugs import FILE, BugDifficulty, PublicTests, generate_repair
+from agentgym.envs.code.families import BRANCHES, FOLDS, LOOPS, ONE_LINERS, WITH_HELPERS
 from agentgym.envs.code.function_families import Family, draw
-from agentgym.envs.code.long_functions import LOOPS, WITH_HELPERS
 from agentgym.envs.code.mutations import BUG_KINDS, mutations
-from agentgym.envs.code.problems import SPLIT_SHARES, RepairProblem, edits
-from agentgym.envs.code.short_functions import BRANCHES, FOLDS, ONE_LINERS
+from agentgym.envs.code.problems import RepairProblem, edits
 from agentgym.envs.code.trusted_code import EndlessError, TrustedModules
+from agentgym.envs.splits import SPLIT_SHARES
 from agentgym.errors import UnknownNameError, UsageError
 
 LEVELS = range(4)

@@ -16,7 +16,7 @@ import pytest
 
 from agentgym.envs.adapters.alfworld import ALFWorldEnv
 from agentgym.envs.household.env import HouseholdEnv
-from agentgym.envs.household.vocabulary import CAN_HOLD, CLEANABLE, COOLABLE, HEATABLE, LAMPS, TASK_TYPES
+from agentgym.envs.household.vocabulary import CAN_HOLD, LAMPS, PROCESSABLE, TASK_TYPES
 from agentgym.envs.household.world import World
 
 HAS_ENGINE = all(importlib.util.find_spec(name) is not None for name in ("alfworld", "textworld"))
@@ -126,7 +126,7 @@ def _problem(world: World) -> str:
     for name, kind, place in zip(objects, house.object_types, world.places, strict=True):
         facts += [f"objectType {name} {kind}Type", f"inReceptacle {name} {receptacles[place]}"]
         facts += [f"objectAtLocation {name} loc_bar_{place}"]
-        abilities = {"heatable": HEATABLE, "coolable": COOLABLE, "cleanable": CLEANABLE, "toggleable": LAMPS}
+        abilities = {f"{process}able": types for process, types in PROCESSABLE.items()} | {"toggleable": LAMPS}
         facts += [f"{ability} {name}" for ability, kinds in abilities.items() if kind in kinds]
         facts += [] if kind in LAMPS else [f"pickupable {name}"]
     facts += [f"canContain {r}Type {o}Type" for r in receptacle_types for o in object_types if o in CAN_HOLD[r]]

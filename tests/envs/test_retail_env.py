@@ -13,8 +13,8 @@ from agentgym import make
 from agentgym.check import check_env
 from agentgym.check.episodes import Episode, play, replay
 from agentgym.check.policies import oracle_action, random_action
-from agentgym.envs.domains.conduct import ANOTHER_USER, UNCONFIRMED, UNIDENTIFIED
 from agentgym.envs.domains.database import Database
+from agentgym.envs.domains.env import ANOTHER_USER, UNCONFIRMED, UNIDENTIFIED
 from agentgym.envs.domains.task import GoldAction, task_of_record
 from agentgym.envs.retail.env import RetailEnv
 from agentgym.envs.retail.generator import Difficulty, case_of_seed

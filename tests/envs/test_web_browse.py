@@ -1,4 +1,4 @@
-"""The encyclopedia as linked HTML, read by a text browser."""
+"""The encyclopedia as linked pages, read by a text browser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from agentgym.check import check_env
 from agentgym.check.policies import random_action
-from agentgym.envs.search.html_pages import page_html, rendered, results_html, title_of, url_of
+from agentgym.envs.search.linked_pages import rendered_page, rendered_results, title_of, url_of
 from agentgym.envs.search.web_browse import WebBrowseEnv
 from agentgym.envs.search.wikiworld import WikiWorldEnv
 from agentgym.registry import make
@@ -35,22 +35,7 @@ def refused(env: WebBrowseEnv, action: str | Message) -> str | None:
     return observation[0].result.error_type
 
 
-# ------------------------------------------------------------------------------------------------------------- HTML
-
-
-def test_html_is_shown_as_text_with_numbered_links() -> None:
-    source = """<html><head><title>T</title><style>p {}</style></head><body><h1>Kur &amp; Anu</h1>
-      <p>A   <b>land</b>, see <a href="/wiki/Anu">Anu, <i>god</i></a> or <a href="/wiki/Ur">Ur</a>.</p>
-      <script>if (a < b) { steal("cookies") }</script><ul><li>one<li>two</ul><a name="here">plain</a></body>"""
-    page = rendered(source)
-    assert page.text.splitlines() == ["Kur & Anu", "A land, see Anu, god [1] or Ur [2].", "one", "two", "plain"]
-    assert page.links == ("/wiki/Anu", "/wiki/Ur")
-
-
-def test_broken_html_is_shown_as_well_as_it_can_be() -> None:
-    assert rendered("<p>open <a href='/x'>link").text == "open link"
-    assert rendered("</script></a>text &unknown; &#x41;").text == "text &unknown; A"
-    assert rendered("").text == ""
+# ------------------------------------------------------------------------------------------------------------ pages
 
 
 @pytest.mark.parametrize("title", ["Tolan Bay", "Tolan Bay (1990)", "50% & more?", "Ünder/über"])
@@ -59,11 +44,11 @@ def test_addresses_lead_back_to_titles(title: str) -> None:
     assert title_of("/search?q=x") is None
 
 
-def test_pages_say_in_html_what_they_say_in_text_and_link_what_they_name() -> None:
+def test_pages_say_what_their_text_says_and_link_what_they_name() -> None:
     env = browse(num_pages=200, aliases=0.5, stale_pages=0.2, injections=0.1)
     env.reset(seed=0)
     for page in env.world.pages:
-        shown = rendered(page_html(page, env.world.facts))
+        shown = rendered_page(page, env.world.facts)
         text = shown.text
         for number in range(1, len(shown.links) + 1):
             text = text.replace(f" [{number}]", "", 1)
@@ -72,11 +57,11 @@ def test_pages_say_in_html_what_they_say_in_text_and_link_what_they_name() -> No
         assert len(shown.links) == sum(not isinstance(piece, str) for piece in page.pieces)
 
 
-def test_what_is_searched_for_and_found_cannot_write_html() -> None:
-    source = results_html("<script>x</script>", [Hit("A <b>", "A <b>", "<a href='/evil'>click</a>", 1.0)])
-    page = rendered(source)
+def test_results_show_queries_and_snippets_as_they_are() -> None:
+    page = rendered_results("a <b>\n c", [Hit("A <b>", "A  <b>", "<a href='/evil'>click</a>", 1.0)])
     assert page.links == (url_of("A <b>"),)
-    assert "Results for <script>x</script>" in page.text and "<a href='/evil'>click</a>" in page.text
+    assert page.text.splitlines() == ["Results for a <b>", "c", "A <b> [1] <a href='/evil'>click</a>"]
+    assert rendered_results("x", []).text == "Results for x\nNo page fits; try other words."
 
 
 # --------------------------------------------------------------------------------------------------------- browsing

@@ -1,4 +1,4 @@
-"""The shop in a browser: the text shop's goals and reward, its pages, and orders that the database alone tells of."""
+"""The shop in a browser: the text shop's goals and reward, its pages, and orders that the shop alone tells of."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from agentgym.check import check_env
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.gui.shop.env import WebShopGUIEnv, order_value
 from agentgym.envs.gui.shop.listing import Listing, num_pages
-from agentgym.envs.gui.shop.store import Line, ShopStore
+from agentgym.envs.gui.shop.site import Line, ShopSite
 from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.errors import EnvError, ResetNeededError, UnknownNameError
 from agentgym.registry import make
 
-pytest.importorskip("fastapi")
-pytest.importorskip("uvicorn")
 pytestmark = NEEDS_CHROMIUM
 
 
@@ -184,13 +182,13 @@ def test_nothing_ordered_is_worth_nothing(env: WebShopGUIEnv) -> None:
     assert env.order == ()
 
 
-def test_an_order_is_of_its_own_session(env: WebShopGUIEnv) -> None:
+def test_an_order_is_of_its_own_episode(env: WebShopGUIEnv) -> None:
     beside = WebShopGUIEnv(num_products=200)
     beside.reset(seed=7)
     assert play(env, 3)[0] == 1.0
     assert (len(env.order), beside.order, beside.cart) == (1, (), ())
-    beside.step("goto: /enter?session=guess")
-    assert "You have no session in this shop." in beside.page.text
+    beside.step("goto: /enter")
+    assert "Not Found" in beside.page.text
     beside.close()
     with pytest.raises(ResetNeededError):
         WebShopGUIEnv(num_products=200).cart  # noqa: B018
@@ -219,23 +217,24 @@ def test_a_shop_that_fails_is_an_env_error(env: WebShopGUIEnv, monkeypatch: pyte
     def fail(catalogue: object, num_found: int) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("agentgym.envs.gui.shop.server.num_pages", fail)
-    with pytest.raises(EnvError, match="the shop failed: /search: OSError: disk full"):
+    monkeypatch.setattr("agentgym.envs.gui.shop.site.num_pages", fail)
+    with pytest.raises(EnvError, match=r"site shop\.localhost, GET /search: OSError: disk full"):
         env.step("goto: /search?q=mug")
 
 
-def test_a_store_keeps_sessions_apart() -> None:
-    store = ShopStore()
-    store.add("ann", "B01", {"color": "red"})
-    store.add("ann", "B02", {})
-    store.remove("ann", 1)
-    store.add("ann", "B03", {})
-    assert [(line.number, line.asin) for line in store.cart("ann")] == [(2, "B02"), (3, "B03")]
-    store.place_order("ann")
-    store.forget("bob")
-    assert len(store.order("ann")) == 2
-    store.forget("ann")
-    assert store.order("ann") == store.cart("ann") == ()
+def test_lines_are_numbered_and_ordered_once(env: WebShopGUIEnv) -> None:
+    env.reset(seed=0)
+    shop = ShopSite(env.catalogue)
+    shop.add("B01", {"size": "l", "color": "red"})
+    shop.add("B02", {})
+    shop.remove(1)
+    shop.add("B03", {})
+    assert [(line.number, line.asin) for line in shop.cart] == [(2, "B02"), (3, "B03")]
+    shop.place_order()
+    shop.add("B04", {})
+    shop.place_order()
+    assert [line.asin for line in shop.order] == ["B02", "B03"]
+    assert [line.asin for line in shop.cart] == ["B04"]
 
 
 def test_unknown_stock_is_refused() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     @app.post("/search")
     async def search(request: SearchRequest) -> JSONResponse:
         hits = await asearch(retriever, request.query, request.k)
-        return JSONResponse({"hits": [wire.hit_to_json(hit) for hit in hits]})
+        return JSONResponse({"hits": [asdict(hit) for hit in hits]})
 
     @app.post("/document")
     async def document(request: DocumentRequest) -> JSONResponse:

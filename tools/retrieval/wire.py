@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from agentgym.errors import ToolError
@@ -11,11 +10,6 @@ from agentgym.tools.retrieval.types import Document, Hit
 POLICY_STATUS = 422
 """HTTP status of what the policy did wrong; its body is ``{"error": {"type", "message"}}``."""
 DEFAULT_TOPK = 3
-
-
-def hit_to_json(hit: Hit) -> dict[str, Any]:
-    """A result on the wire."""
-    return asdict(hit)
 
 
 def hits_from_json(body: Any) -> tuple[Hit, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from agentgym.envs.gui.shop.listing import Listing
-from agentgym.envs.gui.shop.store import Line
+from agentgym.envs.gui.shop.site import Line
 from agentgym.envs.gui.tree import Node, Tree
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.oracle import best_query

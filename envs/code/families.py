@@ -1,7 +1,9 @@
-"""Families of short functions: one-liners, functions with a branch, and folds over a list."""
+"""Families that modules are made of: one-liners and folds are combined here, the others are in ``families.toml``."""
 
 from __future__ import annotations
 
+import tomllib
+from importlib import resources
 from typing import Final
 
 from agentgym.envs.code.function_families import Family
@@ -50,104 +52,6 @@ ONE_LINERS: Final = (
 )
 """A docstring and one expression each."""
 
-BRANCHES: Final = (
-    Family(
-        names=("clamp", "limited", "bounded"),
-        template='''
-def $name(value, low, high):
-    """Return low for a value below low, else high for a value above high, else the value."""
-    if value < low:
-        return low
-    if value > high:
-        return high
-    return value
-''',
-        inputs=("int", "int", "int"),
-    ),
-    Family(
-        names=("fare", "postage", "fee"),
-        template='''
-def $name(weight):
-    """Return $a up to a weight of $k, $b above that up to $k times 2, and $c for everything above."""
-    if weight <= $k:
-        return $a
-    elif weight <= $k * 2:
-        return $b
-    else:
-        return $c
-''',
-        inputs=("natural",),
-        constants={"a": range(2, 5), "b": range(6, 9), "c": range(10, 15), "k": _LIMITS},
-    ),
-    Family(
-        names=("sign_of", "direction", "trend"),
-        template='''
-def $name(before, after):
-    """Return 1 if after is above before, -1 if it is below, and 0 if they are equal."""
-    if after > before:
-        return 1
-    if after < before:
-        return -1
-    return 0
-''',
-        inputs=("small", "small"),
-    ),
-    Family(
-        names=("label", "grade", "verdict"),
-        template='''
-def $name(score):
-    """Return 'high' for a score of at least $k, 'none' for a score below 1, and 'low' for what is between."""
-    if score >= $k:
-        return "high"
-    if score < 1:
-        return "none"
-    return "low"
-''',
-        inputs=("int",),
-        constants={"k": _LIMITS},
-    ),
-    Family(
-        names=("discounted", "net_price", "reduced"),
-        template='''
-def $name(price, count):
-    """Return price times count, less $d for each of them if there are at least $k."""
-    total = price * count
-    if count >= $k:
-        total -= $d * count
-    return total
-''',
-        inputs=("natural", "natural"),
-        constants={"k": _LIMITS, "d": range(1, 4)},
-    ),
-    Family(
-        names=("ticket", "entry_price", "admission"),
-        template='''
-def $name(age, is_member):
-    """Return $a, or $b from an age of $k on; those who are not members pay $d more."""
-    price = $a
-    if age >= $k:
-        price = $b
-    if not is_member:
-        price += $d
-    return price
-''',
-        inputs=("natural", "flag"),
-        constants={"a": range(5, 8), "b": range(8, 12), "k": _LIMITS, "d": range(2, 5)},
-    ),
-    Family(
-        names=("clock", "duration", "as_time"),
-        template='''
-def $name(seconds):
-    """Return the duration as a tuple of hours, minutes and seconds; minutes and seconds are below 60."""
-    minutes = seconds // 60
-    hours = minutes // 60
-    return (hours, minutes % 60, seconds % 60)
-''',
-        inputs=("seconds",),
-    ),
-)
-"""A few statements without a loop each."""
-
 
 def _fold(names: tuple[str, ...], doc: str, start: str, step: str) -> tuple[Family, ...]:
     """Folds over a list: each takes what a condition picks out."""
@@ -185,3 +89,10 @@ FOLDS: Final = (
     *_fold(("chosen", "picked", "selected"), "a list of all {items}, in their order,", "[]", "result.append(item)"),
     *_fold(("shifted", "raised", "moved"), "a list of each plus $k of all {items}", "[]", "result.append(item + $k)"),
 )
+_FILE: Final = tomllib.loads(resources.files(__package__).joinpath("families.toml").read_text(encoding="utf-8"))
+BRANCHES: Final = tuple(Family(**fields) for fields in _FILE["branches"])
+"""A few statements without a loop each."""
+LOOPS: Final = tuple(Family(**fields) for fields in _FILE["loops"])
+"""One loop, or two, each."""
+WITH_HELPERS: Final = tuple(Family(**fields) for fields in _FILE["with_helpers"])
+"""Two functions each, one of which calls the other."""

@@ -1,0 +1,155 @@
+"""The shop as a site of an episode: its pages, the cart and the order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from agentgym.envs.gui.shop.listing import Listing, categories, num_pages
+from agentgym.envs.gui.site import Request, Response
+from agentgym.envs.webshop.catalogue import Catalogue
+from agentgym.envs.webshop.product import Product
+
+_FOLDER = Path(__file__).parent / "templates"
+_PAGES = re.compile(r"/|/search|/style\.css|/cart|/cart/remove|/checkout|/thanks|/product/[^/]+")
+_HEADERS = {"cache-control": "private"}  # or going back would ask for a page anew
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One product in a cart or an order, with the chosen value of each of its options."""
+
+    number: int
+    asin: str
+    options: Mapping[str, str]
+
+
+class ShopSite:
+    """One customer's shop, with an empty cart at first.
+
+    Example:
+        >>> from agentgym.envs.webshop.generator import generated_catalogue
+        >>> shop = ShopSite(generated_catalogue(200, seed=0))
+        >>> shop.add("B01", {"color": "red"})
+        >>> shop.place_order()
+        >>> shop.cart, shop.order
+        ((), (Line(number=1, asin='B01', options={'color': 'red'}),))
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self.cart: tuple[Line, ...] = ()
+        self.order: tuple[Line, ...] = ()
+        """What was ordered; nothing before it was, and no more than once."""
+
+    def add(self, asin: str, options: Mapping[str, str]) -> None:
+        """Put a product into the cart."""
+        number = max((line.number for line in self.cart), default=0) + 1
+        self.cart = (*self.cart, Line(number, asin, dict(sorted(options.items()))))
+
+    def remove(self, number: int) -> None:
+        """Take a line out of the cart, if it is there."""
+        self.cart = tuple(line for line in self.cart if line.number != number)
+
+    def place_order(self) -> None:
+        """Order what is in the cart, and empty it; once there is an order, nothing happens."""
+        if self.cart and not self.order:
+            self.cart, self.order = (), self.cart
+
+    async def answer(self, request: Request) -> Response:
+        """Show a page, or do what a form asks for and lead on."""
+        path = request.path
+        if not _PAGES.fullmatch(path):
+            is_page = path.endswith("/") and _PAGES.fullmatch(path[:-1])
+            return _led_to(path[:-1], 307) if is_page else _refused(404, "Not Found")
+        if path == "/style.css":
+            return Response(body=_style(), content_type="text/css; charset=utf-8", headers=_HEADERS)
+        if path.startswith("/product/"):
+            return self._product(path.removeprefix("/product/"), request)
+        if path == "/search":
+            return self._search(Listing.of(request.query))
+        if path == "/checkout":
+            return self._checkout(request.method)
+        if path.startswith("/cart"):
+            return self._cart(request)
+        return self._page("home" if path == "/" else "thanks")
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _product(self, asin: str, request: Request) -> Response:
+        try:
+            product = self.catalogue.products[self.catalogue.place_of(asin)]
+        except KeyError:
+            return _rendered("problem", 404, problem=f"The shop sells no product {asin!r}.")
+        if request.method != "POST":
+            return self._page("product", product=product, chosen={}, problem="")
+        chosen = {name: request.form.get(f"option {name}", "") for name in product.options}
+        missing = [name for name, value in chosen.items() if value not in product.options[name]]
+        if missing:
+            return self._page(
+                "product", product=product, chosen=chosen, problem=f"Please choose: {', '.join(missing)}."
+            )
+        self.add(product.asin, chosen)
+        return _led_to("/cart")
+
+    def _search(self, listing: Listing) -> Response:
+        found, size = listing.places(self.catalogue), self.catalogue.results_per_page
+        last = num_pages(self.catalogue, len(found))
+        listing = listing.at_page(min(listing.page, last))
+        shown = [self.catalogue.products[place] for place in found[(listing.page - 1) * size : listing.page * size]]
+        return self._page("search", listing=listing, num_found=len(found), last=last, products=shown)
+
+    def _cart(self, request: Request) -> Response:
+        if request.path == "/cart":
+            return self._page("cart", **self._bill())
+        if request.method != "POST":
+            return _refused(405, "Method Not Allowed")
+        number = request.form.get("line", "")
+        self.remove(int(number) if number.isdecimal() else 0)
+        return _led_to("/cart")
+
+    def _checkout(self, method: str) -> Response:
+        if method == "POST":
+            self.place_order()
+            return _led_to("/thanks")
+        return self._page("checkout", **self._bill()) if self.cart else _led_to("/cart")
+
+    def _bill(self) -> dict[str, Any]:
+        products = self.catalogue.products
+        lines: list[tuple[Line, Product]] = [(line, products[self.catalogue.place_of(line.asin)]) for line in self.cart]
+        return {"lines": lines, "total": sum(product.price for _, product in lines)}
+
+    def _page(self, name: str, **values: Any) -> Response:
+        values = {"listing": Listing(), **values, "categories": categories(self.catalogue)}
+        return _rendered(name, 200, num_in_cart=len(self.cart), **values)
+
+
+def _rendered(name: str, status: int, **values: Any) -> Response:
+    body = _templates().get_template(f"{name}.html.jinja").render(**values)
+    return Response(status=status, body=body.encode(), headers=_HEADERS)
+
+
+def _refused(status: int, words: str) -> Response:
+    body = f'{{"detail":"{words}"}}'.encode()
+    return Response(status=status, body=body, content_type="application/json", headers=_HEADERS)
+
+
+def _led_to(path: str, status: int = 303) -> Response:
+    return Response(status=status, headers={**_HEADERS, "location": path})
+
+
+@cache
+def _templates() -> Environment:
+    loader = FileSystemLoader(_FOLDER)
+    return Environment(autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+@cache
+def _style() -> bytes:
+    return (_FOLDER / "style.css").read_bytes()

@@ -1,0 +1,27 @@
+"""Splits by content: a task's split is a property of what it holds, so that no seed moves it into another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from agentgym.errors import unknown_name
+
+SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
+"""The half-open range of a digest's first byte that belongs to each split: 60, 20 and 20 per cent."""
+
+
+def is_byte_in_split(byte: int, split: str) -> bool:
+    """Return True if content whose digest begins with a byte belongs to a split.
+
+    Raises:
+        UnknownNameError: there is no such split.
+
+    Example:
+        >>> [split for split in SPLIT_SHARES if is_byte_in_split(200, split)]
+        ['valid']
+    """
+    if split not in SPLIT_SHARES:
+        raise unknown_name("split", split, SPLIT_SHARES)
+    low, high = SPLIT_SHARES[split]
+    return low <= byte < high

@@ -1,6 +1,45 @@
 """What holds for all tests: hypothesis draws the same examples every time, and no test looks at a clock."""
 
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+from testkit import TESTKIT
 
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a :mod:`testkit.warm_python`, one for each worker of the test run."""
+    address = str(tmp_path_factory.mktemp("warm") / "socket")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    server = subprocess.Popen(
+        [sys.executable, str(TESTKIT / "warm_python.py"), "serve", address],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    yield address
+    server.kill()
+    server.wait()
+
+
+@pytest.fixture(scope="session")
+def warm_commands(warm_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the front of ``PATH`` whose ``agentgym`` and ``python`` run in :func:`warm_python`."""
+    folder = tmp_path_factory.mktemp("commands")
+    client = f'exec "{sys.executable}" -S -E "{TESTKIT / "warm_python.py"}" run "{warm_python}"'
+    for name, arguments in (("agentgym", '-m agentgym "$@"'), ("python", '"$@"')):
+        (folder / name).write_text(f"#!/bin/sh\n{client} {arguments}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+    return folder

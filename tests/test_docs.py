@@ -21,8 +21,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def run(command: list[str], cwd: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+def run(command: list[str], cwd: Path, commands: Path) -> None:
+    path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
@@ -30,7 +30,7 @@ def run(command: list[str], cwd: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_the_examples_of_a_page_work(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_work(page: Path, tmp_path: Path, warm_commands: Path) -> None:
     if page.name in ("gui.md", "miniwob.md") and not has_chromium():
         pytest.skip("needs Chromium: apt-get install chromium")
     blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
@@ -40,6 +40,6 @@ def test_the_examples_of_a_page_work(page: Path, tmp_path: Path) -> None:
         if saved:
             (tmp_path / saved.group(1)).write_text(code, encoding="utf-8")
         elif language == "python":
-            run([sys.executable, "-c", code], tmp_path)
+            run([str(warm_commands / "python"), "-c", code], tmp_path, warm_commands)
         else:
-            run(["bash", "-euc", code], tmp_path)
+            run(["bash", "-euc", code], tmp_path, warm_commands)

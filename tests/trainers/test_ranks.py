@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.warm_python import run
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
@@ -34,25 +38,47 @@ SMALL = (
 )
 
 
-def launched(num_ranks: int, *command: str) -> str:
-    """What a command says that torchrun starts several times."""
+def launched(num_ranks: int, *arguments: str) -> str:
+    """Return what ``python ARGUMENTS`` prints when torchrun starts it several times."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    path = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, *torchrun, *command],
+        [sys.executable, *torchrun, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def train(num_ranks: int, *arguments: str) -> Any:
-    """The result of ``agentgym train`` on several ranks."""
-    return json.loads(launched(num_ranks, "-m", "agentgym", "train", *arguments, "--json"))
+def forked(address: str, num_ranks: int, *arguments: str) -> str:
+    """Return what several processes print that are started as torchrun starts them, but without its imports."""
+    together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(num_ranks)}
+
+    def rank(number: int, out: IO[bytes], err: IO[bytes]) -> int:
+        files = (0, out.fileno(), err.fileno())
+        return run(address, list(arguments), files, RANK=str(number), LOCAL_RANK=str(number), **together)
+
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ThreadPoolExecutor(num_ranks) as pool:
+        codes = list(pool.map(lambda number: rank(number, out, err), range(num_ranks)))
+        out.seek(0)
+        err.seek(0)
+        said, failed = out.read().decode(), err.read().decode()
+    assert codes == [0] * num_ranks, failed[-3000:]
+    return said
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def train(address: str, num_ranks: int, *arguments: str) -> Any:
+    """Return the result of ``agentgym train`` on several ranks."""
+    return json.loads(forked(address, num_ranks, "-m", "agentgym", "train", *arguments, "--json"))
 
 
 def weights(run_dir: Path) -> dict[str, torch.Tensor]:
@@ -63,11 +89,11 @@ def weights(run_dir: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rows", "prefix", "packed"])
-def test_two_ranks_update_as_one(tmp_path: Path, layout: str) -> None:
+def test_two_ranks_update_as_one(tmp_path: Path, layout: str, warm_python: str) -> None:
     results = []
     for num_ranks in (1, 2):
         out = tmp_path / f"{num_ranks}.pt"
-        launched(num_ranks, str(TESTKIT / "ranked_update.py"), str(out), layout)
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_update.py"), str(out), layout)
         results.append(torch.load(out, weights_only=True))
     one, two = results
     assert one["model"].keys() == two["model"].keys()
@@ -82,11 +108,12 @@ def test_two_ranks_update_as_one(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Path) -> None:
+def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Path, warm_python: str) -> None:
     whole = tmp_path / "one"
-    assert train(1, "tiny", *SMALL, "num_steps=2", "--run-dir", str(whole))["steps"] == 2
+    assert train(warm_python, 1, "tiny", *SMALL, "num_steps=2", "--run-dir", str(whole))["steps"] == 2
     together = tmp_path / "two"
-    result = train(2, "tiny", *SMALL, "num_steps=2", "--run-dir", str(together))
+    command = ("-m", "agentgym", "train", "tiny", *SMALL, "num_steps=2", "--run-dir", str(together), "--json")
+    result = json.loads(launched(2, *command))
     assert result["run_dir"] == str(together) and 0 <= result["success_after"] <= 1
     for name, tensor in weights(whole).items():
         torch.testing.assert_close(weights(together)[name], tensor, atol=1e-5, rtol=0)
@@ -94,15 +121,15 @@ def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Pat
     assert [row["step"] for row in rows if row["phase"] == "rl"] == [1, 2], "one rank alone keeps the log"
     for first, then in ((2, 1), (1, 2)):
         run_dir = tmp_path / f"{first} then {then}"
-        stopped_after_one_step(first, run_dir)
-        assert train(then, "--resume", str(run_dir))["steps"] == 2
+        stopped_after_one_step(warm_python, first, run_dir)
+        assert train(warm_python, then, "--resume", str(run_dir))["steps"] == 2
         for name, tensor in weights(whole).items():
             torch.testing.assert_close(weights(run_dir)[name], tensor, atol=1e-5, rtol=0)
 
 
-def stopped_after_one_step(num_ranks: int, run_dir: Path) -> None:
+def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
     """A run of two steps that has its checkpoint of the first and was killed in the second."""
-    train(num_ranks, "tiny", *SMALL, "num_steps=2", "--run-dir", str(run_dir))
+    train(address, num_ranks, "tiny", *SMALL, "num_steps=2", "--run-dir", str(run_dir))
     (run_dir / "checkpoints" / "rl-000002.pt").unlink()
     assert (run_dir / "checkpoints" / "rl-000001.pt").is_file()
 

@@ -1,0 +1,131 @@
+"""A Python process that has imported the trainer and forks for every command.
+
+A command costs its own work, not the seconds in which torch and transformers are imported. The forked process has the
+command's arguments, folder, environment and files, and ends with its exit code. It shares nothing with other commands.
+
+As a program: ``warm_python.py serve SOCKET`` serves, ``warm_python.py run SOCKET ARGUMENT...`` runs what
+``python ARGUMENT...`` would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+LONGEST_REQUEST = 1 << 20
+
+
+def run(address: str, arguments: list[str], files: tuple[int, int, int] = (0, 1, 2), **environment: str) -> int:
+    """Run ``python ARGUMENTS`` in a forked process with three open files, and return its exit code."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+        line.connect(address)
+        request = {"arguments": arguments, "cwd": os.getcwd(), "environment": {**os.environ, **environment}}
+        socket.send_fds(line, [json.dumps(request).encode()], list(files))
+        answer = line.recv(64)
+    return int(answer) if answer else 1
+
+
+def serve(address: str) -> None:
+    """Import what commands need, then fork one process per request until the process ends."""
+    import transformers.models.qwen3.modeling_qwen3  # noqa: F401
+
+    import agentgym.cli.main
+    import agentgym.trainers.loop  # noqa: F401
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for commands are not waited for
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(address)
+        door.listen(64)
+        print("ready", flush=True)
+        while True:
+            line, _ = door.accept()
+            with line:
+                if os.fork() == 0:
+                    door.close()
+                    _answer(line)
+
+
+def _answer(line: socket.socket) -> NoReturn:
+    """Run one command in a process of its own, and send its exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, files, _, _ = socket.recv_fds(line, LONGEST_REQUEST, 3)
+    worker = os.fork()
+    if worker == 0:
+        line.close()
+        _work(json.loads(data), files)
+    for file in files:
+        os.close(file)
+    _wait(worker, line)
+    _, status = os.waitpid(worker, 0)
+    code = os.waitstatus_to_exitcode(status)
+    line.send(str(code if code >= 0 else 128 - code).encode())
+    os._exit(0)
+
+
+def _wait(worker: int, line: socket.socket) -> None:
+    """Wait until the command has ended; it is terminated when the process that asked for it has gone."""
+    ended, events = os.pidfd_open(worker), select.poll()
+    events.register(ended, select.POLLIN)
+    events.register(line, select.POLLHUP)
+    while all(file != ended for file, _ in events.poll()):
+        events.unregister(line)
+        os.kill(worker, signal.SIGTERM)
+
+
+def _work(request: dict[str, object], files: list[int]) -> NoReturn:
+    import atexit
+    import threading
+    import traceback
+
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    os.chdir(str(request["cwd"]))
+    os.environ.clear()
+    os.environ.update(request["environment"])  # type: ignore[call-overload]
+    try:
+        _execute(list(request["arguments"]))  # type: ignore[call-overload]
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    # what the interpreter does at its end
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _execute(arguments: list[str]) -> None:
+    first, *rest = arguments
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    if first == "-c":
+        sys.argv, sys.path[:1] = ["-c", *rest[1:]], [""]
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    elif first == "-m":
+        sys.argv, sys.path[:1] = rest, [os.getcwd()]
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[:1] = arguments, [str(Path(first).resolve().parent)]
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(sys.argv[2])
+    else:
+        sys.exit(run(sys.argv[2], sys.argv[3:]))

@@ -171,3 +171,4 @@ _.minpro
 _.entropy_bonus
 # pydantic calls the hook with it
 handler
+_.pytest_runtest_protocol  # a hook of pytest, benchmarks/suite

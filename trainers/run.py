@@ -48,8 +48,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         torch.set_num_threads(config.num_threads)
-        self.config = config
-        self.run_dir = run_dir
+        self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.pool = self._make_pool({})
         self.eval_pool = self._make_pool(config.eval.kwargs) if config.eval.kwargs else self.pool

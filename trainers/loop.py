@@ -97,7 +97,7 @@ class TrainingLoop:
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             model = run.whole_model()
-            if run.ranks.is_main:
+            if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context)
         await run.close()
         return TrainResult(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork, optimizer_step, read_values
 from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
+from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
 NUM_VALUES = 4
@@ -47,7 +48,7 @@ class TwinCritic:
     Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL".
     """
 
-    def __init__(self, policy: Any, config: CriticConfig, *, gamma: float, seed: int) -> None:
+    def __init__(self, policy: CausalLM, config: CriticConfig, *, gamma: float, seed: int) -> None:
         self._policy, self._config, self._gamma, self._seed = policy, config, gamma, seed
         self._network = ValueNetwork(policy, config, NUM_VALUES, seed)
         self._target = copy.deepcopy(self._network)
@@ -82,7 +83,7 @@ class TwinCritic:
             "replay_episodes": float(len(self._episodes)),
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {
             "network": self._network.state_dict(),
             "target": self._target.state_dict(),
@@ -91,7 +92,7 @@ class TwinCritic:
             "episodes": [asdict(episode) for episode in self._episodes],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._network.load_state_dict(state["network"])
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])

@@ -19,6 +19,7 @@ from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.types import CausalLM
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
 MAXIMA = ("logprob_gap_max",)
@@ -50,7 +51,7 @@ class BatchLogprobs:
 
 
 def token_logprobs(
-    model: Any, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
+    model: CausalLM, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
 

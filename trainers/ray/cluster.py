@@ -22,6 +22,7 @@ from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats
 from agentgym.trainers.ray.serving import EngineSpec
 from agentgym.trainers.ray.vllm_actor import VllmActor
+from agentgym.trainers.types import CausalLM, Tokenizer
 
 _REACH_TIMEOUT_S = 5.0
 
@@ -59,7 +60,7 @@ class Cluster:
         """A pool over the env workers; all pools share them."""
         return RayPool(self._workers, make_env)
 
-    def engine(self, model: Any, tokenizer: Any) -> RayEngine:
+    def engine(self, model: CausalLM, tokenizer: Tokenizer) -> RayEngine:
         """Engines that sample from copies of ``model``."""
         config = self._run_config
         is_vllm = config.engine.kind == "vllm"

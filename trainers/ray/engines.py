@@ -16,6 +16,7 @@ from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.engine_client import EngineClient
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, State
 from agentgym.trainers.ray.weights import pack
+from agentgym.trainers.types import CausalLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class RayEngine(EngineClient):
     def __init__(
         self,
         handles: Sequence[Any],
-        model: Any,
+        model: CausalLM,
         config: ClusterConfig,
         *,
         max_context_tokens: int,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +55,7 @@ class TwinCritic:
         self._episodes: list[Episode] = []
         self._num_updates = 0
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         rows = [row for episode in _episodes(groups) for row in _episode(episode, ()).rows]
         values = _by_turn(read_values(self._target, self._policy, rows, self._config.tokens_per_microbatch))
         return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ FLAT = 1e-12
 class Critic(Protocol):
     """Fills columns before credit and learns from what credit gives back."""
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Columns over the turns or sampled tokens of valid trajectories."""
         ...
 
@@ -132,7 +132,7 @@ class ValueCritic:
         self._network = ValueNetwork(policy, config, 1, seed)
         self._optimizer = self._network.make_optimizer(config)
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         values = read_values(self._network, self._policy, self._rows(groups), self._config.tokens_per_microbatch)
         return {"token_value" if self._is_per_token else "value": values[:, 0]}
 

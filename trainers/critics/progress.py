@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ class ProgressEstimator:
         self._network = ValueNetwork(policy, config, 1, seed)
         self._optimizer = self._network.make_optimizer(config)
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Return the column ``progress``, ``[N]`` over the turns of valid trajectories."""
         values = read_values(self._network, self._policy, _rows(groups), self._config.tokens_per_microbatch)
         return {"progress": values[:, 0]}

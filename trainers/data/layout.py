@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from agentgym.trainers.losses.config import LayoutKind
 from agentgym.trainers.types import CausalLM, Trunk
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 PAD_ID = 0
 TokenIds = Sequence[int]
@@ -175,7 +178,7 @@ def _dense_mask(forest: Forest, dtype: torch.dtype) -> Tensor:
     return mask.masked_fill_(~sees, torch.finfo(dtype).min)[None, None]
 
 
-def _block_mask(forest: Forest) -> Any:
+def _block_mask(forest: Forest) -> BlockMask:
     """The same as FlexAttention takes it, which skips blocks in which nothing is seen."""
     from torch.nn.attention.flex_attention import create_block_mask
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -156,7 +155,7 @@ def _regularisers(
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
-        values: dict[str, Any] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
+        values: dict[str, object] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history holds the present step, which counts from 0

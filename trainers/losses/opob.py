@@ -98,12 +98,12 @@ def gradient_energy(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     energies = []
     for rows in found.rows:
-        model.zero_grad(set_to_none=True)
+        model.zero_grad()
         for batch in make_batches(rows):
             ones = torch.ones_like(batch.advantage)
             backward(rows, replace(batch, advantage=ones, weight=ones))
         energies.append(sum(float(p.grad.double().square().sum()) for p in trained if p.grad is not None))
-    model.zero_grad(set_to_none=True)
+    model.zero_grad()
     return torch.tensor(energies, dtype=torch.float64)
 
 

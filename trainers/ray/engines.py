@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ray
+from ray import ObjectRef
+from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError
 
 from agentgym.errors import EngineError
@@ -25,7 +26,7 @@ class _Target:
 
     serial: int
     version: int
-    weights: Any
+    weights: ObjectRef
     """A reference to the packed weights."""
 
 
@@ -40,7 +41,7 @@ class RayEngine(EngineClient):
 
     def __init__(
         self,
-        handles: Sequence[Any],
+        handles: Sequence[ActorHandle],
         model: CausalLM,
         config: ClusterConfig,
         *,

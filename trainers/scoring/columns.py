@@ -103,7 +103,7 @@ class ColumnMaker:
             for name, critic in self._critics.items():
                 critic.load_state_dict(state[name])
 
-    def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         segments = segments_of(groups)
         scores = score(
             self._model,

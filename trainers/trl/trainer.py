@@ -138,12 +138,12 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             self._add_logprobs(batch)
         return batch
 
-    def _save_checkpoint(self, model: CausalLM, trial: Any) -> None:
+    def _save_checkpoint(self, model: CausalLM, trial: object) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         (folder / STATE_FILE).write_text(json.dumps(self.rollouts.to_dict()), encoding="utf-8")
 
-    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+    def _load_optimizer_and_scheduler(self, checkpoint: str) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             path = Path(checkpoint) / STATE_FILE
@@ -212,7 +212,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return "train" if self.model.training else "eval"
 
 
-def _environment_return(**columns: Any) -> list[float | None]:
+def _environment_return(**columns: object) -> list[float | None]:
     """TRL wants a reward function; the rewards are in the episodes, so that nobody calls it."""
     raise AssertionError("rewards come from the environment's turns")
 

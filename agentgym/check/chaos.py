@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.env.env import Action, Env, Snapshot, StepReturn
+from agentgym.env.env import Action, Env, Snapshot, StepReturn, TypedStep
 from agentgym.errors import ConfigError
 from agentgym.types import Message, Observation, Task, ToolSpec
 
@@ -108,7 +108,7 @@ class Chaos(Env):
         self._strike()
         return self.env.step(action)
 
-    async def astep(self, action: Action) -> StepReturn:
+    async def astep(self, action: Action) -> TypedStep:
         await self._astrike()
         return await self.env.astep(action)
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
+from agentgym.types import Call, Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
 _VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
@@ -94,18 +94,18 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
     return ToolCall(name, arguments, str(index))
 
 
-def _parse_value(raw: str, schema: Mapping[str, Any]) -> Any:
-    value = raw if _is_text(schema) and not raw.startswith('"') else json.loads(raw)
+def _parse_value(raw: str, schema: JsonSchema) -> Json:
+    value: Json = raw if _is_text(schema) and not raw.startswith('"') else json.loads(raw)
     json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can spell, is a ValueError here
     return value
 
 
-def _format_value(value: Any, schema: Mapping[str, Any]) -> str:
+def _format_value(value: object, schema: JsonSchema) -> str:
     if _is_text(schema) and isinstance(value, str):
         is_plain = value == value.strip() and value != "" and not re.search(r'[;=\n"\\]', value)
         return value if is_plain else json.dumps(value)
     return json.dumps(value).replace(";", "\\u003b")  # a semicolon can only be inside a string, and would end the value
 
 
-def _is_text(schema: Mapping[str, Any]) -> bool:
+def _is_text(schema: JsonSchema) -> bool:
     return schema.get("type", "string") == "string" and "anyOf" not in schema

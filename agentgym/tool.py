@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from agentgym.errors import ToolDefinitionError, ToolError
-from agentgym.types import ToolCall, ToolResult, ToolSpec
+from agentgym.types import JsonSchema, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -203,7 +203,7 @@ def random_call(spec: ToolSpec, rng: np.random.Generator, words: Sequence[str] =
     return ToolCall(spec.name, arguments)
 
 
-def _random_value(schema: Mapping[str, Any], rng: np.random.Generator, words: Sequence[str]) -> Any:
+def _random_value(schema: JsonSchema, rng: np.random.Generator, words: Sequence[str]) -> Any:
     if schema.get("enum"):
         return schema["enum"][int(rng.integers(len(schema["enum"])))]
     match schema.get("type"):

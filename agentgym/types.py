@@ -12,13 +12,19 @@ Dimension suffixes: ``_G`` sibling in a group, ``_K`` turn, ``_T`` token, ``_B``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from agentgym.canonical import digest
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A decoded JSON value; narrow it with ``isinstance`` before it is used."""
+JsonObject: TypeAlias = "Mapping[str, Json]"
+JsonSchema: TypeAlias = Mapping[str, Any]
+"""A JSON schema, of a tool's arguments or of one of them."""
 
 # --------------------------------------------------------------------------------------------------------- tasks
 
@@ -135,7 +141,7 @@ class ToolSpec:
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: JsonSchema
     is_parallel_safe: bool = False
     timeout_s: float | None = None
 

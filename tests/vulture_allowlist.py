@@ -59,6 +59,15 @@ _.agentgym_received
 _.agentgym_load  # its /collective_rpc calls these
 _.agentgym_checksum
 
+# --- named in types alone
+_.PreTrainedConfig  # trainers/types.py: aliases as strings, parameters of protocols
+_.PreTrainedTokenizerBase
+_.use_cache
+_.strict
+_.gradient_checkpointing_kwargs
+_.tool_calls  # keys of a message in the OpenAI protocol
+_.tool_call_id
+
 # --- for authors of environments and tools
 _.PROCESS  # roles of reward parts: an author picks one
 _.FORMAT

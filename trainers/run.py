@@ -19,7 +19,7 @@ from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.actor import MakeActor, ModelActor
 from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
@@ -33,6 +33,7 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.scoring.columns import needed_columns
+from agentgym.trainers.types import CausalLM, Tokenizer
 from agentgym.types import Task
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         torch.set_num_threads(config.num_threads)
-        self.config = config
-        self.run_dir = run_dir
+        self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.pool = self._make_pool({})
         self.eval_pool = self._make_pool(config.eval.kwargs) if config.eval.kwargs else self.pool
@@ -65,19 +65,19 @@ class Run:
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         self.model = shard(self.model, ranks)
-        self._engine = self._make_engine() if ranks.is_main else None
+        self._engine = None if self._served is None else self._make_engine(self._served)
 
     def _make_pool(self, changes: Mapping[str, Any]) -> Pool:
         """Environments of the run's kind, but for ``changes`` of their arguments."""
         make_env = partial(make, self.config.env.id, **{**self.config.env.kwargs, **changes})
         return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
 
-    def _make_engine(self) -> Engine:
+    def _make_engine(self, served: CausalLM) -> Engine:
         if self.cluster is not None:
-            return self.cluster.engine(self._served, self.tokenizer)
-        return build_engine(self.config, self._served, self.run_dir)
+            return self.cluster.engine(served, self.tokenizer)
+        return build_engine(self.config, served, self.run_dir)
 
-    def _made_to_serve(self, ranks: Ranks) -> Any:
+    def _made_to_serve(self, ranks: Ranks) -> CausalLM | None:
         """The weights to sample from: the model itself, or a copy, which the first rank alone needs."""
         if ranks.count == 1 and self.config.pipeline.is_on_policy:
             return self.model
@@ -93,7 +93,7 @@ class Run:
         """Wait for the engine and the env workers where they are not part of this process; nothing twice."""
         if self.cluster is not None:
             await self.cluster.connect(say)
-        if self._engine is not None:
+        if self._engine is not None and self._served is not None:
             await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
 
     def engine_metrics(self) -> dict[str, float]:
@@ -115,11 +115,10 @@ class Run:
         if self._engine is not None:
             await self._engine.update_weights(version)
 
-    def whole_model(self) -> Any:
-        """The model with its current weights in one piece; all ranks must ask."""
-        model: Any = self.model
-        if not isinstance(model, FSDPModule):
-            return model
+    def whole_model(self) -> CausalLM | None:
+        """Return the model with its current weights, unsharded; None except on the first rank. All must call."""
+        if not isinstance(self.model, FSDPModule):
+            return self.model
         self._load_served()
         return self._served
 
@@ -153,7 +152,7 @@ class Run:
         """A new environment of the run's kind."""
         return make(self.config.env.id, **self.config.env.kwargs)
 
-    def make_actor(self, sampling: SamplingParams | None = None) -> Any:
+    def make_actor(self, sampling: SamplingParams | None = None) -> MakeActor:
         """A factory of actors that sample from the run's policy; it can be sent where its engine can."""
         engine, renderer, context = self._engine, self.renderer, self.config.context
         chosen = sampling or self.config.sampling
@@ -171,7 +170,7 @@ class Run:
             parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
         )
 
-    def _model(self) -> tuple[Any, Any]:
+    def _model(self) -> tuple[CausalLM, Tokenizer]:
         config = self.config.model
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)
@@ -182,7 +181,8 @@ class Run:
             tokenizer = train_tokenizer(texts, config.vocab_size, words, config.splits)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
-        return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+        model.to("cuda" if torch.cuda.is_available() else "cpu")
+        return model, tokenizer
 
 
 def open_cluster(config: TrainConfig) -> Cluster:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym.env.env import Action, Env, StepReturn
+from agentgym.env.env import Action, Env, StepReturn, TypedStep
 from agentgym.errors import ConfigError
 from agentgym.types import Observation
 
@@ -112,7 +112,7 @@ class Chaos(Env):
         self._strike()
         return self.env.step(action)
 
-    async def astep(self, action: Action) -> StepReturn:
+    async def astep(self, action: Action) -> TypedStep:
         await self._astrike()
         return await self.env.astep(action)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from agentgym.canonical import digest
 from agentgym.check.policies import Policy, noop_action
-from agentgym.env.env import Env, StepReturn
+from agentgym.env.env import Env, StepReturn, TypedStep
 from agentgym.types import Message, Observation, Task
 
 MAX_TURNS = 100
@@ -28,7 +28,7 @@ class Step:
     reward: float
     terminated: bool
     truncated: bool
-    info: dict[str, Any]
+    info: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def _differs(what: str, one: object, other: object) -> str | None:
     return f"{what}: {brief(one)} against {brief(other)}"
 
 
-def _step(key: str, action: Message, returned: StepReturn) -> Step:
+def _step(key: str, action: Message, returned: StepReturn | TypedStep) -> Step:
     observation, reward, terminated, truncated, info = returned
     return Step(
         state_key=key,

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentgym.types import Json, JsonSchema
+
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _SUBSCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SUBSCHEMA_MAPS = ("properties", "$defs", "patternProperties")
@@ -32,12 +34,12 @@ def schema_problems(parameters: Any) -> Iterator[str]:
     yield from _problems(parameters, "", parameters)
 
 
-def undescribed(parameters: Mapping[str, Any]) -> list[str]:
+def undescribed(parameters: JsonSchema) -> list[str]:
     """The parameters without a description."""
     return [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]
 
 
-def _problems(schema: Any, path: str, root: Mapping[str, Any]) -> Iterator[str]:
+def _problems(schema: Any, path: str, root: JsonSchema) -> Iterator[str]:
     at = f"{path}: " if path else ""
     if isinstance(schema, bool):
         return
@@ -60,7 +62,7 @@ def _problems(schema: Any, path: str, root: Mapping[str, Any]) -> Iterator[str]:
         yield from _problems(child, f"{path}.{where}" if path else where, root)
 
 
-def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _children(schema: JsonSchema) -> Iterator[tuple[str, Json]]:
     for keyword in _SUBSCHEMA_MAPS:
         for name, child in schema.get(keyword, {}).items():
             yield f"{keyword}.{name}", child
@@ -72,7 +74,7 @@ def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield keyword, schema[keyword]
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Any:
+def _referred(reference: str, root: JsonSchema) -> Any:
     found: Any = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Required, TypedDict, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -37,9 +37,27 @@ from agentgym.types import (
 
 Result = TypeVar("Result")
 Action = Message | str
-StepReturn = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 SPLITS = ("train", "valid", "test")
+
+
+class StepInfo(TypedDict, total=False):
+    """The ``info`` of a turn. Environments may add keys of their own by :meth:`Env.own_info`."""
+
+    reward_parts: Required[tuple[RewardPart, ...]]
+    """They sum to the reward."""
+    is_valid: Required[bool]
+    """Whether the action was possible."""
+    success: bool
+    """Set when the episode ended."""
+    played: Message
+    """Set when the environment did something else in place of the action (:meth:`Env.play_instead`)."""
+
+
+StepReturn = tuple[Observation, float, bool, bool, dict[str, Any]]
+"""What :meth:`Env.step` returns: Gymnasium's five, the last a :class:`StepInfo`."""
+TypedStep = tuple[Observation, float, bool, bool, StepInfo]
+"""What :meth:`Env.astep` returns: the same five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +148,10 @@ class Env(gymnasium.Env[Observation, Action]):
     def stop(self) -> None:
         """Free what the environment holds; called once, by ``close``."""
 
+    def own_info(self) -> Mapping[str, Any]:
+        """Return keys of the environment's own for a turn's ``info``. Called once at the end of each turn."""
+        return {}
+
     # ------------------------------------------------------------------------------------------ what authors call
 
     def award(self, value: float, name: str = "outcome", role: RewardRole = RewardRole.OUTCOME) -> None:
@@ -191,20 +213,17 @@ class Env(gymnasium.Env[Observation, Action]):
         return self._begun(await self.astart(task))
 
     def step(self, action: Action) -> StepReturn:
-        """Take one turn.
-
-        ``info["reward_parts"]`` sums to the reward; ``info["is_valid"]`` says whether the action was possible;
-        ``info["success"]`` is there when the episode ended, ``info["played"]`` when the environment did something else
-        in place of the action (:meth:`play_instead`).
+        """Take one turn. The last item returned is a :class:`StepInfo`.
 
         Raises:
             ResetNeededError: before ``reset`` or after the end.
             ClosedError: after ``close``.
         """
         message = self._enter(action)
-        return self._leave(self.respond(message))
+        observation, reward, terminated, truncated, info = self._leave(self.respond(message))
+        return observation, reward, terminated, truncated, {**info}
 
-    async def astep(self, action: Action) -> StepReturn:
+    async def astep(self, action: Action) -> TypedStep:
         """:meth:`step` as a coroutine."""
         message = self._enter(action)
         return self._leave(await self.arespond(message))
@@ -396,18 +415,19 @@ class Env(gymnasium.Env[Observation, Action]):
         self._parts = []
         return message
 
-    def _leave(self, said: str | Observation) -> StepReturn:
+    def _leave(self, said: str | Observation) -> TypedStep:
         self._last_observation = as_observation(said)
         parts = tuple(self._parts)
         terminated = self._is_over and not self._is_cut_off
         is_out_of_turns = self.max_turns is not None and self._turn >= self.max_turns
         truncated = self._is_cut_off or (not terminated and is_out_of_turns)
-        info: dict[str, Any] = {"reward_parts": parts, "is_valid": self._is_turn_valid}
+        self._is_over = terminated or truncated
+        info: StepInfo = {"reward_parts": parts, "is_valid": self._is_turn_valid}
         if self._played is not None:
             info["played"] = self._played
-        if terminated or truncated:
-            self._is_over = True
+        if self._is_over:
             info["success"] = self.is_success()
+        info = cast(StepInfo, {**info, **self.own_info()})
         return self._last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
 
     async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from agentgym.env.env import Env
+from agentgym.env.env import Env, StepInfo
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import EngineError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, boundary
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
-_REFUSED: Mapping[str, Any] = {"reward_parts": (), "is_valid": False}
+_REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
 
 
 async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
@@ -98,7 +96,7 @@ def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
 async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegation | None) -> _Outcome:
     started = time.perf_counter()
     replies: Observation = ()
-    info: Mapping[str, Any] = _REFUSED
+    info = _REFUSED
     ended: Status | None = None
     refusal: str | None = None
     try:

@@ -13,7 +13,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from agentgym.env.env import Action, Env, StepReturn
+from agentgym.env.env import Action, Env, StepInfo, TypedStep
 from agentgym.env.game_env import GameEnv
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.loop import run_episode
@@ -95,7 +95,7 @@ class _Match:
         if self._failure is not None:
             raise EnvError(f"the game failed for another player: {self._failure}")
 
-    async def move(self, action: Action) -> StepReturn:
+    async def move(self, action: Action) -> TypedStep:
         """Make the move of the player whose turn it is."""
         async with asyncio.timeout(self._limits.step_timeout_s):
             stepped = await self.env.astep(action)
@@ -139,7 +139,7 @@ class _Seat(Env):
             raise EnvError("the game was over before this player's first move")
         return self._match.env.said_to(self._player), {}
 
-    async def astep(self, action: Action) -> StepReturn:
+    async def astep(self, action: Action) -> TypedStep:
         stepped = await self._match.move(action)
         is_valid = stepped[4]["is_valid"]
         await self._match.turn_of(self._player)
@@ -148,7 +148,7 @@ class _Seat(Env):
         if not self._match.is_over:
             return said if is_valid else stepped[0], 0.0, False, False, {"reward_parts": (), "is_valid": is_valid}
         parts = game.parts_of(self._player)
-        info = {"reward_parts": parts, "is_valid": is_valid, "success": game.success_of(self._player)}
+        info: StepInfo = {"reward_parts": parts, "is_valid": is_valid, "success": game.success_of(self._player)}
         return said, sum(part.value for part in parts), True, False, info
 
     @property

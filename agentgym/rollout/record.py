@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -87,7 +87,7 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
     return tuple(records)
 
 
-def append_json_line(path: Path, row: dict[str, Any]) -> None:
+def append_json_line(path: Path, row: Mapping[str, object]) -> None:
     """Append one line to a JSONL file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as out:
@@ -116,7 +116,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def rewrite_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def rewrite_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Replace all rows of a JSONL file atomically."""
     replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 

@@ -78,6 +78,6 @@ def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
     loop = TrainingLoop(config, run_dir, resume=False)
     run_dir.mkdir(parents=True)
     save_config(config, run_dir / "config.json")
-    free = loop.r.make_actor
-    loop.r.make_actor = lambda sampling=None: free(sampling) if sampling else lock_step_actors(loop.r)
-    asyncio.run(loop.run())
+    run, free = loop.run, loop.run.make_actor
+    run.make_actor = lambda sampling=None: free(sampling) if sampling else lock_step_actors(run)
+    asyncio.run(loop.train())

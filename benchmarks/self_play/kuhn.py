@@ -34,8 +34,10 @@ from agentgym.rollout.session import Session
 from agentgym.trainers.config.overrides import apply_overrides, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
+from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import check_run_dir
+from agentgym.trainers.types import Metrics
 from agentgym.types import Completion, FinishReason, Message
 
 
@@ -117,27 +119,28 @@ class MeasuredLoop(TrainingLoop):
         self._path = run_dir / "exploitability.jsonl"
         self._every, self._average_from, self._average = every, average_from, AveragePolicy()
 
-    async def _begin_rl(self) -> None:
-        await super()._begin_rl()
+    async def begin_rl(self) -> None:
+        await super().begin_rl()
         await self._measure(0)
 
-    async def _learn(self, first_step: int) -> None:
-        kept = [row for row in read_json_lines(self._path) if row["step"] <= first_step]
+    async def learn(self) -> None:
+        kept = [row for row in read_json_lines(self._path) if row["step"] <= self.state.step]
         rewrite_json_lines(self._path, kept)
         self._average = AveragePolicy()
         for row in kept:
             if row["step"] >= self._average_from:
                 self._average.add({known: {PASS: 1 - bet, BET: bet} for known, bet in row["bet"].items()})
-        await super()._learn(first_step)
+        await super().learn()
 
-    async def _rl_step(self, step: int) -> dict[str, float]:
-        metrics = await super()._rl_step(step)
-        if (step + 1) % self._every == 0:
-            await self._measure(step + 1)
+    async def step(self, rollouts: Rollouts) -> Metrics:
+        metrics = await super().step(rollouts)
+        num_done = self.state.step + 1
+        if num_done % self._every == 0:
+            await self._measure(num_done)
         return metrics
 
     async def _measure(self, step: int) -> None:
-        policy, least_legal = await read_policy(self.r.engine, self.r.renderer)
+        policy, least_legal = await read_policy(self.run.engine, self.run.renderer)
         row: dict[str, Any] = {"step": step, "least_legal": least_legal, **describe(policy)}
         if step >= self._average_from:
             self._average.add(policy)
@@ -158,7 +161,7 @@ def run(options: argparse.Namespace) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
         spent = time.process_time()
-        asyncio.run(MeasuredLoop(config, run_dir, resume, options.every, options.average_from).run())
+        asyncio.run(MeasuredLoop(config, run_dir, resume, options.every, options.average_from).train())
         append_json_line(run_dir / "cost.jsonl", {"cpu_s": time.process_time() - spent})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,7 +23,7 @@ from agentgym.sandbox import Snapshot
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.shell import BashTool
 from agentgym.tools.submit import SubmitTool
-from agentgym.types import Message, Observation, Task, ToolCall
+from agentgym.types import Message, Task, ToolCall
 
 Source = Literal["generated", "harbor"]
 _TEST = "python3 -B -m unittest 2>&1 | sed 's/ in [0-9.]*s$//'"  # what it says is then the same each time
@@ -143,6 +143,9 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
+    def own_info(self) -> Mapping[str, Any]:
+        return {"patch": self.patch()} if self._is_over else {}
+
     def tasks(self, split: str) -> Sequence[Task]:
         """Generated: 1,000,000 to train on, 1,000 each for the others, no repository in two; Harbor: one split."""
         if self.harbor_path is None:
@@ -168,12 +171,6 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         super().load_state(inner)
 
     # --------------------------------------------------------------------------------------------------- private
-
-    def _leave(self, said: str | Observation) -> Any:
-        step = super()._leave(said)
-        if self._is_over:
-            step[4]["patch"] = self.patch()
-        return step
 
     def _pick_task(self, seed: int | None, options: Any) -> Task:
         if self.source == "harbor":

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
-from agentgym.env.env import StepReturn
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.domains.database import Changes, Database
 from agentgym.envs.domains.grading import Grade, grade, is_told
@@ -166,6 +165,13 @@ class DomainEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
+    def own_info(self) -> Mapping[str, Any]:
+        info = {**self._told_of_user(), "violations": self.conversation.violations}
+        if not self._is_over:
+            return info
+        outcome = self.grade()
+        return {**info, "is_database_right": outcome.is_database_right, "untold": outcome.untold}
+
     def grade(self) -> Grade:
         """What the episode would be worth if it ended now."""
         return grade(self.case, self.toolkit, self.conversation.told)
@@ -261,14 +267,6 @@ class DomainEnv(ToolEnv):
     def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
         observation, info = super()._begun(said)
         return observation, {**info, **self._told_of_user()}
-
-    def _leave(self, said: str | Observation) -> StepReturn:
-        step = super()._leave(said)
-        step[4].update(self._told_of_user(), violations=self.conversation.violations)
-        if self._is_over:
-            outcome = self.grade()
-            step[4].update(is_database_right=outcome.is_database_right, untold=outcome.untold)
-        return step
 
     def _told_of_user(self) -> dict[str, Any]:
         """The user's words of this turn, and the seed they were made with; nothing if it said none."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from agentgym.call_syntax import format_call
+from agentgym.env.env import TypedStep
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.search.answers import Metric, check_metric, score
 from agentgym.envs.search.question import Question
@@ -171,6 +172,13 @@ class QuestionEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
+    def own_info(self) -> Mapping[str, Any]:
+        progress = self.progress
+        return {
+            "num_void_turns": progress.num_void_turns,
+            "num_repeated_queries": progress.num_repeated_queries,
+        }
+
     def dump_state(self) -> Any:
         return self.question, self.progress
 
@@ -196,13 +204,10 @@ class QuestionEnv(ToolEnv):
 
     # --------------------------------------------------------------------------------------------------- private
 
-    def _leave(self, said: str | Observation) -> Any:
+    def _leave(self, said: str | Observation) -> TypedStep:
         if not self._is_turn_valid and self.rewards.invalid_turn:
             self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
-        step = super()._leave(said)
-        counts = ("num_void_turns", "num_repeated_queries")
-        step[4].update({name: getattr(self.progress, name) for name in counts})
-        return step
+        return super()._leave(said)
 
     def _finds(self, query: str, doc_id: str) -> bool:
         return any(hit.doc_id == doc_id for hit in self.retriever.search(query, self.max_results))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import canonical, digest
-from agentgym.env.env import SPLITS, Env, Snapshot, StepReturn
+from agentgym.env.env import SPLITS, Env, Snapshot, StepReturn, TypedStep
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.matching import compare, is_readable
@@ -117,7 +117,7 @@ class SemiOnlineEnv(Env):
         self.finish()
         return (Message("user", OVER),)
 
-    def _moved(self, stepped: StepReturn) -> Observation:
+    def _moved(self, stepped: StepReturn | TypedStep) -> Observation:
         """The world's answer, once it is where it was when the expert did the same."""
         observation, _, terminated, truncated, _ = stepped
         self._at += 1

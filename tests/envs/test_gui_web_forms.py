@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -64,7 +64,7 @@ def test_many_episodes_at_a_time() -> None:
     async def play(number: int) -> bool:
         env = WebFormsEnv()
         await env.areset(options={"task": number})
-        info: dict[str, Any] = {}
+        info: Mapping[str, Any] = {}
         for _ in range(30):
             _, _, terminated, _, info = await env.astep(env.oracle())
             if terminated:

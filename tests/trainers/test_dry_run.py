@@ -96,7 +96,8 @@ def test_weights_gradients_and_moments_are_what_a_step_allocates(rank: int) -> N
     built = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
     model = add_lora(built, config.model.lora, 0)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
-    model(input_ids=torch.zeros(1, 8, dtype=torch.long)).logits.sum().backward()
+    logits: Any = model(input_ids=torch.zeros(1, 8, dtype=torch.long)).logits
+    logits.sum().backward()
     optimizer.step()
     found = footprint(config, meta_model(config.model), num_ranks=1)
     assert found.weights == sum(p.nbytes for p in model.parameters())

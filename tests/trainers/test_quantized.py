@@ -87,7 +87,7 @@ def test_quantized_weights_are_near_the_models_own(folder: Path) -> None:
     exact, model = load_model(folder)[0], load_model(folder, "nf4")[0]
     for name, module in model.named_modules():
         if is_four_bit(module):
-            weight = exact.get_submodule(name).weight
+            weight: Any = exact.get_submodule(name).weight
             assert dequantized(module).shape == weight.shape
             error = (dequantized(module) - weight).norm() / weight.norm()
             assert 0.01 < error < 0.15, "4 bits, and no fewer"

@@ -146,7 +146,8 @@ def test_an_engine_that_comes_back_gets_the_weights_of_now_before_it_is_ready(mo
 
     async def scenario() -> None:
         actors = [Actor(), Actor()]
-        engine = RayEngine(actors, None, QUICK, max_context_tokens=8, update_timeout_s=1.0)
+        model: Any = None
+        engine = RayEngine(actors, model, QUICK, max_context_tokens=8, update_timeout_s=1.0)
         await engine.connect(lambda line: None)
         await engine.update_weights(0)
         assert [actor.loaded for actor in actors] == [[0], [0]]

@@ -17,8 +17,10 @@ from agentgym.rollout.record import read_json_lines, read_records, record_path, 
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.loop import TrainingLoop, train
+from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.types import Metrics
 from agentgym.types import Trajectory
 
 ray = pytest.importorskip("ray")
@@ -71,14 +73,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def at_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Path]]:
     """Files to make when a step of RL begins."""
     files: dict[int, Path] = {}
-    plain = TrainingLoop._rl_step
+    plain = TrainingLoop.step
 
-    async def ordering(loop: TrainingLoop, step: int) -> dict[str, float]:
-        if step in files:
-            files[step].touch()
-        return await plain(loop, step)
+    async def ordering(loop: TrainingLoop, rollouts: Rollouts) -> Metrics:
+        if loop.state.step in files:
+            files[loop.state.step].touch()
+        return await plain(loop, rollouts)
 
-    monkeypatch.setattr(TrainingLoop, "_rl_step", ordering)
+    monkeypatch.setattr(TrainingLoop, "step", ordering)
     yield files
 
 

@@ -261,7 +261,7 @@ def test_without_the_library_or_a_gpu_it_says_so() -> None:
 
 def test_tensors_that_share_memory_are_sent_once() -> None:
     shared = torch.nn.Linear(2, 2, bias=False)
-    model = torch.nn.ModuleDict({"embedding": shared, "head": shared, "other": torch.nn.Linear(2, 1)})
+    model: Any = torch.nn.ModuleDict({"embedding": shared, "head": shared, "other": torch.nn.Linear(2, 1)})
     sent: dict[str, Tensor] = dict(plain_tensors(model))
     assert list(sent) == ["embedding.weight", "other.weight", "other.bias"]
 
@@ -281,5 +281,6 @@ def test_a_run_on_a_cpu_is_refused_and_the_command_names_the_way(way: str, tmp_p
             def get_text_config() -> Any:
                 return FACTS
 
+    model: Any = OnCpu()
     with pytest.raises(ConfigError, match=f"engine.weight_sync={way} sends weights from GPU to GPU.*is on the cpu"):
-        build_engine(config, OnCpu(), tmp_path)
+        build_engine(config, model, tmp_path)

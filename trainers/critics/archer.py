@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork, optimizer_step, read_values
 from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
+from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
 NUM_VALUES = 4
@@ -47,7 +47,7 @@ class TwinCritic:
     Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL".
     """
 
-    def __init__(self, policy: Any, config: CriticConfig, *, gamma: float, seed: int) -> None:
+    def __init__(self, policy: CausalLM, config: CriticConfig, *, gamma: float, seed: int) -> None:
         self._policy, self._config, self._gamma, self._seed = policy, config, gamma, seed
         self._network = ValueNetwork(policy, config, NUM_VALUES, seed)
         self._target = copy.deepcopy(self._network)
@@ -55,7 +55,7 @@ class TwinCritic:
         self._episodes: list[Episode] = []
         self._num_updates = 0
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         rows = [row for episode in _episodes(groups) for row in _episode(episode, ()).rows]
         values = _by_turn(read_values(self._target, self._policy, rows, self._config.tokens_per_microbatch))
         return {"q_value": values[:, 1, :2], "value": values[:, 0, 2:].min(axis=1)}
@@ -82,7 +82,7 @@ class TwinCritic:
             "replay_episodes": float(len(self._episodes)),
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {
             "network": self._network.state_dict(),
             "target": self._target.state_dict(),
@@ -91,7 +91,7 @@ class TwinCritic:
             "episodes": [asdict(episode) for episode in self._episodes],
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._network.load_state_dict(state["network"])
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])

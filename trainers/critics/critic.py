@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
 from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
+from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Segment, TrajectoryGroup
 
 BETAS, EPS = (0.9, 0.95), 1e-5
@@ -26,7 +27,7 @@ FLAT = 1e-12
 class Critic(Protocol):
     """Fills columns before credit and learns from what credit gives back."""
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Columns over the turns or sampled tokens of valid trajectories."""
         ...
 
@@ -34,11 +35,11 @@ class Critic(Protocol):
         """Train on a step's rollouts; gives numbers about it. Follows :meth:`columns` of the same groups."""
         ...
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What a checkpoint keeps."""
         ...
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what :meth:`state_dict` gave."""
         ...
 
@@ -49,7 +50,7 @@ class ValueNetwork(torch.nn.Module):
     The head begins at 0, whatever the state.
     """
 
-    def __init__(self, policy: Any, config: CriticConfig, num_values: int, seed: int) -> None:
+    def __init__(self, policy: CausalLM, config: CriticConfig, num_values: int, seed: int) -> None:
         super().__init__()
         trunk = trunk_of(policy)
         self.trunk = copy.deepcopy(trunk) if config.trunk == "copy" else None
@@ -64,7 +65,7 @@ class ValueNetwork(torch.nn.Module):
         self.head = torch.nn.Sequential(*layers, last).to(next(trunk.parameters()).device)
         self.eval()  # trained without dropout, if the policy has any
 
-    def states(self, policy: Any, rows: Sequence[ReadRow]) -> Tensor:
+    def states(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor:
         """Hidden states ``[n, hidden]`` at the positions the rows name; the policy's own carry no gradient."""
         if self.trunk is not None:
             return hidden_states(self.trunk, rows)
@@ -82,7 +83,7 @@ class ValueNetwork(torch.nn.Module):
         return torch.optim.AdamW(trained, lr=config.lr, betas=BETAS, eps=EPS, weight_decay=0.0)
 
 
-def read_values(network: ValueNetwork, policy: Any, rows: Sequence[ReadRow], tokens_per_microbatch: int) -> Floats:
+def read_values(network: ValueNetwork, policy: CausalLM, rows: Sequence[ReadRow], tokens_per_microbatch: int) -> Floats:
     """Values ``[n, num_values]`` at the rows' positions, row by row, without gradients."""
     found: dict[int, Tensor] = {}
     with frozen(network):
@@ -126,12 +127,12 @@ def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_
 class ValueCritic:
     """The critic of GAE: a value before each sampled token, or one before each turn (at its last prompt token)."""
 
-    def __init__(self, policy: Any, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
+    def __init__(self, policy: CausalLM, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
         self._policy, self._config, self._is_per_token = policy, config, is_per_token
         self._network = ValueNetwork(policy, config, 1, seed)
         self._optimizer = self._network.make_optimizer(config)
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         values = read_values(self._network, self._policy, self._rows(groups), self._config.tokens_per_microbatch)
         return {"token_value" if self._is_per_token else "value": values[:, 0]}
 
@@ -155,10 +156,10 @@ class ValueCritic:
             "explained_variance": 1.0 - float((target - old)[is_kept].var()) / spread if spread > FLAT else 0.0,
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
 

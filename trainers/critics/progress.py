@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork, after_turns, optimizer_step, read_values
 from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
 from agentgym.trainers.scoring.tokens import segments_of
+from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import TrajectoryGroup
 
 
@@ -27,12 +27,12 @@ class ProgressEstimator:
     which fits the estimator once before RL; this one goes on learning, since the policy moves.
     """
 
-    def __init__(self, policy: Any, config: CriticConfig, *, seed: int) -> None:
+    def __init__(self, policy: CausalLM, config: CriticConfig, *, seed: int) -> None:
         self._policy, self._config = policy, config
         self._network = ValueNetwork(policy, config, 1, seed)
         self._optimizer = self._network.make_optimizer(config)
 
-    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Return the column ``progress``, ``[N]`` over the turns of valid trajectories."""
         values = read_values(self._network, self._policy, _rows(groups), self._config.tokens_per_microbatch)
         return {"progress": values[:, 0]}
@@ -54,11 +54,11 @@ class ProgressEstimator:
         names = ("progress_loss", "progress_loss_last", "progress_grad_norm")
         return dict(zip(names, (losses[0], losses[-1], sum(norms) / len(norms)), strict=True))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
         return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what :meth:`state_dict` returned."""
         self._network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])

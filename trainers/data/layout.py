@@ -11,13 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.types import CausalLM, Trunk
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 PAD_ID = 0
 TokenIds = Sequence[int]
@@ -121,13 +125,13 @@ def grow_forest(rows: Sequence[TokenIds]) -> tuple[Forest, list[list[int]]]:
     return Forest(torch.tensor(token_ids), torch.tensor(position), torch.tensor(end)), where
 
 
-def hidden_states(trunk: Any, layout: Layout) -> Tensor:
+def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
     """Final hidden states ``[tokens forwarded, hidden]`` of the network below the head."""
     if isinstance(layout, Forest):
         return _forest_states(trunk, layout)
     if not layout.prefix_ids.numel():
         states = trunk(input_ids=layout.input_ids, use_cache=False).last_hidden_state
-        return states.flatten(0, 1)  # type: ignore[no-any-return]
+        return states.flatten(0, 1)
     prefix = trunk(input_ids=layout.prefix_ids[None], use_cache=True)
     cache = prefix.past_key_values  # its keys and values carry gradients
     cache.batch_repeat_interleave(len(layout.input_ids))
@@ -135,14 +139,14 @@ def hidden_states(trunk: Any, layout: Layout) -> Tensor:
     return torch.cat([prefix.last_hidden_state[0], states.flatten(0, 1)])
 
 
-def can_share_prefixes(model: Any) -> bool:
+def can_share_prefixes(model: CausalLM) -> bool:
     """Whether a model keeps plain keys and values, which rows can go on from: full attention in all its layers."""
     layers = getattr(model.config, "layer_types", None)
     return layers is None or set(layers) == {"full_attention"}
 
 
 @contextmanager
-def recomputed(model: Any) -> Iterator[None]:
+def recomputed(model: CausalLM) -> Iterator[None]:
     """Gradients taken meanwhile compute what is inside a layer again instead of keeping it."""
     was_training = model.training
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -154,7 +158,7 @@ def recomputed(model: Any) -> Iterator[None]:
         model.train(was_training)
 
 
-def _forest_states(trunk: Any, forest: Forest) -> Tensor:
+def _forest_states(trunk: Trunk, forest: Forest) -> Tensor:
     mask = _block_mask(forest) if forest.input_ids.is_cuda else _dense_mask(forest, next(trunk.parameters()).dtype)
     with _attention(trunk, "flex_attention" if forest.input_ids.is_cuda else "sdpa"):
         states: Tensor = trunk(
@@ -174,7 +178,7 @@ def _dense_mask(forest: Forest, dtype: torch.dtype) -> Tensor:
     return mask.masked_fill_(~sees, torch.finfo(dtype).min)[None, None]
 
 
-def _block_mask(forest: Forest) -> Any:
+def _block_mask(forest: Forest) -> BlockMask:
     """The same as FlexAttention takes it, which skips blocks in which nothing is seen."""
     from torch.nn.attention.flex_attention import create_block_mask
 
@@ -187,7 +191,7 @@ def _block_mask(forest: Forest) -> Any:
 
 
 @contextmanager
-def _attention(trunk: Any, name: str) -> Iterator[None]:
+def _attention(trunk: Trunk, name: str) -> Iterator[None]:
     """Another implementation of attention for the while; transformers reads it at every forward."""
     before = trunk.config._attn_implementation
     trunk.config._attn_implementation = name

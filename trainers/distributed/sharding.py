@@ -18,30 +18,32 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.quantized import load_kept_state
 from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.types import CausalLM
 
 Result = TypeVar("Result")
 
 
-def shard(model: Any, ranks: Ranks) -> Any:
+def shard(model: CausalLM, ranks: Ranks) -> CausalLM:
     """The model with every rank holding its part of each layer; the model itself on one rank."""
     if ranks.count == 1:
         return model
     mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.count,))
     for layer in trunk_of(model).layers:
         fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    model.ranks = ranks
-    model.run_whole = types.MethodType(lambda self, work: work(self), model)
-    register_fsdp_forward_method(model, "run_whole")
+    sharded: Any = model  # fully_shard makes it an FSDPModule, which the methods below are added to
+    fully_shard(sharded, mesh=mesh)
+    sharded.ranks = ranks
+    sharded.run_whole = types.MethodType(lambda self, work: work(self), sharded)
+    register_fsdp_forward_method(sharded, "run_whole")
     return model
 
 
-def ranks_of(model: Any) -> Ranks:
+def ranks_of(model: CausalLM) -> Ranks:
     """Those that a model is cut up over."""
     return model.ranks if isinstance(model, FSDPModule) else Ranks()  # type: ignore[attr-defined]
 
 
-def run_whole(model: Any, work: Callable[[Any], Result]) -> Result:
+def run_whole(model: CausalLM, work: Callable[[CausalLM], Result]) -> Result:
     """``work(model)`` with the weights in place that belong to no layer: embedding, last norm, head.
 
     FSDP does that for a model's own ``forward``; what calls parts of a model goes through here. All ranks must.
@@ -63,7 +65,7 @@ def whole(value: Any) -> Any:
     return value
 
 
-def load_weights(model: Any, state: Mapping[str, Tensor]) -> None:
+def load_weights(model: CausalLM, state: Mapping[str, Tensor]) -> None:
     """Put whole weights into a model, each rank its part."""
     mine = model.state_dict()
     load_kept_state(

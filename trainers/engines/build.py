@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -21,12 +20,13 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferSync
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
 from agentgym.trainers.models.model import plain_model, plain_tensors, save_model
+from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
 MODEL_FOLDER = "model"
 """In the weights' folder: what a server starts from, where the run builds its model itself."""
 
 
-def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
+def build_engine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     """Make the engine that ``engine.kind`` names, which samples from ``model``; vLLM servers are not asked yet.
 
     Raises:
@@ -43,12 +43,12 @@ def build_engine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
     return made
 
 
-def embedded(config: TrainConfig, model: Any) -> Engine:
+def embedded(config: TrainConfig, model: CausalLM) -> Engine:
     """Make the embedded engine over the trainer's model."""
     return torch_engine(config, model)
 
 
-def servers(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
+def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
     """Make the client of the vLLM servers that the configuration names.
 
     Raises:
@@ -75,7 +75,7 @@ def servers(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
 
 
-def torch_engine(config: TrainConfig, model: Any) -> TorchEngine:
+def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
     """The embedded engine over ``model``."""
     engine = config.engine
     return TorchEngine(
@@ -102,7 +102,12 @@ def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | No
 
 
 async def connect_engine(
-    engine: Engine, config: TrainConfig, model: Any, tokenizer: Any, run_dir: Path, say: Callable[[str], None]
+    engine: Engine,
+    config: TrainConfig,
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    run_dir: Path,
+    say: Callable[[str], None],
 ) -> None:
     """Wait for the first vLLM server, having said how to start one; the embedded engine needs nothing.
 
@@ -142,7 +147,7 @@ def weight_dir(config: TrainConfig, run_dir: Path) -> Path:
     return Path(config.engine.weight_dir) if config.engine.weight_dir else run_dir / "weights"
 
 
-def scorer(model: Any) -> Callable[[Sequence[int]], list[float]]:
+def scorer(model: CausalLM) -> Callable[[Sequence[int]], list[float]]:
     """Log-probabilities (temperature 1) of all but the first of given tokens, by a plain forward of the model."""
 
     def score(token_ids: Sequence[int]) -> list[float]:
@@ -160,12 +165,12 @@ def scorer(model: Any) -> Callable[[Sequence[int]], list[float]]:
     return score
 
 
-def model_facts(model: Any) -> ModelFacts:
+def model_facts(model: CausalLM) -> ModelFacts:
     """What a server of the same model says of itself."""
     return facts_of(model.config)
 
 
-def facts_of(shape: Any) -> ModelFacts:
+def facts_of(shape: ModelShape) -> ModelFacts:
     """:func:`model_facts` from the model's transformers configuration."""
     sizes = shape.get_text_config()
     return ModelFacts(**{name: getattr(sizes, name) for name in ModelFacts.__dataclass_fields__})

@@ -3,7 +3,7 @@
 An engine is registered as a function that makes it::
 
     @engine("mine")
-    def mine(config: TrainConfig, model: Any, run_dir: Path) -> Engine:
+    def mine(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
         return MyEngine(model)
 
 ``engine.kind`` in a configuration names it, as ``mine``, ``module:mine`` or ``file.py:mine``.

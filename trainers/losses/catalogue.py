@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from agentgym.trainers.losses import mask_options as masks
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.component import add
 
-NO_CLIP: dict[str, Any] = {"clip_low": None, "clip_high": None}
+NO_CLIP: dict[str, None] = {"clip_low": None, "clip_high": None}
 PPO = "agentgym.trainers.losses.policy:ppo_clip"
 VERL = "volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py"
 VERL_CORRECTION = "volcengine/verl@b178a3c:verl/trainer/ppo/rollout_corr_helper.py"

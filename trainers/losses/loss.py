@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.types import CausalLM
 
 SUMMED = ("entropy", "clip_fraction", "logprob_gap_mean", "correction_weight")
 MAXIMA = ("logprob_gap_max",)
@@ -50,7 +50,7 @@ class BatchLogprobs:
 
 
 def token_logprobs(
-    model: Any, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
+    model: CausalLM, batch: TrainBatch, temperature: float, *, entropy_has_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities ``[N]`` of the sampled tokens at the sampling temperature, and entropies ``[N]``.
 
@@ -155,7 +155,7 @@ def _regularisers(
     terms = []
     for options in config.regularisers:
         component = REGULARISERS[options.kind]
-        values: dict[str, Any] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
+        values: dict[str, object] = {**_of_tokens(scores, batch), "logprob_ref": scores.logprob_ref}
         if component.reads("historical"):
             known = EntropyHistory() if history is None else history
             step = known.num_steps - 1  # the history holds the present step, which counts from 0

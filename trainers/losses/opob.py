@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
 from agentgym.trainers.losses.vocabulary import MAX_LOGITS, vocabulary_of
 from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.types import CausalLM
 
 EPS = 1e-8
 
@@ -81,7 +81,7 @@ class Trajectories:
 
 
 def gradient_energy(
-    model: Any,
+    model: CausalLM,
     found: Trajectories,
     make_batches: Callable[[list[int]], Sequence[TrainBatch]],
     backward: Callable[[list[int], TrainBatch], None],
@@ -98,17 +98,17 @@ def gradient_energy(
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     energies = []
     for rows in found.rows:
-        model.zero_grad(set_to_none=True)
+        model.zero_grad()
         for batch in make_batches(rows):
             ones = torch.ones_like(batch.advantage)
             backward(rows, replace(batch, advantage=ones, weight=ones))
         energies.append(sum(float(p.grad.double().square().sum()) for p in trained if p.grad is not None))
-    model.zero_grad(set_to_none=True)
+    model.zero_grad()
     return torch.tensor(energies, dtype=torch.float64)
 
 
 @torch.no_grad()
-def proxy_energy(model: Any, found: Trajectories, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
+def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
     """Return ``sum_k (1 - 2 pi_k + sum_v pi_v^2)`` over each trajectory's tokens, ``[n]``.
 
     It is the squared norm of the gradient with respect to the logits. Costs one forward pass.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.options import EpoOptions, LldsOptions
 from agentgym.trainers.losses.ratios import clamped, sum_per_unit
+from agentgym.trainers.types import StateDict
 
 KlEstimator = Literal["k1", "k2", "k3", "k3+"]
 
@@ -86,12 +87,12 @@ class EntropyHistory:
         means = {turn: total / count for turn, (total, count) in enumerate(zip(sums, counts, strict=True)) if count}
         return self.after(means)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> StateDict:
         """Plain dicts and numbers, also for JSON."""
         return {"num_steps": self.num_steps, "sums": {str(turn): list(pair) for turn, pair in self.sums.items()}}
 
     @classmethod
-    def from_dict(cls, tree: Mapping[str, Any]) -> EntropyHistory:
+    def from_dict(cls, tree: StateDict) -> EntropyHistory:
         """The history that :meth:`to_dict` wrote."""
         sums = {int(turn): (float(total), int(count)) for turn, (total, count) in tree.get("sums", {}).items()}
         return cls(num_steps=int(tree.get("num_steps", 0)), sums=sums)

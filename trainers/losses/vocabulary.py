@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,7 +13,12 @@ MAX_LOGITS = 1 << 25
 
 
 def head_logprobs(
-    head: Any, states: Tensor, targets: Tensor, temperature: float, *, entropy_has_gradient: bool = False
+    head: Callable[[Tensor], Tensor],
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    *,
+    entropy_has_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
 
@@ -50,6 +55,6 @@ def head_logprobs(
     return torch.cat(logprobs), torch.cat(entropies)
 
 
-def vocabulary_of(head: Any) -> int:
+def vocabulary_of(head: object) -> int:
     """Number of tokens that a head tells apart; 1 if it does not say."""
     return int(getattr(head, "out_features", 1))

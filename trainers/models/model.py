@@ -19,11 +19,12 @@ from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.train import LoraSettings, Quantization
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
+from agentgym.trainers.types import CausalLM, Tokenizer
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
-def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Any, Any]:
+def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[CausalLM, Tokenizer]:
     """A causal language model (fp32) and its tokenizer from a folder or hub name.
 
     Args:
@@ -50,7 +51,7 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Any, 
     return keep_exact(model), tokenizer
 
 
-def add_lora(model: Any, settings: LoraSettings, seed: int) -> Any:
+def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     """The model with low-rank adapters, which alone are trained; rank 0 gives the model back."""
     if settings.rank == 0:
         return model
@@ -66,10 +67,11 @@ def add_lora(model: Any, settings: LoraSettings, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return get_peft_model(model, config)
+        adapted: CausalLM = get_peft_model(model, config)
+    return adapted
 
 
-def frozen_copy(model: Any) -> Any:
+def frozen_copy(model: CausalLM) -> CausalLM:
     """A copy of the model that is never trained: the reference of a KL term."""
     reference = copy.deepcopy(model)
     for parameter in reference.parameters():
@@ -77,7 +79,7 @@ def frozen_copy(model: Any) -> Any:
     return reference.eval()
 
 
-def plain_model(model: Any) -> Any:
+def plain_model(model: CausalLM) -> CausalLM:
     """The model itself, or a copy with its adapters merged in, and its matrices in floating point again."""
     if is_quantized(model):
         return _in_floating_point(model)
@@ -85,8 +87,8 @@ def plain_model(model: Any) -> Any:
 
 
 @torch.no_grad()
-def _in_floating_point(model: Any) -> Any:
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+def _in_floating_point(model: CausalLM) -> CausalLM:
+    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     config = copy.deepcopy(base.config)
     del config.quantization_config
     plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
@@ -97,10 +99,11 @@ def _in_floating_point(model: Any) -> Any:
             module.weight.copy_(merged_weight(source))
             if (bias := merged_bias(source)) is not None:
                 module.bias.copy_(bias)
-    return plain.eval()
+    frozen: CausalLM = plain.eval()
+    return frozen
 
 
-def plain_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of :func:`plain_model` by name; of those that share memory (tied embeddings) the first alone."""
     seen: set[int] = set()
     for name, tensor in plain_model(model).state_dict().items():
@@ -113,7 +116,7 @@ CONTEXT_FILE = "agentgym_context.json"
 """In a model's folder: the context it was trained with, where that is not the whole history."""
 
 
-def save_model(model: Any, tokenizer: Any, folder: Path, context: ContextConfig = FULL) -> None:
+def save_model(model: CausalLM, tokenizer: Tokenizer, folder: Path, context: ContextConfig = FULL) -> None:
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
 
     Args:

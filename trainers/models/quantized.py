@@ -8,14 +8,14 @@ each multiplication. Embedding, head and norms stay as they are.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
 from agentgym.errors import CorruptDataError, MissingExtraError
 from agentgym.trainers.config.train import Quantization
+from agentgym.trainers.types import CausalLM, StateDict
 
 BLOCK, SCALE_BLOCK = 64, 256
 NF4_BYTES: Final = 0.5 + 1 / BLOCK + 4 / (BLOCK * SCALE_BLOCK)
@@ -42,19 +42,27 @@ def quantization_config(kind: Quantization) -> Any:
     )
 
 
-def is_quantized(model: Any) -> bool:
+def is_quantized(model: CausalLM) -> bool:
     """Whether a model's matrices are kept in fewer bits."""
     return bool(getattr(getattr(model, "config", None), "quantization_config", None))
 
 
-def is_four_bit(module: Any) -> bool:
+class FourBitModule(Protocol):
+    """A module of bitsandbytes that keeps its matrix in 4 bits."""
+
+    weight: Any
+    """Has ``data`` and ``quant_state``."""
+    support_avx512bf16_for_cpu: bool
+
+
+def is_four_bit(module: object) -> TypeGuard[FourBitModule]:
     """Whether a module keeps its matrix in 4 bits; bitsandbytes need not be installed to ask."""
     if hasattr(module, "base_layer"):  # of peft, which shows the matrix of what it wraps
         return False
     return hasattr(getattr(module, "weight", None), "quant_state")
 
 
-def dequantized(module: Any) -> Tensor:
+def dequantized(module: FourBitModule) -> Tensor:
     """The matrix ``[out, in]`` that a 4-bit module multiplies by, in float32."""
     from bitsandbytes.functional import dequantize_4bit
 
@@ -62,7 +70,7 @@ def dequantized(module: Any) -> Tensor:
     return matrix.float()
 
 
-def keep_exact(model: Any) -> Any:
+def keep_exact(model: CausalLM) -> CausalLM:
     """The model, its 4-bit modules as they are on a CPU too.
 
     There bitsandbytes would repack weights at the first forward without a gradient, and round their scales to bfloat16.
@@ -73,13 +81,13 @@ def keep_exact(model: Any) -> Any:
     return model
 
 
-def kept_state(model: Any) -> dict[str, Any]:
+def kept_state(model: CausalLM) -> StateDict:
     """What a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change."""
-    state: dict[str, Any] = model.state_dict()
+    state: StateDict = model.state_dict()
     return {name: value for name, value in state.items() if ".lora_" in name} if is_quantized(model) else state
 
 
-def load_kept_state(model: Any, state: Mapping[str, Any]) -> None:
+def load_kept_state(model: CausalLM, state: StateDict) -> None:
     """Put back what :func:`kept_state` gave.
 
     Raises:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.distributed.sharding import whole
+from agentgym.trainers.types import CausalLM
 
 
-def clip_and_step(model: Any, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
+def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
     """Clip the gradients, make an optimizer step, and return their norm before clipping.
 
     Args:

@@ -7,7 +7,6 @@ names out of observations by predicting those too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
 from agentgym.trainers.phases.schedule import learning_rate
+from agentgym.trainers.types import CausalLM
 from agentgym.types import Segment, Trajectory
 
 BATCHES_PER_WINDOW = 32
@@ -34,7 +34,12 @@ def sft_rows(demos: Sequence[Trajectory]) -> list[Segment]:
 
 
 def sft_steps(
-    model: Any, optimizer: torch.optim.Optimizer, rows: Sequence[Segment], config: SftConfig, seed: int, first_step: int
+    model: CausalLM,
+    optimizer: torch.optim.Optimizer,
+    rows: Sequence[Segment],
+    config: SftConfig,
+    seed: int,
+    first_step: int,
 ) -> Iterator[dict[str, float]]:
     """Train, one optimizer step per item, from ``first_step`` on; gives each step's metrics.
 
@@ -75,7 +80,7 @@ def _epoch_batches(rows: Sequence[Segment], batch_size: int, seed: int) -> list[
     return [batches[int(i)] for i in rng.permutation(len(batches))]
 
 
-def _weighted_loss(model: Any, rows: Sequence[Segment], observation_weight: float) -> tuple[torch.Tensor, float]:
+def _weighted_loss(model: CausalLM, rows: Sequence[Segment], observation_weight: float) -> tuple[torch.Tensor, float]:
     device = next(model.parameters()).device
     longest = max(len(row.token_ids) for row in rows)
     input_ids = torch.full((len(rows), longest), PAD_ID, dtype=torch.long)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +33,7 @@ from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.phases.optimizer_step import clip_and_step
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
+from agentgym.trainers.types import CausalLM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +47,14 @@ class UpdateResult:
 
 
 def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
-    model: Any,
+    model: CausalLM,
     optimizer: torch.optim.Optimizer,
     verdicts: Sequence[GroupVerdict],
     config: LossConfig,
     *,
     temperature: float,
     max_grad_norm: float,
-    reference: Any = None,
+    reference: CausalLM | None = None,
     history: EntropyHistory | None = None,
     seed: int = 0,
 ) -> UpdateResult:
@@ -149,7 +149,7 @@ def _share(batches: list[TrainBatch], ranks: Ranks) -> Share:
     return mine + [(batches[0], 0)] * (ranks.num_each(len(batches)) - len(mine))
 
 
-def batches_for(model: Any, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
+def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
     """The micro-batches of an update of a model, where its parameters are."""
     return build_batches(
         samples,
@@ -162,7 +162,7 @@ def batches_for(model: Any, samples: Sequence[TrainingSample], config: LossConfi
     )
 
 
-def _can_share_prefixes(model: Any, config: LossConfig) -> bool:
+def _can_share_prefixes(model: CausalLM, config: LossConfig) -> bool:
     if config.recompute_activations:  # which keeps no keys and values
         return False
     # two calls where another rank makes one would have the ranks wait for each other for ever
@@ -178,13 +178,13 @@ class PartialUpdate:
 
     def __init__(
         self,
-        model: Any,
+        model: CausalLM,
         optimizer: torch.optim.Optimizer,
         config: LossConfig,
         *,
         temperature: float,
         max_grad_norm: float,
-        reference: Any = None,
+        reference: CausalLM | None = None,
         history: EntropyHistory | None = None,
     ) -> None:
         if config.has_several_updates:
@@ -233,7 +233,12 @@ class _Step:
     """The models and settings that all micro-batches of a training step share."""
 
     def __init__(
-        self, model: Any, config: LossConfig, temperature: float, reference: Any, history: EntropyHistory
+        self,
+        model: CausalLM,
+        config: LossConfig,
+        temperature: float,
+        reference: CausalLM | None,
+        history: EntropyHistory,
     ) -> None:
         self.model, self.config, self.temperature = model, config, temperature
         self.reference, self.history = reference, history
@@ -361,11 +366,13 @@ class _Step:
         output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
         return entropy.detach(), output
 
-    def _frozen(self, model: Any, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+    def _frozen(self, model: CausalLM, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             return self._logprobs(model, batch)
 
-    def _logprobs(self, model: Any, batch: TrainBatch, *, entropy_has_gradient: bool = False) -> tuple[Tensor, Tensor]:
+    def _logprobs(
+        self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
         with torch.autocast(batch.target.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             return run_whole(
                 model,

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 from agentgym.trainers.config.train import LoraSettings, TrainConfig
 from agentgym.trainers.losses.vocabulary import MAX_LOGITS
 from agentgym.trainers.models.quantized import NF4_BYTES
+from agentgym.trainers.types import CausalLM, ModelShape
 
 FLOAT32, BFLOAT16 = 4, 2
 NUM_LOGIT_TENSORS: Final = 5
@@ -70,7 +71,7 @@ class Sizes:
     has_qk_norm: bool
 
     @classmethod
-    def of(cls, shape: Any) -> Sizes:
+    def of(cls, shape: ModelShape) -> Sizes:
         """The sizes in a transformers configuration (Llama, Qwen2, Qwen3 and what is built like them)."""
         text = shape.get_text_config()
         head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -125,7 +126,7 @@ def activation_bytes(sizes: Sizes, num_tokens: int, *, recompute: bool, lora: Lo
     return FLOAT32 * num_tokens * (per_token + last_norm)
 
 
-def footprint(config: TrainConfig, model: Any, num_ranks: int) -> Footprint:
+def footprint(config: TrainConfig, model: CausalLM, num_ranks: int) -> Footprint:
     """The memory of a run.
 
     Args:
@@ -167,7 +168,7 @@ def engine_bytes(config: TrainConfig) -> int:
     return FLOAT32 if config.engine.kind == "torch" and config.engine.dtype == "float32" else BFLOAT16
 
 
-def weight_bytes(config: TrainConfig, model: Any) -> int:
+def weight_bytes(config: TrainConfig, model: CausalLM) -> int:
     """Bytes of all weights, adapters included; matrices of layers take half a byte a weight if they are quantized."""
     num_all: int = sum(p.numel() for p in model.parameters())
     if config.model.lora.quantize == "none":
@@ -176,18 +177,18 @@ def weight_bytes(config: TrainConfig, model: Any) -> int:
     return FLOAT32 * (num_all - num_packed) + math.ceil(NF4_BYTES * num_packed)
 
 
-def _num_in_layers(model: Any) -> int:
+def _num_in_layers(model: CausalLM) -> int:
     """Numbers in the matrices of the layers, adapters left out."""
     named = model.named_parameters()
     return sum(int(p.numel()) for name, p in named if ".layers." in name and ".lora_" not in name and p.dim() == 2)
 
 
-def num_own(model: Any) -> int:
+def num_own(model: CausalLM) -> int:
     """Parameters of the model itself, adapters left out."""
     return sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name)
 
 
-def _engine_weights(config: TrainConfig, sizes: Sizes, model: Any) -> int:
+def _engine_weights(config: TrainConfig, sizes: Sizes, model: CausalLM) -> int:
     """The embedded engine's own: in float32 its fused matrices, the others being the model's; else all of them.
 
     Of a quantized model it holds all matrices in floating point.
@@ -202,7 +203,7 @@ def _engine_weights(config: TrainConfig, sizes: Sizes, model: Any) -> int:
     return FLOAT32 * sizes.layers * sizes.hidden * fused
 
 
-def _gathered(model: Any, sizes: Sizes) -> int:
+def _gathered(model: CausalLM, sizes: Sizes) -> int:
     """Embedding, head and two layers (this one and the next), and the gradients of the first and of a layer."""
     num_all = sum(p.numel() for p in model.parameters())
     per_layer = sum(p.numel() for name, p in model.named_parameters() if ".layers.0." in name)

@@ -14,6 +14,7 @@ from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.tiny import network_shape
+from agentgym.trainers.types import CausalLM, ModelShape
 
 _QWEN2_5: Final = {"model_type": "qwen2", "max_position_embeddings": 32768}
 _QWEN3: Final = {"model_type": "qwen3", "max_position_embeddings": 40960, "head_dim": 128}
@@ -38,7 +39,7 @@ KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
 """Sizes from the models' public ``config.json``; no network is needed to plan with them."""
 
 
-def load_shape(config: ModelConfig) -> Any:
+def load_shape(config: ModelConfig) -> ModelShape:
     """A transformers configuration, without a network where the name is known or a folder.
 
     Raises:
@@ -57,13 +58,14 @@ def load_shape(config: ModelConfig) -> Any:
             "alone; download the model first, or its config.json"
         )
     try:
-        return AutoConfig.from_pretrained(folder)
+        shape: ModelShape = AutoConfig.from_pretrained(folder)
     except Exception as error:
         first_line = str(error).strip().partition("\n")[0]
         raise CorruptDataError(f"{folder}/config.json cannot be read: {type(error).__name__}: {first_line}") from error
+    return shape
 
 
-def meta_model(config: ModelConfig) -> Any:
+def meta_model(config: ModelConfig) -> CausalLM:
     """The model with its adapters, of tensors that have shapes and no memory.
 
     Raises:

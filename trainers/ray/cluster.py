@@ -22,6 +22,7 @@ from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats
 from agentgym.trainers.ray.serving import EngineSpec
 from agentgym.trainers.ray.vllm_actor import VllmActor
+from agentgym.trainers.types import CausalLM, Tokenizer
 
 _REACH_TIMEOUT_S = 5.0
 
@@ -59,7 +60,7 @@ class Cluster:
         """A pool over the env workers; all pools share them."""
         return RayPool(self._workers, make_env)
 
-    def engine(self, model: Any, tokenizer: Any) -> RayEngine:
+    def engine(self, model: CausalLM, tokenizer: Tokenizer) -> RayEngine:
         """Engines that sample from copies of ``model``."""
         config = self._run_config
         is_vllm = config.engine.kind == "vllm"
@@ -96,7 +97,7 @@ class Cluster:
 
 def _connect(config: ClusterConfig) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    arguments: dict[str, Any] = {"address": config.address, "log_to_driver": False, "logging_level": "ERROR"}
+    arguments: dict[str, object] = {"address": config.address, "log_to_driver": False, "logging_level": "ERROR"}
     if config.address == "local":
         arguments |= _own_cluster(config)
     else:
@@ -111,11 +112,11 @@ def _connect(config: ClusterConfig) -> None:
         ) from None
 
 
-def _own_cluster(config: ClusterConfig) -> dict[str, Any]:
+def _own_cluster(config: ClusterConfig) -> dict[str, object]:
     """What Ray needs to know to start a cluster of the run's own on this machine."""
     # as many processors as are asked for: the actors share those that are there anyway
     needs = {name: math.ceil(amount) for name, amount in _needs(config).items()}
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "include_dashboard": False,
         "num_cpus": max(1, needs.pop("CPU")),
         # its actors are the run: not to come after everything else, nor after processes that nobody asked for

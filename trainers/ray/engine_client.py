@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from ray import ObjectRef
+from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
 from agentgym.engine import SamplingParams
@@ -23,7 +25,7 @@ _POLL_S = 0.2
 
 @dataclass(eq=False)
 class _Remote:
-    handle: Any
+    handle: ActorHandle
     back: asyncio.Task[None] | None = None
     """Waits for it while it is out."""
     sessions: set[str] = field(default_factory=set)
@@ -41,7 +43,7 @@ class EngineClient:
         wait_s: how long a new session waits while all are out.
     """
 
-    def __init__(self, handles: Sequence[Any], max_context_tokens: int, wait_s: float) -> None:
+    def __init__(self, handles: Sequence[ActorHandle], max_context_tokens: int, wait_s: float) -> None:
         self._handles, self._max_context_tokens, self._wait_s = tuple(handles), max_context_tokens, wait_s
         first = os.getpid() % len(self._handles)  # not every process begins with the same engine
         self._remotes = [_Remote(handle) for handle in (*self._handles[first:], *self._handles[:first])]
@@ -49,7 +51,7 @@ class EngineClient:
         self._name = uuid.uuid4().hex
         """Before each session's id: an episode that is played again must not meet what is kept of it."""
 
-    def __reduce__(self) -> tuple[type[EngineClient], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[EngineClient], tuple[object, ...]]:
         return EngineClient, (self._handles, self._max_context_tokens, self._wait_s)
 
     @property
@@ -103,7 +105,7 @@ class EngineClient:
             if remote.back is not None:
                 remote.back.cancel()
 
-    async def _answer(self, remote: _Remote, ref: Any) -> Any:
+    async def _answer(self, remote: _Remote, ref: ObjectRef) -> Any:
         try:
             return await ref
         except RayTaskError as error:
@@ -138,7 +140,7 @@ class EngineClient:
             remote.back = asyncio.ensure_future(_until_it_serves(remote.handle))
 
 
-async def _until_it_serves(handle: Any) -> None:
+async def _until_it_serves(handle: ActorHandle) -> None:
     while True:
         with suppress(RayError):
             if (await handle.ping.remote()).serial:

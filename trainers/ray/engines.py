@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ray
+from ray import ObjectRef
+from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError
 
 from agentgym.errors import EngineError
@@ -16,6 +17,7 @@ from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.engine_client import EngineClient
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, Member, State
 from agentgym.trainers.ray.weights import pack
+from agentgym.trainers.types import CausalLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class _Target:
 
     serial: int
     version: int
-    weights: Any
+    weights: ObjectRef
     """A reference to the packed weights."""
 
 
@@ -39,8 +41,8 @@ class RayEngine(EngineClient):
 
     def __init__(
         self,
-        handles: Sequence[Any],
-        model: Any,
+        handles: Sequence[ActorHandle],
+        model: CausalLM,
         config: ClusterConfig,
         *,
         max_context_tokens: int,

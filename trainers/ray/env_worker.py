@@ -6,13 +6,16 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentgym.env.env import Env
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.types import Trajectory, Turn
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,7 @@ class Attempt:
     """Unique to this attempt."""
     request: RolloutRequest
     """Its ``make_actor`` and ``opponent`` are Ray references, whose values each worker fetches once."""
-    make_env: Any
+    make_env: ObjectRef
     """Likewise a reference."""
 
 
@@ -46,8 +49,8 @@ class EnvWorker:
     def __init__(self, num_envs: int, folder: str) -> None:
         self._num_envs = num_envs
         self._state = ActorState()
-        self._values: dict[Any, Any] = {}
-        self._pools: dict[Any, EnvPool] = {}
+        self._values: dict[ObjectRef, Any] = {}
+        self._pools: dict[ObjectRef, EnvPool] = {}
         self._running: dict[str, tuple[asyncio.Task[tuple[Trajectory, ...]], Played]] = {}
         if os.path.isdir(folder):  # a machine without it has environments of packages alone
             os.chdir(folder)
@@ -90,7 +93,7 @@ class EnvWorker:
         task.cancel()
         return played.turns
 
-    async def _fetched(self, ref: Any) -> Any:
+    async def _fetched(self, ref: ObjectRef) -> Any:
         if ref not in self._values:
             self._values[ref] = await ref
         return self._values[ref]

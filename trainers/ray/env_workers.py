@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import ray
+from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
 from agentgym.env.env import Env
@@ -27,9 +27,9 @@ class Shared:
     """References to values that every worker needs, one per value."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Any, Any]] = {}
+        self._kept: dict[int, tuple[object, ObjectRef]] = {}
 
-    def ref(self, value: Any) -> Any:
+    def ref(self, value: object) -> ObjectRef:
         """Return the reference of a value, which is kept as long as this object."""
         if id(value) not in self._kept:
             self._kept[id(value)] = value, ray.put(value)

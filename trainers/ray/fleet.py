@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
 
 import ray
+from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
 from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
@@ -39,7 +39,7 @@ class Member:
     """One actor as its fleet sees it."""
 
     index: int
-    handle: Any
+    handle: ActorHandle
     state: State = State.OUT
     reason: str = "it has not started yet"
     """Why it is out."""
@@ -77,7 +77,9 @@ class Fleet:
         admit: called each time a member has answered.
     """
 
-    def __init__(self, kind: str, handles: Sequence[Any], config: ClusterConfig, admit: Admit = nothing_needed) -> None:
+    def __init__(
+        self, kind: str, handles: Sequence[ActorHandle], config: ClusterConfig, admit: Admit = nothing_needed
+    ) -> None:
         self._kind, self._config, self._admit = kind, config, admit
         self.members = [Member(index, handle) for index, handle in enumerate(handles)]
         self.say: Callable[[str], None] = lambda line: None

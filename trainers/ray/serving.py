@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -14,6 +13,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.model import plain_model
 from agentgym.trainers.ray.actor_state import ActorState
 from agentgym.trainers.ray.weights import PackedWeights
+from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 from agentgym.types import Completion
 
 
@@ -30,16 +30,17 @@ class EngineSpec:
     """What an engine is made from, without weights."""
 
     config: TrainConfig
-    shape: Any
-    """The model's transformers configuration."""
+    shape: ModelShape
     dtype: torch.dtype
     """Of the trainer's weights."""
-    tokenizer: Any = None
+    tokenizer: Tokenizer | None = None
     folder: str = "."
     """Where relative paths begin."""
 
     @classmethod
-    def of(cls, config: TrainConfig, model: Any, tokenizer: Any = None, folder: str = ".") -> EngineSpec:
+    def of(
+        cls, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer | None = None, folder: str = "."
+    ) -> EngineSpec:
         """That of the trainer's model."""
         shape = plain_model(model).config
         return cls(config=config, shape=shape, dtype=model.dtype, tokenizer=tokenizer, folder=folder)

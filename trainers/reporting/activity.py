@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from agentgym.trainers.losses import correction
 from agentgym.trainers.losses.component import REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.types import StateDict
 
 PATIENCE = 20
 """Training steps without effect after which a part is reported."""
@@ -95,11 +95,11 @@ class Activity:
         num_inactive = sum(count >= self._patience for count in self._idle.values())
         return {"zero_gradient": float(self._has_zero_gradient), "inactive_parts": float(num_inactive)}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
         return {"idle": dict(self._idle), "said": sorted(self._said)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned; an empty state is that of a new run."""
         self._idle, self._said = dict(state.get("idle", {})), set(state.get("said", ()))
 

@@ -6,13 +6,26 @@ import importlib.util
 import math
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from agentgym.errors import MissingExtraError
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
+from agentgym.trainers.types import Metrics
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+    from wandb import Run as WandbRun
 
 SHOWN = ("success", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
 LINES_EVERY = 10
@@ -23,14 +36,15 @@ class MetricsLog:
     """Takes one row per step and shows, keeps and forwards it.
 
     Args:
-        run_dir: ``metrics.jsonl`` and ``tensorboard/`` go here.
+        run_dir: ``metrics.jsonl`` and ``tensorboard/`` go here; it must exist when the log is entered.
         wandb_project: forward to this project, empty for none; see :func:`check_wandb`.
     """
 
     def __init__(self, run_dir: Path, wandb_project: str = "", console: Console | None = None) -> None:
         self.path = run_dir / "metrics.jsonl"
-        self._tensorboard = _tensorboard_writer(run_dir / "tensorboard")
-        self._wandb = _wandb_run(run_dir, wandb_project)
+        self._run_dir, self._wandb_project = run_dir, wandb_project
+        self._tensorboard: SummaryWriter | None = None
+        self._wandb: WandbRun | None = None
         self._console = console or Console(stderr=True)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -42,10 +56,12 @@ class MetricsLog:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._bars: dict[str, Any] = {}
+        self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}
 
     def __enter__(self) -> Self:
+        self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
+        self._wandb = _wandb_run(self._run_dir, self._wandb_project)
         self._progress.start()
         return self
 
@@ -69,7 +85,7 @@ class MetricsLog:
         """One more of a phase's bar, for phases that log no rows."""
         self._progress.update(self._bars[phase], advance=1, shown=shown)
 
-    def log(self, phase: str, step: int, values: dict[str, float]) -> None:
+    def log(self, phase: str, step: int, values: Metrics) -> None:
         """Keep and show one row; ``step`` counts the steps done in the phase."""
         append_json_line(self.path, {"phase": phase, "step": step, **values})
         for name, value in values.items():
@@ -114,14 +130,17 @@ class SilentLog:
     def advance(self, phase: str, shown: str = "") -> None:
         """Nothing."""
 
-    def log(self, phase: str, step: int, values: dict[str, float]) -> None:
+    def log(self, phase: str, step: int, values: Metrics) -> None:
         """Nothing."""
 
     def forget_after(self, phase: str, step: int) -> None:
         """Nothing."""
 
 
-def _tensorboard_writer(folder: Path) -> Any:
+Log = MetricsLog | SilentLog
+
+
+def _tensorboard_writer(folder: Path) -> SummaryWriter | None:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:  # the JSON lines hold the same numbers
@@ -139,7 +158,7 @@ def check_wandb(project: str) -> None:
         raise MissingExtraError("wandb_project", "wandb")
 
 
-def _wandb_run(run_dir: Path, project: str) -> Any:
+def _wandb_run(run_dir: Path, project: str) -> WandbRun | None:
     if not project:
         return None
     import wandb

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.scoring.hidden import ReadRow, Span
 from agentgym.trainers.scoring.tokens import Question, score
+from agentgym.trainers.types import CausalLM
 from agentgym.types import FinishReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 NUM_CHECKED_TASKS = 64
@@ -70,7 +71,7 @@ def check_references(tasks: Sequence[Task]) -> None:
             raise ConfigError(f"{error}: task {task.id!r} has no data['answers'] (docs/training.md)") from None
 
 
-def check_scoring(model: Any, scoring: str) -> None:
+def check_scoring(model: CausalLM, scoring: str) -> None:
     """Refuse packed scoring with an attention implementation that takes no mask of one's own.
 
     Raises:
@@ -124,7 +125,7 @@ def _last_observation(turn: Turn, renderer: ChatRenderer) -> tuple[int, ...]:
 
 
 def score_answers(
-    model: Any,
+    model: CausalLM,
     groups: Sequence[TrajectoryGroup],
     renderer: ChatRenderer,
     *,

@@ -5,7 +5,7 @@ Each is made only if the credit configuration reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.scoring.answers import check_scoring, score_answers
 from agentgym.trainers.scoring.drift import DriftMeter, per_turn
 from agentgym.trainers.scoring.tokens import Question, sampled_positions, score, segments_of
+from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import TrajectoryGroup
 
 
@@ -52,7 +53,7 @@ def needed_columns(credit: CreditConfig) -> frozenset[str]:
 class ColumnMaker:
     """Makes a run's columns, and keeps what they remember from step to step."""
 
-    def __init__(self, config: TrainConfig, model: Any, renderer: ChatRenderer) -> None:
+    def __init__(self, config: TrainConfig, model: CausalLM, renderer: ChatRenderer) -> None:
         self._config, self._model, self._renderer = config, model, renderer
         self._names = needed_columns(config.credit)
         if "answer_logprobs" in self._names:
@@ -88,12 +89,12 @@ class ColumnMaker:
             learnt |= critic.learn(groups, credited)
         return learnt | _describe_gain(credited)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What a checkpoint keeps."""
         drift = {"drift": self._drift.state_dict()} if "drift" in self._names else {}
         return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what :meth:`state_dict` gave."""
         if "drift" in state:
             self._drift.load_state_dict(state["drift"])
@@ -102,7 +103,7 @@ class ColumnMaker:
             for name, critic in self._critics.items():
                 critic.load_state_dict(state[name])
 
-    def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         segments = segments_of(groups)
         scores = score(
             self._model,
@@ -134,7 +135,7 @@ class ColumnMaker:
         return drift
 
 
-def _make_critics(config: TrainConfig, policy: Any, names: frozenset[str]) -> dict[str, Critic]:
+def _make_critics(config: TrainConfig, policy: CausalLM, names: frozenset[str]) -> dict[str, Critic]:
     critics: dict[str, Critic] = {}
     seed = derive_seed(config.seed, "critic")
     if "q_value" in names:

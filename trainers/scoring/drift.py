@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from agentgym.credit.columns import recorded_columns
 from agentgym.credit.table import Floats
 from agentgym.trainers.scoring.tokens import Question, sampled_positions, score
+from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
 
 
@@ -41,7 +41,7 @@ class DriftMeter:
         self._last: dict[str, tuple[Response, ...]] = {}
 
     def measure(
-        self, model: Any, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
+        self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> dict[str, float]:
         """Drift on each task of the groups that was met before, by the task's lasting name, with today's weights."""
         known = [key for key in dict.fromkeys(task_keys(groups)) if key in self._last]
@@ -50,7 +50,7 @@ class DriftMeter:
         return {key: _mean_change([(each, next(scores).logprobs) for each in self._last[key]]) for key in known}
 
     def remember(
-        self, model: Any, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
+        self, model: CausalLM, groups: Sequence[TrajectoryGroup], *, temperature: float, tokens_per_microbatch: int
     ) -> None:
         """Keep the groups' responses as the last ones, with their log-probabilities under today's weights."""
         spoken: dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
@@ -67,11 +67,11 @@ class DriftMeter:
         for key in list(self._last)[: max(0, len(self._last) - self._max_tasks)]:
             del self._last[key]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Plain dicts, lists and numbers."""
         return {key: [asdict(each) for each in responses] for key, responses in self._last.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what :meth:`state_dict` gave."""
         self._last = {
             key: tuple(Response(**{name: tuple(values) for name, values in row.items()}) for row in rows)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.data.layout import PAD_ID
+from agentgym.trainers.types import CausalLM, Trunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +61,15 @@ def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[l
     return batches
 
 
-def trunk_of(model: Any) -> Any:
+def trunk_of(model: CausalLM) -> Trunk:
     """The network below the head of a transformers causal model, adapters included."""
-    return (model.get_base_model() if hasattr(model, "get_base_model") else model).model
+    causal_lm: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    trunk: Trunk = causal_lm.model
+    return trunk
 
 
 @contextmanager
-def frozen(module: Any) -> Iterator[None]:
+def frozen(module: CausalLM | torch.nn.Module) -> Iterator[None]:
     """Without gradients and without dropout."""
     was_training = module.training
     module.eval()
@@ -77,7 +80,7 @@ def frozen(module: Any) -> Iterator[None]:
         module.train(was_training)
 
 
-def hidden_states(trunk: Any, rows: Sequence[ReadRow]) -> Tensor:
+def hidden_states(trunk: Trunk, rows: Sequence[ReadRow]) -> Tensor:
     """Final hidden states ``[sum of len(row.at), hidden]``, row by row, each in the order of its ``at``."""
     device = next(trunk.parameters()).device
     longest = max(row.num_tokens for row in rows)

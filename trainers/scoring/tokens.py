@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ import torch
 from agentgym.credit.table import Floats
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
+from agentgym.trainers.types import CausalLM
 from agentgym.types import Segment, TrajectoryGroup
 
 
@@ -55,7 +55,7 @@ def sampled_positions(segment: Segment) -> tuple[int, ...]:
 
 
 def score(
-    model: Any, questions: Sequence[Question], *, temperature: float, tokens_per_microbatch: int
+    model: CausalLM, questions: Sequence[Question], *, temperature: float, tokens_per_microbatch: int
 ) -> list[TokenScores]:
     """Answer every question with the model's current weights, at one temperature; in order, without gradients."""
     rows = [question.row for question in questions]

@@ -26,7 +26,7 @@ from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.trl.episode import Episode, EpisodeSettings
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.trainers.trl.schemas import tool_method
-from agentgym.types import Task
+from agentgym.types import Json, Task
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -47,7 +47,7 @@ class TrlEnvironment:
         self._episode = Episode(self._settings, self._loop)
         weakref.finalize(self, self._episode.close)  # TRL never closes an environment
 
-    def reset(self, task_id: str = "", task_split: str = "", task_index: int | None = None, **columns: Any) -> str:
+    def reset(self, task_id: str = "", task_split: str = "", task_index: int | None = None, **columns: object) -> str:
         """Begin the episode of a dataset's row; the other columns are not the environment's business."""
         if task_index is None:
             raise UsageError(
@@ -103,11 +103,11 @@ def environment_factory(
 
 
 def episode_return(
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    environments: Sequence[Any],
+    prompts: Sequence[object],
+    completions: Sequence[object],
+    environments: Sequence[object],
     log_metric: Callable[[str, float], None] | None = None,
-    **columns: Any,
+    **columns: object,
 ) -> list[float | None]:
     """The reward function that goes with :func:`environment_factory`: each episode's return.
 
@@ -152,7 +152,7 @@ def task_dataset(
     return Dataset.from_list(rows)
 
 
-def _row(task: Task, split: str, index: int) -> dict[str, Any]:
+def _row(task: Task, split: str, index: int) -> dict[str, Json]:
     return {
         "prompt": [{"role": "user", "content": ""}],
         "task_id": task.id,
@@ -171,7 +171,7 @@ def env_maker(env_id: str | Callable[[], Env], kwargs: Mapping[str, Any]) -> Cal
     return lambda: make(env_id, **kwargs)
 
 
-def _call(environment: TrlEnvironment, name: str, arguments: dict[str, Any]) -> str:
+def _call(environment: TrlEnvironment, name: str, arguments: dict[str, object]) -> str:
     return environment._episode.call(name, arguments)
 
 

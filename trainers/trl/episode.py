@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.env.env import Env
@@ -76,7 +75,7 @@ class Episode:
                 self.close()
         return self._lost(failure)
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    def call(self, name: str, arguments: Mapping[str, object]) -> str:
         """Call a tool, as one turn, and give what the environment answers as text."""
         if self.is_lost:
             return UNAVAILABLE
@@ -112,7 +111,7 @@ class Episode:
             )
         return observation
 
-    async def _step(self, name: str, arguments: Mapping[str, Any]) -> Observation:
+    async def _step(self, name: str, arguments: Mapping[str, object]) -> Observation:
         env = self._env
         assert env is not None, "TRL resets an environment before it calls a tool"
         call = ToolCall(name, dict(arguments), "0")

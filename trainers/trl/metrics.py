@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from torch import Tensor
 
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
-from agentgym.types import Message, Trajectory
+from agentgym.types import Json, Message, Trajectory
 
 
 def rollout_metrics(verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
@@ -40,7 +39,7 @@ def gap_metrics(logprob_old: Tensor, logprob_rollout: Tensor, mask: Tensor) -> d
     return {f"{prefix}/mean": gap.mean().item(), f"{prefix}/max": gap.max().item()}
 
 
-def completion_table(verdicts: Sequence[GroupVerdict]) -> dict[str, list[Any]]:
+def completion_table(verdicts: Sequence[GroupVerdict]) -> dict[str, list[Json]]:
     """Columns of TRL's table of completions, a row per episode; lost ones have a reward of NaN."""
     episodes = [
         (trajectory, fmean(turn.advantage for turn in credit) if credit else 0.0)

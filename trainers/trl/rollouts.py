@@ -21,6 +21,7 @@ from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.trl.environments import TASK_COLUMNS
 from agentgym.trainers.trl.event_loop import EventLoopThread
 from agentgym.trainers.trl.settings import CreditSettings
+from agentgym.trainers.types import StateDict
 from agentgym.types import Task, TrajectoryGroup
 
 
@@ -69,7 +70,7 @@ class CreditedRollouts:
             self._keep(verdicts)
         return verdicts
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> StateDict:
         """Return the state for a checkpoint, as plain numbers."""
         return {
             "num_groups": self._num_groups,
@@ -77,7 +78,7 @@ class CreditedRollouts:
             "credit": self._credit_state.to_dict(),
         }
 
-    def load_dict(self, state: Mapping[str, Any]) -> None:
+    def load_dict(self, state: StateDict) -> None:
         """Restore the state that :meth:`to_dict` returned."""
         self._num_groups, self._num_batches = int(state["num_groups"]), int(state["num_batches"])
         self._credit_state = CreditState.from_dict(state["credit"])

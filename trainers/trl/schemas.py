@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union
 
 from agentgym.errors import ConfigError
-from agentgym.types import ToolSpec
+from agentgym.types import Json, JsonSchema, ToolSpec
 
 RESERVED = frozenset({"reset", "get_reward"})
 """Methods that TRL itself calls; they are no tools to it."""
@@ -25,7 +25,7 @@ MAX_DEPTH = 4
 
 _SCALARS: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
 _SAID_BY_HINT = frozenset({"type", "description", "title", "enum", "const", "anyOf", "items", "$ref"})
-_CALL = Callable[[Any, str, dict[str, Any]], str]
+_CALL = Callable[[Any, str, dict[str, object]], str]
 
 
 def tool_method(spec: ToolSpec, call: _CALL) -> Callable[..., str]:
@@ -54,7 +54,7 @@ def tool_method(spec: ToolSpec, call: _CALL) -> Callable[..., str]:
     definitions = spec.parameters.get("$defs", {})
     hints = {name: _hint(schema, definitions) for name, schema in properties.items()}
 
-    def method(self: Any, /, **arguments: Any) -> str:
+    def method(self: Any, /, **arguments: object) -> str:
         return call(self, spec.name, arguments)
 
     method.__name__ = method.__qualname__ = spec.name
@@ -71,7 +71,7 @@ def _check_name(name: str, what: str) -> None:
         raise ConfigError(f"{what}: TRL's tools are Python methods, and {name!r} cannot be the name of a public one")
 
 
-def _signature(spec: ToolSpec, hints: Mapping[str, Any]) -> inspect.Signature:
+def _signature(spec: ToolSpec, hints: Mapping[str, object]) -> inspect.Signature:
     required = spec.parameters.get("required", ())
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
     for name, hint in hints.items():
@@ -85,14 +85,14 @@ def _signature(spec: ToolSpec, hints: Mapping[str, Any]) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=str)
 
 
-def _hint(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
+def _hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> Any:
     """The type hint that transformers turns into ``schema`` again, or into the nearest it can say."""
     schema = _resolved(schema, definitions)
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if values and all(isinstance(value, str | int | float | None) for value in values):
         return Literal.__getitem__(tuple(values))
     kind = schema.get("type")
-    choices: list[Mapping[str, Any]] = list(schema.get("anyOf") or schema.get("oneOf") or ())
+    choices: list[JsonSchema] = list(schema.get("anyOf") or schema.get("oneOf") or ())
     if isinstance(kind, list | tuple):
         choices = [{"type": one} for one in kind]
     if choices:
@@ -104,12 +104,12 @@ def _hint(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
     return _SCALARS.get(str(kind), Any)
 
 
-def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolved(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     return {**definitions[name], **schema} if name in definitions else schema
 
 
-def _docstring(spec: ToolSpec, properties: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _docstring(spec: ToolSpec, properties: Mapping[str, JsonSchema], definitions: Mapping[str, JsonSchema]) -> str:
     lines = [_one_line(spec.description) or spec.name]
     if properties:
         described = {name: _describe(name, schema, definitions) for name, schema in properties.items()}
@@ -117,7 +117,7 @@ def _docstring(spec: ToolSpec, properties: Mapping[str, Any], definitions: Mappi
     return "\n".join(lines)
 
 
-def _describe(name: str, schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _describe(name: str, schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> str:
     text = _one_line(str(schema.get("description", ""))) or name
     if _is_said_by_hint(schema, definitions):
         return text
@@ -127,14 +127,14 @@ def _describe(name: str, schema: Mapping[str, Any], definitions: Mapping[str, An
     return f"{text} (JSON schema: {json.dumps(inlined)})"
 
 
-def _is_said_by_hint(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+def _is_said_by_hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> bool:
     schema = _resolved(schema, definitions)
     unsaid = {key for key, value in schema.items() if key not in _SAID_BY_HINT and (key, value) != ("default", None)}
     inner = [*schema.get("anyOf", ()), *([schema["items"]] if schema.get("items") else [])]
     return not unsaid and all(_is_said_by_hint(part, definitions) for part in inner)
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> Any:
+def _inlined(schema: Json, definitions: Mapping[str, JsonSchema], depth: int = 0) -> Json:
     """The schema with its definitions written where they are named, so that it can be read alone."""
     if isinstance(schema, list):
         return [_inlined(part, definitions, depth) for part in schema]

@@ -18,7 +18,7 @@ _WHOLE_DISTRIBUTION = (
     "the trainer's probabilities are those of the whole distribution, and a ratio to those of a cut or changed one "
     "would be wrong"
 )
-_UNREAD: Mapping[str, tuple[tuple[Any, ...], str]] = {
+_UNREAD: Mapping[str, tuple[tuple[object, ...], str]] = {
     "use_vllm": ((False,), _OUR_ROLLOUTS),
     "use_transformers_continuous_batching": ((False,), _OUR_ROLLOUTS),
     "generation_kwargs": ((None, {}), _OUR_ROLLOUTS),

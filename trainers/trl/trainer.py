@@ -35,6 +35,7 @@ from agentgym.trainers.trl.metrics import completion_table, gap_metrics, rollout
 from agentgym.trainers.trl.rollouts import CreditedRollouts
 from agentgym.trainers.trl.settings import CreditSettings, check_args
 from agentgym.trainers.trl.versions import check_trl
+from agentgym.trainers.types import CausalLM
 
 try:
     from trl import GRPOConfig, GRPOTrainer
@@ -63,7 +64,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     def __init__(
         self,
-        model: Any,
+        model: CausalLM,
         env: str | EnvPool | Callable[[], Env],
         *,
         settings: CreditSettings = CreditSettings(),  # noqa: B008  (frozen)
@@ -137,12 +138,12 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             self._add_logprobs(batch)
         return batch
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _save_checkpoint(self, model: CausalLM, trial: object) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         (folder / STATE_FILE).write_text(json.dumps(self.rollouts.to_dict()), encoding="utf-8")
 
-    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+    def _load_optimizer_and_scheduler(self, checkpoint: str) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             path = Path(checkpoint) / STATE_FILE
@@ -179,7 +180,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         with use_adapter(adapted, adapter_name="ref" if "ref" in adapted.peft_config else None):
             return self._logprobs(self.model, batch)
 
-    def _logprobs(self, model: Any, batch: dict[str, Tensor]) -> Tensor:
+    def _logprobs(self, model: CausalLM, batch: dict[str, Tensor]) -> Tensor:
         logprobs, _, _ = self._get_per_token_logps_and_entropies(
             model,
             torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
@@ -211,7 +212,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         return "train" if self.model.training else "eval"
 
 
-def _environment_return(**columns: Any) -> list[float | None]:
+def _environment_return(**columns: object) -> list[float | None]:
     """TRL wants a reward function; the rewards are in the episodes, so that nobody calls it."""
     raise AssertionError("rewards come from the environment's turns")
 

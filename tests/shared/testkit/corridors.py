@@ -12,7 +12,7 @@ import gymnasium
 
 from agentgym import Env, Message, Task, ToolEnv, tool
 from agentgym.canonical import canonical
-from agentgym.env.env import Action, StepReturn
+from agentgym.env.env import Action, StepReturn, TypedStep
 from agentgym.env.tasks import SeededTasks
 from agentgym.types import MalformedCall, Observation, RewardRole, ToolSpec
 
@@ -150,7 +150,7 @@ class PaysBesideTheParts(Corridor):
         observation, reward, *rest = super().step(action)
         return observation, reward + 0.5, *rest  # type: ignore[return-value]
 
-    async def astep(self, action: Action) -> StepReturn:
+    async def astep(self, action: Action) -> TypedStep:
         observation, reward, *rest = await super().astep(action)
         return observation, reward + 0.5, *rest  # type: ignore[return-value]
 

@@ -18,8 +18,8 @@ from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError, unknown_name
 from agentgym.rollout.actor import Actor, Decision, MakeActor
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.engines.openai.wire import Conversation, Said, read_answer, shown
-from agentgym.types import Message, Observation, ToolSpec
+from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
+from agentgym.types import Json, JsonSchema, Message, Observation, ToolSpec
 
 KEY_VARIABLE: Final = "OPENAI_API_KEY"
 _REFUSED_KEY: Final = (401, 403)
@@ -111,10 +111,10 @@ class OpenAIClient:
         )
 
     async def complete(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], sampling: SamplingParams
+        self, messages: Sequence[WireMessage], tools: Sequence[JsonSchema], sampling: SamplingParams
     ) -> Said:
         """The next assistant message of a conversation."""
-        body: dict[str, Any] = {
+        body: dict[str, object] = {
             "model": await self._model_name(),
             "messages": messages,
             "temperature": sampling.temperature,
@@ -142,7 +142,8 @@ class OpenAIClient:
             if not self._model:
                 answer = await self._ask("GET", "/models", None)
                 cards = answer.get("data") if isinstance(answer, Mapping) else None
-                names = [str(card["id"]) for card in cards or () if isinstance(card, Mapping) and "id" in card]
+                listed = cards if isinstance(cards, list) else []
+                names = [str(card["id"]) for card in listed if isinstance(card, Mapping) and "id" in card]
                 if len(names) != 1:
                     raise UsageError(
                         f"{self.endpoint.url} lists {len(names)} models; name one by ?model=NAME "
@@ -151,7 +152,7 @@ class OpenAIClient:
                 self._model = names[0]
         return self._model
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    async def _ask(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
         """The decoded answer; tries again while the server is busy or away."""
         wait_s, fault = 0.0, ""
         for number in range(self.endpoint.num_tries):
@@ -164,7 +165,7 @@ class OpenAIClient:
                 wait_s = min(max(_FIRST_WAIT_S * 2**number, error.wait_s), _LONGEST_WAIT_S)
         raise EngineError(f"{self.endpoint.url}{path} failed {self.endpoint.num_tries} times, at last: {fault}")
 
-    async def _ask_once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+    async def _ask_once(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
         try:
             async with self._slots, asyncio.timeout(self.endpoint.timeout_s):
                 response = await self._http.request(method, self.endpoint.url + path, json=body)
@@ -179,11 +180,12 @@ class OpenAIClient:
             raise _BusyError(fault, _asked_wait_s(response))
         raise self._refusal(response, fault)
 
-    def _decoded(self, response: httpx.Response) -> Any:
+    def _decoded(self, response: httpx.Response) -> Json:
         try:
-            return json.loads(response.content)
+            answer: Json = json.loads(response.content)
         except (ValueError, RecursionError):
             raise EngineError(f"{self.endpoint.url} answered no JSON: {shown(response.text)}") from None
+        return answer
 
     def _refusal(self, response: httpx.Response, fault: str) -> Exception:
         """What a refusal means: a mistake of the user's, a full context, or one request that cannot be."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
 from agentgym.errors import EngineError
 from agentgym.types import (
@@ -17,6 +17,8 @@ from agentgym.types import (
     Completion,
     FinishReason,
     ImagePart,
+    Json,
+    JsonObject,
     MalformedCall,
     Message,
     Observation,
@@ -30,12 +32,40 @@ _ENDS: Final = {"length": FinishReason.LENGTH}
 """What stops a completion other than its own end; a filter of the endpoint's is the endpoint's policy, and data."""
 
 
+class WireFunction(TypedDict):
+    """The function of a call; its arguments are JSON as text."""
+
+    name: str
+    arguments: str
+
+
+class WireCall(TypedDict):
+    """A call of an assistant's message."""
+
+    id: str
+    type: Literal["function"]
+    function: WireFunction
+
+
+Content: TypeAlias = "str | Sequence[JsonObject]"
+"""A text, or parts that are text or an image."""
+
+
+class WireMessage(TypedDict, total=False):
+    """A message of a conversation as a server takes it."""
+
+    role: Required[str]
+    content: Required[Content]
+    tool_calls: list[WireCall]
+    tool_call_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What a server answered: the action, and the message as the next request repeats it."""
 
     action: Message
-    wire: Mapping[str, Any]
+    wire: WireMessage
     completion: Completion
     """Without ids, since there are none; it says why sampling stopped."""
     usage: Usage | None
@@ -54,11 +84,11 @@ class Conversation:
     """
 
     def __init__(self, observation: Observation) -> None:
-        self.messages: list[Mapping[str, Any]] = []
+        self.messages: list[WireMessage] = []
         self._open_ids: list[str] = []
         self.add_replies(observation)
 
-    def add_action(self, wire: Mapping[str, Any]) -> None:
+    def add_action(self, wire: WireMessage) -> None:
         """What the policy said, as :func:`read_answer` gives it."""
         self.messages.append(wire)
         self._open_ids = [call["id"] for call in wire.get("tool_calls", ())]
@@ -70,7 +100,7 @@ class Conversation:
 
     def add_replies(self, replies: Observation) -> None:
         """What the environment says: answers to the open calls first, then the rest."""
-        rest: list[Mapping[str, Any]] = []
+        rest: list[WireMessage] = []
         for message in replies:
             if message.role == "tool" and self._open_ids:
                 self.messages.append(
@@ -120,7 +150,7 @@ def read_answer(answer: Any, num_before: int) -> Said:
         raise EngineError(f"it answered no completion: {shown(answer)}") from None
     text = next((said for said in (message.get("content"), message.get("refusal")) if isinstance(said, str)), "")
     calls: list[Call] = []
-    wires: list[Mapping[str, Any]] = []
+    wires: list[WireCall] = []
     for at, function in enumerate(listed):
         if not isinstance(function, Mapping):
             raise EngineError(f"it answered a call without a function: {shown(answer)}")
@@ -129,7 +159,7 @@ def read_answer(answer: Any, num_before: int) -> Said:
         call, wire = _read_call(function, own if is_new else f"call_{num_before}_{at}")
         calls.append(call)
         wires.append(wire)
-    row: dict[str, Any] = {"role": "assistant", "content": text}
+    row: WireMessage = {"role": "assistant", "content": text}
     if wires:
         row["tool_calls"] = wires
     return Said(
@@ -145,15 +175,15 @@ def read_answer(answer: Any, num_before: int) -> Said:
     )
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in an error message, not longer than one can read."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 
-def _as_said(action: Message, num_before: int) -> Mapping[str, Any]:
+def _as_said(action: Message, num_before: int) -> WireMessage:
     """An action as an assistant's message on the wire."""
-    calls = [
+    calls: list[WireCall] = [
         {
             "id": f"call_{num_before}_{at}",
             "type": "function",
@@ -165,16 +195,16 @@ def _as_said(action: Message, num_before: int) -> Mapping[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": calls} if calls else _as_wire(action)
 
 
-def _read_call(function: Mapping[str, Any], call_id: str) -> tuple[Call, Mapping[str, Any]]:
+def _read_call(function: JsonObject, call_id: str) -> tuple[Call, WireCall]:
     name, raw = function.get("name"), function.get("arguments")
     text = raw if isinstance(raw, str) else json.dumps(raw if raw is not None else {})
     call = _parse_call(name, text, call_id)
     arguments = text.strip() or "{}" if isinstance(call, ToolCall) else json.dumps({"unreadable": text})
-    sent = {"name": name if isinstance(name, str) and name else "unknown", "arguments": arguments}
+    sent: WireFunction = {"name": name if isinstance(name, str) and name else "unknown", "arguments": arguments}
     return call, {"id": call_id, "type": "function", "function": sent}
 
 
-def _parse_call(name: Any, text: str, call_id: str) -> Call:
+def _parse_call(name: Json, text: str, call_id: str) -> Call:
     span = (0, len(text))
     if not isinstance(name, str) or not name:
         return MalformedCall(span, "expected a tool name", text)
@@ -188,7 +218,7 @@ def _parse_call(name: Any, text: str, call_id: str) -> Call:
     return ToolCall(name, arguments, call_id)
 
 
-def _read_usage(answer: Mapping[str, Any]) -> Usage | None:
+def _read_usage(answer: JsonObject) -> Usage | None:
     usage = answer.get("usage")
     if not isinstance(usage, Mapping):
         return None
@@ -196,24 +226,21 @@ def _read_usage(answer: Mapping[str, Any]) -> Usage | None:
     return Usage(read, sampled) if isinstance(read, int) and isinstance(sampled, int) else None
 
 
-def _as_wire(message: Message) -> Mapping[str, Any]:
+def _as_wire(message: Message) -> WireMessage:
     role = message.role if message.role != "tool" else "user"  # nobody called for it
     if isinstance(message.content, str) or not _images(message):
         return {"role": role, "content": message.text}
-    parts: Sequence[Any] = message.content
-    return {
-        "role": role,
-        "content": [
-            _image(part) if isinstance(part, ImagePart) else {"type": "text", "text": part.text} for part in parts
-        ],
-    }
+    parts: list[JsonObject] = [
+        _image(part) if isinstance(part, ImagePart) else {"type": "text", "text": part.text} for part in message.content
+    ]
+    return {"role": role, "content": parts}
 
 
-def _images(message: Message) -> list[Mapping[str, Any]]:
+def _images(message: Message) -> list[JsonObject]:
     if isinstance(message.content, str):
         return []
     return [_image(part) for part in message.content if isinstance(part, ImagePart)]
 
 
-def _image(part: ImagePart) -> Mapping[str, Any]:
+def _image(part: ImagePart) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{part.png_base64}"}}

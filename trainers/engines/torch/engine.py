@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from transformers import PreTrainedModel
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import AgentGymError, ClosedError, ConfigError, EngineError, boundary
@@ -26,6 +25,7 @@ from agentgym.trainers.engines.torch.runner import ModelRunner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
 from agentgym.trainers.engines.torch.slots import Slot, SlotTable
+from agentgym.trainers.types import CausalLM
 from agentgym.types import Completion, FinishReason
 
 _SCORE_SLOT = 0
@@ -48,7 +48,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalLM,
         *,
         num_slots: int = 64,
         max_context_tokens: int = 1024,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from agentgym.errors import EngineError
 from agentgym.trainers.engines.torch.decode import FixedDecoder
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
 from agentgym.trainers.engines.torch.weights import Weights, count_edits, overwrite, read_weights
+from agentgym.trainers.types import CausalLM
 
 
 class ModelRunner:
@@ -32,7 +32,7 @@ class ModelRunner:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: CausalLM,
         *,
         num_slots: int,
         max_context_tokens: int,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.models.quantized import dequantized, is_four_bit
+from agentgym.trainers.types import CausalLM
 
 SUPPORTED_MODEL_TYPES = ("llama", "qwen2", "qwen3")
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -79,7 +80,7 @@ def count_edits(tensors: tuple[Tensor, ...]) -> int:
     return sum(tensor._version for tensor in tensors if not tensor.is_inference())
 
 
-def read_weights(model: nn.Module, max_context_tokens: int, dtype: torch.dtype | None = None) -> Weights:
+def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | None = None) -> Weights:
     """The current parameters of ``model``, LoRA adapters merged in.
 
     Args:

@@ -6,12 +6,12 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
 from agentgym.errors import EngineError, UsageError
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.types import Json, JsonObject
 
 NAME_PREFIX = "agentgym-"
 """How the models are called that ``agentgym serve-model`` serves, followed by an id that each start draws anew."""
@@ -105,27 +105,27 @@ class VllmClient:
             self._check_worker(worker, expected)
         return self.same_held(workers)
 
-    async def rpc(self, method: str, arguments: Mapping[str, Any], timeout_s: float) -> list[Mapping[str, Any]]:
+    async def rpc(self, method: str, arguments: Mapping[str, object], timeout_s: float) -> list[JsonObject]:
         """Call a method of every worker; one answer each."""
         body = {"method": method, "kwargs": dict(arguments), "timeout": timeout_s}
         answer = await self.post("/collective_rpc", body, timeout_s)
-        results = answer.get("results") if isinstance(answer, Mapping) else None
-        if not isinstance(results, list) or not results or not all(isinstance(r, Mapping) for r in results):
+        results = _objects(answer, "results")
+        if not results:
             raise ServerFaultError(f"{method} answered {_short(answer)}")
         for result in results:
             if result.get("error"):
                 raise ServerFaultError(f"{method}: {result['error']}")
         return results
 
-    async def get(self, path: str, timeout_s: float) -> Any:
+    async def get(self, path: str, timeout_s: float) -> Json:
         """Get JSON."""
         return await self._call("GET", path, timeout_s)
 
-    async def post(self, path: str, body: Mapping[str, Any], timeout_s: float, *, expects_json: bool = True) -> Any:
+    async def post(self, path: str, body: Mapping[str, object], timeout_s: float, *, expects_json: bool = True) -> Json:
         """Send JSON, get JSON."""
         return await self._call("POST", path, timeout_s, body, expects_json=expects_json)
 
-    def same_held(self, workers: list[Mapping[str, Any]]) -> Held:
+    def same_held(self, workers: list[JsonObject]) -> Held:
         """What all workers hold; they must agree."""
         found = {(worker.get("version"), worker.get("checksum")) for worker in workers}
         version, checksum = found.pop()
@@ -133,7 +133,7 @@ class VllmClient:
             raise ServerFaultError("its workers hold different weights")
         return Held(version=version, checksum=checksum)
 
-    def _check_worker(self, worker: Mapping[str, Any], expected: ModelFacts | None) -> None:
+    def _check_worker(self, worker: JsonObject, expected: ModelFacts | None) -> None:
         mode = worker.get("logprobs_mode")
         if mode != "processed_logprobs":
             raise WrongServerError(
@@ -149,10 +149,10 @@ class VllmClient:
                     f"this run's is {getattr(expected, name)}"
                 )
 
-    async def _models(self, timeout_s: float) -> list[Mapping[str, Any]]:
+    async def _models(self, timeout_s: float) -> list[JsonObject]:
         answer = await self.get("/v1/models", timeout_s)
-        cards = answer.get("data") if isinstance(answer, Mapping) else None
-        if not isinstance(cards, list) or not all(isinstance(card, Mapping) for card in cards):
+        cards = _objects(answer, "data")
+        if cards is None:
             raise ServerFaultError(f"its list of models is {_short(answer)}")
         return cards
 
@@ -161,10 +161,10 @@ class VllmClient:
         method: str,
         path: str,
         timeout_s: float,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, object] | None = None,
         *,
         expects_json: bool = True,
-    ) -> Any:
+    ) -> Json:
         try:
             async with asyncio.timeout(timeout_s):
                 response = await self._http.request(method, self.url + path, json=body)
@@ -180,11 +180,21 @@ class VllmClient:
         if not expects_json:
             return None
         try:
-            return json.loads(response.content)
+            answer: Json = json.loads(response.content)
         except (ValueError, RecursionError) as error:
             raise ServerFaultError(f"{path} answered no JSON: {_short(response.text)}") from error
+        return answer
 
 
-def _short(value: Any) -> str:
+def _objects(answer: Json, key: str) -> list[JsonObject] | None:
+    """Return the list of objects under a key of an answer, None if there is no such list."""
+    values = answer.get(key) if isinstance(answer, Mapping) else None
+    if not isinstance(values, list):
+        return None
+    objects = [value for value in values if isinstance(value, Mapping)]
+    return objects if len(objects) == len(values) else None
+
+
+def _short(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -15,7 +15,7 @@ import asyncio
 import base64
 import hashlib
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.weights import Published, Score, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.types import Json
 
 Tensors = Sequence[tuple[str, Tensor]]
 
@@ -196,7 +197,9 @@ class NcclChannel:
             communicator.abort()
 
 
-async def _both(request: Any, collective: Callable[[], None], communicator: Communicator, timeout_s: float) -> None:
+async def _both(
+    request: Awaitable[Json], collective: Callable[[], None], communicator: Communicator, timeout_s: float
+) -> None:
     """Let the server and this process take part in a collective; if either fails, the other is not waited for."""
     ours = asyncio.ensure_future(call_in_own_thread(collective))
     theirs = asyncio.ensure_future(request)
@@ -213,7 +216,7 @@ async def _both(request: Any, collective: Callable[[], None], communicator: Comm
             await asyncio.gather(ours, theirs, return_exceptions=True)
 
 
-def description_of(tensors: Tensors) -> dict[str, Any]:
+def description_of(tensors: Tensors) -> dict[str, object]:
     """What a server must know of tensors before they come.
 
     Example:

@@ -88,7 +88,7 @@ class WeightSync(Protocol):
 class _Folder:
     """Versions as folders ``v000003-1a2b3c4d``, each there whole or not at all."""
 
-    def __init__(self, root: Path, save: Callable[[Path], None], score: Score, vocab_size: int) -> None:
+    def __init__(self, root: Path, save: Callable[[Path], object], score: Score, vocab_size: int) -> None:
         self._root, self._save, self._score, self._vocab_size = root.resolve(), save, score, vocab_size
         self._kept: list[Path] = []
 

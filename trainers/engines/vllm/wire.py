@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
-from agentgym.types import Completion, FinishReason
+from agentgym.types import Completion, FinishReason, Json, JsonObject
 
 _MAX_LOGPROB = 1e-3
 """A log-probability may be above 0 by rounding, not by more."""
@@ -26,7 +26,7 @@ class ServerFaultError(EngineError):
 
 def completion_body(
     model: str, prompt_ids: Sequence[int], sampling: SamplingParams, max_new_tokens: int, cache_salt: str
-) -> dict[str, Any]:
+) -> JsonObject:
     """Ask for one completion.
 
     Everything that a server could have a default of its own for is said. The model's own end of sequence does not stop
@@ -54,7 +54,7 @@ def completion_body(
 
 
 def read_completion(
-    answer: Any,
+    answer: Json,
     *,
     prompt_ids: Sequence[int],
     sampling: SamplingParams,
@@ -77,13 +77,15 @@ def read_completion(
         (3, 3)
     """
     choice = _choice(answer, prompt_ids)
-    token_ids = _list(choice, "token_ids")
-    logprobs = _list(_mapping(choice, "logprobs"), "token_logprobs")
-    if not 1 <= len(token_ids) <= max_new_tokens:
-        raise ServerFaultError(f"it gave {len(token_ids)} tokens, asked for 1 to {max_new_tokens}")
-    if not all(isinstance(token, int) and 0 <= token < vocab_size for token in token_ids):
+    tokens = _list(choice, "token_ids")
+    listed = _list(_mapping(choice, "logprobs"), "token_logprobs")
+    token_ids = [token for token in tokens if isinstance(token, int) and 0 <= token < vocab_size]
+    logprobs = [value for value in listed if _is_logprob(value)]
+    if not 1 <= len(tokens) <= max_new_tokens:
+        raise ServerFaultError(f"it gave {len(tokens)} tokens, asked for 1 to {max_new_tokens}")
+    if len(token_ids) != len(tokens):
         raise ServerFaultError(f"it gave a token id outside the vocabulary of 0 to {vocab_size - 1}")
-    if len(logprobs) != len(token_ids) or not all(_is_logprob(value) for value in logprobs):
+    if not len(logprobs) == len(listed) == len(token_ids):
         raise ServerFaultError("its log-probabilities are not one finite number up to 0 for each token")
     finish = choice.get("finish_reason")
     stopped = token_ids[-1] in sampling.stop_token_ids
@@ -103,7 +105,7 @@ def read_completion(
     )
 
 
-def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> dict[str, Any]:
+def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> JsonObject:
     """Ask for the log-probabilities (temperature 1) of given tokens; a server samples at least one more."""
     return {
         "model": model,
@@ -118,7 +120,7 @@ def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> dict[st
     }
 
 
-def read_scores(answer: Any, token_ids: Sequence[int], num_prompt: int) -> tuple[float, ...]:
+def read_scores(answer: Json, token_ids: Sequence[int], num_prompt: int) -> tuple[float, ...]:
     """Log-probabilities of ``token_ids[num_prompt:]`` in an answer to :func:`score_body`.
 
     Raises:
@@ -134,36 +136,37 @@ def read_scores(answer: Any, token_ids: Sequence[int], num_prompt: int) -> tuple
         raise ServerFaultError(f"it scored {len(entries)} tokens of {len(token_ids)}")
     scores: list[float] = []
     for token, entry in zip(token_ids[num_prompt:], entries[num_prompt:], strict=True):
-        value: Any = _mapping(entry if isinstance(entry, Mapping) else {}, str(token)).get("logprob")
+        value = _mapping(entry if isinstance(entry, Mapping) else {}, str(token)).get("logprob")
         if not _is_logprob(value):
             raise ServerFaultError("its log-probabilities are not one finite number up to 0 for each token")
         scores.append(float(value))
     return tuple(scores)
 
 
-def _choice(answer: Any, prompt_ids: Sequence[int]) -> Mapping[str, Any]:
+def _choice(answer: Json, prompt_ids: Sequence[int]) -> JsonObject:
     choices = _list(answer if isinstance(answer, Mapping) else {}, "choices")
-    if len(choices) != 1 or not isinstance(choices[0], Mapping):
+    choice = choices[0] if len(choices) == 1 else None
+    if not isinstance(choice, Mapping):
         raise ServerFaultError(f"it gave {len(choices)} completions, asked for 1")
-    echoed = choices[0].get("prompt_token_ids")
+    echoed = choice.get("prompt_token_ids")
     if echoed is not None and echoed != list(prompt_ids):
         raise ServerFaultError("it read another prompt than it was sent")
-    return choices[0]
+    return choice
 
 
-def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
+def _list(parent: JsonObject, key: str) -> list[Json]:
     value = parent.get(key)
     if not isinstance(value, list):
         raise ServerFaultError(f"its answer has no list {key!r}")
     return value
 
 
-def _mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _mapping(parent: JsonObject, key: str) -> JsonObject:
     value = parent.get(key)
     if not isinstance(value, Mapping):
         raise ServerFaultError(f"its answer has no {key!r}")
     return value
 
 
-def _is_logprob(value: Any) -> bool:
+def _is_logprob(value: Json) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value) and value <= _MAX_LOGPROB

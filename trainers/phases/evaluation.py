@@ -1,0 +1,37 @@
+"""Evaluation of the policy in training: on tasks of the evaluation split, into the run's folder and its metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentgym.evals.runner import EvalSummary, evaluate
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.reporting.metrics import Log
+from agentgym.trainers.run import Run
+
+LOGGED = ("success", "success_low", "success_high", "mean_return", "mean_turns")
+
+
+async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSummary | None:
+    """Evaluate the policy after ``step`` steps of RL into ``eval/label``. Return None except on the first rank."""
+    if not run.ranks.is_main:
+        return None
+    config = run.config
+    tasks = list(run.eval_tasks[: config.eval.num_episodes])
+    log.begin(f"evaluation {label}", len(tasks))
+    summary = await evaluate(
+        tasks,
+        run.eval_pool,
+        run.make_actor(replace(config.sampling, temperature=config.eval.temperature)),
+        out_dir=run.run_dir / "eval" / label,
+        suite_or_env=config.env.id,
+        policy=f"{config.recipe} {label} RL",
+        seed=derive_seed(config.seed, "evaluation"),
+        group_config=replace(config.group, group_size=1, min_valid=1),
+        on_episode=lambda _: log.advance(f"evaluation {label}"),
+    )
+    log.log("eval", step, {name: getattr(summary, name) for name in LOGGED})
+    interval = f"{summary.success_low:.3f} to {summary.success_high:.3f}"
+    when = f"{label} RL" if label in ("before", "after") else f"after {step} steps"
+    log.say(f"success {when}: {summary.success:.3f} ({interval}), {len(tasks)} {config.eval.split} tasks")
+    return summary

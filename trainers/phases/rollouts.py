@@ -1,0 +1,81 @@
+"""The rollouts of RL: groups of episodes, played ahead of training as far as the pipeline allows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from agentgym.rollout.group import GroupPlayer
+from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.phases.period import Period
+from agentgym.trainers.reporting.clock import Clock
+from agentgym.trainers.run import Run
+from agentgym.trainers.types import Metrics
+from agentgym.types import TrajectoryGroup
+
+
+class Rollouts:
+    """Plays a run's groups and returns them one training step at a time.
+
+    Args:
+        state: the state of the stream of groups to resume from.
+    """
+
+    def __init__(self, run: Run, state: StreamState | None = None) -> None:
+        config = run.config
+        self._mode = config.pipeline.mode
+        self._in_flight = config.pipeline.in_flight(config.group)
+        schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "rl tasks"))
+        player = GroupPlayer(
+            run.pool,
+            run.make_actor(),
+            config.group,
+            seed=config.seed,
+            quorum=config.pipeline.quorum(config.group),
+            in_flight=self._in_flight,
+        )
+        self._stream = GroupStream(
+            lambda ordinal: player.play(ordinal, schedule.task(ordinal)),
+            groups_per_step=config.groups_per_step,
+            max_staleness=config.pipeline.bound,
+            num_groups=config.num_steps * config.groups_per_step,
+            state=state,
+        )
+
+    @property
+    def state(self) -> StreamState:
+        """The state to save in a checkpoint."""
+        return self._stream.state
+
+    async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
+        """Wait for the groups of a step, and return them by ordinal.
+
+        Args:
+            period: takes each group's gradient when the group is done, in a thread beside the rollouts.
+        """
+        if self._mode != "async":  # nothing was played during the step before
+            self._in_flight.begin_window()
+        if period is None:
+            return await self._stream.take(step)
+        groups: list[TrajectoryGroup] = []
+        async for done in self._stream.arrivals(step):
+            clock.lap("rollout")
+            await asyncio.to_thread(period.add, done)
+            clock.lap("train")
+            groups += done
+        return sorted(groups, key=lambda group: group.ordinal)
+
+    def metrics(self, num_tokens: float, clock: Clock) -> Metrics:
+        """Return the speed of a step that sampled ``num_tokens``, and how far rollouts are ahead."""
+        playing_s = clock.seconds["time/rollout_s"] if self._mode == "sync" else sum(clock.seconds.values())
+        return {
+            "tokens_per_s": num_tokens / playing_s,
+            "groups_ahead": float(self.state.next_ordinal - self.state.num_taken),
+            "in_flight_limit": float(self._in_flight.limit),
+        }
+
+    async def close(self) -> None:
+        """Cancel the episodes in flight."""
+        await self._stream.close()

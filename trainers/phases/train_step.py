@@ -1,0 +1,95 @@
+"""One training step of RL: the step's groups become credit, records, an optimizer step and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym.credit.columns import split_columns
+from agentgym.credit.compose import CreditResult, credit_groups
+from agentgym.rollout.record import record_path, write_records
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.distributed.checkpoint import TrainState
+from agentgym.trainers.phases.period import Period
+from agentgym.trainers.phases.schedule import learning_rate
+from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
+from agentgym.trainers.reporting.clock import Clock
+from agentgym.trainers.reporting.metrics import Log
+from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
+from agentgym.trainers.run import Run
+from agentgym.trainers.types import Metrics
+from agentgym.types import TrajectoryGroup
+
+
+def begin_period(config: TrainConfig, state: TrainState) -> Period | None:
+    """Begin the gradient of a step that is trained while it is played, in periodic mode; None in other modes."""
+    if config.pipeline.mode != "periodic":
+        return None
+    update = PartialUpdate(
+        state.model,
+        state.optimizer,
+        config.loss,
+        temperature=config.sampling.temperature,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        reference=state.reference,
+        history=state.entropy_history,
+    )
+    return Period(config, state.credit, update)
+
+
+def train_step(
+    run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], period: Period | None, clock: Clock, log: Log
+) -> Metrics:
+    """Train on the groups of the step after ``state.step``, and return the step's metrics.
+
+    Args:
+        period: holds the gradient of the groups, if they were trained while they were played.
+    """
+    config, step = run.config, state.step
+    made = state.columns.make(groups)
+    clock.lap("columns")
+
+    credit = credit_groups(groups, config.credit, columns=made.columns, state=state.credit)
+    state.credit = credit.state
+    for line in state.activity.say_once(credit.warnings):
+        log.say(line)
+    verdicts = judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter)
+    clock.lap("credit")
+
+    columns = split_columns(made.columns, groups)
+    records = [verdict.to_record(own) for verdict, own in zip(verdicts, columns, strict=True)]
+    if run.ranks.is_main:
+        write_records(record_path(run.run_dir, step), records)
+    clock.lap("record")
+
+    learnt = state.columns.learn(groups, credit)
+    clock.lap("critic")
+
+    rate = learning_rate(config.optimizer, step, config.num_steps)
+    for parameters in state.optimizer.param_groups:
+        parameters["lr"] = rate
+    update = period.finish(verdicts) if period else _update(config, state, verdicts)
+    state.entropy_history = update.history
+    clock.lap("train")
+
+    described = describe_rollouts(verdicts, version=step) | _credit_metrics(credit)
+    return described | made.metrics | learnt | update.metrics | {"lr": rate}
+
+
+def _update(config: TrainConfig, state: TrainState, verdicts: Sequence[GroupVerdict]) -> UpdateResult:
+    return update_policy(
+        state.model,
+        state.optimizer,
+        verdicts,
+        config.loss,
+        temperature=config.sampling.temperature,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        reference=state.reference,
+        history=state.entropy_history,
+        seed=derive_seed(config.seed, "updates", state.step),
+    )
+
+
+def _credit_metrics(credit: CreditResult) -> Metrics:
+    return {f"credit/{name}": value for name, value in credit.diagnostics.items()}

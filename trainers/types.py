@@ -1,0 +1,85 @@
+"""The types that run through the trainer: models, tokenizers, metrics and states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+if TYPE_CHECKING:  # torch and transformers take seconds to import
+    from torch import Tensor, device, dtype, nn
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+Metrics: TypeAlias = dict[str, float]
+"""Numbers about a training step, by name."""
+StateDict: TypeAlias = dict[str, Any]
+"""What a ``state_dict`` method returns: tensors, numbers, and lists and dicts of them, by name."""
+ModelShape: TypeAlias = "PreTrainedConfig"
+"""The transformers configuration of a model: its architecture and sizes."""
+Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
+
+
+class LogitsOutput(Protocol):
+    """What a causal language model returns."""
+
+    @property
+    def logits(self) -> Tensor:
+        """``[B, T, V]``"""
+        ...
+
+
+class StatesOutput(Protocol):
+    """What the trunk of a causal language model returns."""
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        """``[B, T, hidden]``"""
+        ...
+
+    @property
+    def past_key_values(self) -> Any:
+        """A transformers cache, where ``use_cache`` is set."""
+        ...
+
+
+class _Network(Protocol):
+    """What the trainer uses of ``torch.nn.Module`` and of ``transformers.PreTrainedModel``."""
+
+    training: bool
+
+    @property
+    def config(self) -> ModelShape: ...
+    @property
+    def device(self) -> device: ...
+    @property
+    def dtype(self) -> dtype: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+    def train(self, mode: bool = True) -> object: ...
+    def eval(self) -> Self: ...
+    def zero_grad(self) -> None: ...
+    @property
+    def to(self) -> Callable[..., object]: ...
+
+
+class Trunk(_Network, Protocol):
+    """The network below the head of a causal language model: token ids to hidden states."""
+
+    @property
+    def layers(self) -> Sequence[nn.Module]: ...
+    def __call__(self, *, input_ids: Tensor, use_cache: bool | None = None, **layout: object) -> StatesOutput: ...
+
+
+class CausalLM(_Network, Protocol):
+    """A transformers causal language model, or peft's wrapper of one; FSDP shards it in place."""
+
+    def __call__(self, input_ids: Tensor, use_cache: bool | None = None) -> LogitsOutput: ...
+    def get_output_embeddings(self) -> nn.Module: ...
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
+    def get_submodule(self, target: str) -> nn.Module: ...
+    def state_dict(self) -> StateDict: ...
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> object: ...
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Mapping[str, object]) -> object: ...
+    def gradient_checkpointing_disable(self) -> object: ...
+    def save_pretrained(self, folder: str | Path, /) -> object: ...

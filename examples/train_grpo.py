@@ -20,7 +20,7 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
@@ -135,11 +135,11 @@ async def train(num_steps: int, num_eval: int, seed: int) -> tuple[float, float]
     engine = TorchEngine(model, num_slots=GROUPS.num_envs, max_context_tokens=MODEL.max_context_tokens)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
 
-    def make_actor(env: Env, episode_seed: int) -> ModelActor:
-        return ModelActor(engine, renderer, SAMPLING, episode_seed, ContextConfig(), env.max_turns)
+    def make_agent(env: Env, episode_seed: int) -> ModelAgent:
+        return ModelAgent(engine, renderer, SAMPLING, episode_seed, ContextConfig(), env.max_turns)
 
     async def play(tasks: Sequence[tuple[int, Task]], config: GroupConfig, play_seed: int) -> list[TrajectoryGroup]:
-        player = GroupPlayer(pool, make_actor, config, seed=play_seed)
+        player = GroupPlayer(pool, make_agent, config, seed=play_seed)
         return await asyncio.gather(*(player.play(ordinal, task) for ordinal, task in tasks))
 
     evaluate = partial(play, list(enumerate(test_tasks)), GroupConfig(group_size=1, min_valid=1), seed + 1)

@@ -19,7 +19,7 @@ from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import MakeActor, ModelActor
+from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
@@ -152,14 +152,14 @@ class Run:
         """A new environment of the run's kind."""
         return make(self.config.env.id, **self.config.env.kwargs)
 
-    def make_actor(self, sampling: SamplingParams | None = None) -> MakeActor:
-        """A factory of actors that sample from the run's policy; it can be sent where its engine can."""
+    def make_agent(self, sampling: SamplingParams | None = None) -> MakeAgent:
+        """A factory of agents that sample from the run's policy; it can be sent where its engine can."""
         engine, renderer, context = self._engine, self.renderer, self.config.context
         chosen = sampling or self.config.sampling
 
-        def make(env: Env, seed: int) -> ModelActor:
+        def make(env: Env, seed: int) -> ModelAgent:
             assert engine is not None, "the first rank alone plays"
-            return ModelActor(engine, renderer, chosen, seed, context, env.max_turns)
+            return ModelAgent(engine, renderer, chosen, seed, context, env.max_turns)
 
         return make
 

@@ -65,7 +65,7 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
 async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> EvalSummary:
     """Play what the plan says."""
     from agentgym.cli.env_args import open_env
-    from agentgym.cli.policies import open_actors
+    from agentgym.cli.policies import open_agents
     from agentgym.cli.progress import episode_progress
     from agentgym.evals.runner import evaluate
     from agentgym.registry import find
@@ -83,17 +83,17 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
     num_slots = max(1, min(num_envs, len(tasks)))
-    make_actor, close = open_actors(plan.policy, plan.sampling, num_slots)
+    make_agent, close = open_agents(plan.policy, plan.sampling, num_slots)
     make_opponent, close_opponent = None, None
     if plan.opponent:
-        make_opponent, close_opponent = open_actors(plan.opponent, plan.sampling, num_slots)
+        make_opponent, close_opponent = open_agents(plan.opponent, plan.sampling, num_slots)
     pool = EnvPool(make_env, num_envs)
     try:
         with episode_progress(out.status, len(tasks)) as count:
             return await evaluate(
                 tasks,
                 pool,
-                make_actor,
+                make_agent,
                 out_dir=folder,
                 suite_or_env=entry.id,
                 policy=plan.policy,

@@ -84,19 +84,19 @@ async def evaluate_suites(
     plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, out: Output
 ) -> list[SuiteResult]:
     """Play every suite with every policy, one after the other; ``results.json`` holds what is known so far."""
-    from agentgym.cli.policies import open_actors
+    from agentgym.cli.policies import open_agents
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suite_runner import Play, run_suite
 
     results: list[SuiteResult] = []
     for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
-        make_actor, close = open_actors(policy, plan.sampling, num_slots=num_envs)
+        make_agent, close = open_agents(policy, plan.sampling, num_slots=num_envs)
         try:
             for suite in plan.suites:
                 out.status.print(f"{suite.label}, {policy}", markup=False)
                 play = Play(
                     policy=policy,
-                    make_actor=make_actor,
+                    make_agent=make_agent,
                     out_dir=folder / suite.name / name,
                     num_envs=num_envs,
                     resume=resume,

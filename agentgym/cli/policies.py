@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentgym.rollout.actor import MakeActor
+    from agentgym.rollout.agent import MakeAgent
 
 SCRIPTED = ("oracle", "random")
 ENDPOINT = "openai:"
@@ -55,8 +55,8 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     need_train_extra("evaluating a model")
 
 
-def open_actors(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeActor, Callable[[], Awaitable[None]]]:
-    """Actors that play the policy, and what frees it.
+def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
+    """Agents that play the policy, and what frees it.
 
     Raises:
         UsageError: the model cannot be loaded, or its context has no room.
@@ -91,4 +91,4 @@ def open_actors(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAc
         codec=plan.codec,
         context=plan.context,
     )
-    return opened.actors(sampling), opened.engine.close
+    return opened.agents(sampling), opened.engine.close

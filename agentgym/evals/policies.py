@@ -1,4 +1,4 @@
-"""Policies without a model, as actors for an evaluation."""
+"""Policies without a model, as agents for an evaluation."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable
 import numpy as np
 
 from agentgym.env.env import Env
-from agentgym.rollout.actor import Actor, MakeActor, ScriptedActor
+from agentgym.rollout.agent import Agent, MakeAgent, ScriptedAgent
 from agentgym.types import Message, Observation
 
 Choose = Callable[[Env, Observation, np.random.Generator], Message]
 """Chooses an action from the environment, what it said last, and a generator of its own."""
 
 
-def scripted(choose: Choose) -> MakeActor:
-    """Actors that act by a function; each episode's generator is seeded by the episode's seed.
+def scripted(choose: Choose) -> MakeAgent:
+    """Agents that act by a function; each episode's generator is seeded by the episode's seed.
 
     Example:
-        >>> make_actor = scripted(lambda env, observation, rng: Message("assistant", "look"))
+        >>> make_agent = scripted(lambda env, observation, rng: Message("assistant", "look"))
     """
 
-    def make_actor(env: Env, seed: int) -> Actor:
+    def make_agent(env: Env, seed: int) -> Agent:
         rng = np.random.default_rng(seed)
-        return ScriptedActor(lambda observation: choose(env, observation, rng))
+        return ScriptedAgent(lambda observation: choose(env, observation, rng))
 
-    return make_actor
+    return make_agent
 
 
-def oracle(env: Env, seed: int) -> Actor:
-    """An actor that plays the environment's gold policy.
+def oracle(env: Env, seed: int) -> Agent:
+    """An agent that plays the environment's gold policy.
 
     Its first decision raises :class:`~agentgym.errors.UsageError` if the environment has none.
     """
-    return ScriptedActor(lambda observation: env.oracle())
+    return ScriptedAgent(lambda observation: env.oracle())

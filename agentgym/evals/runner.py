@@ -12,7 +12,7 @@ from typing import Any
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.statistics import wilson_interval
-from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.request import RolloutRequest
@@ -46,7 +46,7 @@ class EvalSummary:
 async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)
     tasks: Sequence[Task],
     pool: Pool,
-    make_actor: MakeActor,
+    make_agent: MakeAgent,
     *,
     out_dir: Path,
     suite_or_env: str,
@@ -55,7 +55,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     group_config: GroupConfig,
     resume: bool = False,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
-    opponent: MakeActor | None = None,
+    opponent: MakeAgent | None = None,
 ) -> EvalSummary:
     """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
@@ -93,7 +93,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         on_episode(trajectory)
 
     config = replace(group_config, group_size=1, min_valid=1)
-    await run_groups(left, pool, make_actor, config, seed=seed, on_episode=keep, opponent=opponent)
+    await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
     files.finish()
     rows = [files.rows[key] for key in keys]
     summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)

@@ -27,7 +27,7 @@ from agentgym.errors import (
 from agentgym.evals.episodes import read_rows, write_json
 from agentgym.evals.runner import EvalSummary, evaluate, summarise
 from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict, suite_to_dict
-from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits
@@ -68,7 +68,7 @@ class Play:
 
     policy: str
     """Its name. Environments are asked for an ``oracle`` before anything is played."""
-    make_actor: MakeActor
+    make_agent: MakeAgent
     out_dir: Path
     """The suite's folder for this policy."""
     num_envs: int = 32
@@ -147,7 +147,7 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
         return await evaluate(
             part.tasks,
             pool,
-            play.make_actor,
+            play.make_agent,
             out_dir=part_dir(play.out_dir, suite, part.part.label),
             suite_or_env=f"{suite.label}/{part.part.label}",
             policy=play.policy,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError
-from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
@@ -66,17 +66,17 @@ class GroupPlayer:
     def __init__(
         self,
         pool: Pool,
-        make_actor: MakeActor,
+        make_agent: MakeAgent,
         config: GroupConfig,
         *,
         seed: int,
         quorum: Quorum | None = None,
         in_flight: InFlight | None = None,
         on_episode: OnEpisode = lambda request, trajectory: None,
-        opponent: MakeActor | None = None,
+        opponent: MakeAgent | None = None,
     ) -> None:
         self._opponent = opponent
-        self._pool, self._make_actor, self._config, self._seed = pool, make_actor, config, seed
+        self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
         self._in_flight = in_flight or InFlight(config.num_envs)
         self._on_episode = on_episode
@@ -101,7 +101,7 @@ class GroupPlayer:
     def _member(self, ordinal: int, task: Task, number: int) -> _Member:
         request = RolloutRequest(
             task=task,
-            make_actor=self._make_actor,
+            make_agent=self._make_actor,
             opponent=self._opponent,
             ordinal=ordinal,
             member=number,
@@ -166,19 +166,19 @@ class _Member:
 async def run_groups(
     tasks: Sequence[tuple[int, Task]],
     pool: Pool,
-    make_actor: MakeActor,
+    make_agent: MakeAgent,
     config: GroupConfig,
     *,
     seed: int,
     on_episode: OnEpisode = lambda request, trajectory: None,
-    opponent: MakeActor | None = None,
+    opponent: MakeAgent | None = None,
 ) -> tuple[TrajectoryGroup, ...]:
     """Call :meth:`GroupPlayer.play` for every (ordinal, task), all at once.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes failed.
     """
-    player = GroupPlayer(pool, make_actor, config, seed=seed, on_episode=on_episode, opponent=opponent)
+    player = GroupPlayer(pool, make_agent, config, seed=seed, on_episode=on_episode, opponent=opponent)
     async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
     groups = tuple(job.result() for job in jobs)

@@ -24,7 +24,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
 
     Failures of the environment, a tool or the engine do not raise: they set the trajectory's ``status``.
     """
-    actor = request.make_actor(env, request.seed)
+    agent = request.make_agent(env, request.seed)
     turns: list[tuple[Turn, bool]] = []
     observation: Observation = ()
     status: Status = Status.ABORTED
@@ -33,10 +33,10 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     delegation = _delegation(env, request)
     try:
         observation = await _reset(env, request)
-        actor.begin(observation, env.tools)
+        agent.begin(observation, env.tools)
         while True:
             state_key = _state_key(env)
-            decision = await actor.decide()
+            decision = await agent.decide()
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
                 break
@@ -51,11 +51,11 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break
             if not decision.is_summary:
-                actor.observe(outcome.turn.replies, outcome.turn.played)
+                agent.observe(outcome.turn.replies, outcome.turn.played)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:
-        await actor.end()
+        await agent.end()
     return Trajectory(
         task=request.task,
         env_id=env.env_id,

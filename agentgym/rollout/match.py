@@ -72,7 +72,7 @@ def _seat_request(request: RolloutRequest, player: int, is_policy: bool) -> Roll
         return replace(request, limits=_WAITING, seed=seed)
     if is_policy:
         return replace(request, limits=_WAITING)
-    return replace(request, limits=_WAITING, seed=seed, make_actor=request.opponent, on_turn=ignore_turn)
+    return replace(request, limits=_WAITING, seed=seed, make_agent=request.opponent, on_turn=ignore_turn)
 
 
 class _Match:

@@ -8,7 +8,7 @@ Playing an episode, layer by layer::
     Pool.play           lend an environment: of this process (EnvPool) or of a Ray worker (RayPool)
     play_task           play one episode, or a game with one episode per player
     run_episode         reset, then decide and step until the episode ends
-    Actor.decide        render the prompt, sample a completion and parse it
+    Agent.decide        render the prompt, sample a completion and parse it
 
 Trajectories travel back up. ``on_turn`` reports each turn before its episode ends.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentgym.errors import ConfigError
-from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.agent import MakeAgent
 from agentgym.types import Task, Turn
 
 
@@ -44,9 +44,9 @@ class RolloutRequest:
     """One task to play, by whom, with which seed and within which limits."""
 
     task: Task
-    make_actor: MakeActor
-    """Makes the actors of the policy: one per episode, player and sub-agent."""
-    opponent: MakeActor | None = None
+    make_agent: MakeAgent
+    """Makes the agents of the policy: one per episode, player and sub-agent."""
+    opponent: MakeAgent | None = None
     """Plays every seat of a game but one, which the seed draws; None if the policy plays them all."""
     ordinal: int = 0
     """Position of the task in the run's task order."""

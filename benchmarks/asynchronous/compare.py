@@ -94,7 +94,7 @@ async def held_out(name: str, options: argparse.Namespace, seed: int) -> EvalSum
     return await evaluate(
         tasks,
         run.pool,
-        run.make_actor(config.sampling),
+        run.make_agent(config.sampling),
         out_dir=out_dir,
         suite_or_env=config.env.id,
         policy=name,

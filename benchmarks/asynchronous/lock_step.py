@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentgym.env.env import Env
-from agentgym.rollout.actor import Actor, Decision, MakeActor, ModelActor
+from agentgym.rollout.agent import Agent, Decision, MakeAgent, ModelAgent
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import TrainingLoop
@@ -28,7 +28,7 @@ class Batch:
         self.num_playing = size
 
 
-class LockStepActor(ModelActor):
+class LockStepAgent(ModelAgent):
     """Generates and acts when the whole batch does, and goes on generating when its own episode is over."""
 
     def __init__(self, run: Run, batch: Batch, seed: int) -> None:
@@ -55,20 +55,20 @@ class LockStepActor(ModelActor):
         await super().end()
 
 
-def lock_step_actors(run: Run) -> MakeActor:
-    """Actors that come in batches of a step's episodes."""
+def lock_step_actors(run: Run) -> MakeAgent:
+    """Agents that come in batches of a step's episodes."""
     size = run.config.groups_per_step * run.config.group.group_size
     batches: list[Batch] = []
     made = 0
 
-    def make_actor(env: Env, seed: int) -> Actor:
+    def make_agent(env: Env, seed: int) -> Agent:
         nonlocal made
         if made % size == 0:
             batches[:] = [Batch(size)]
         made += 1
-        return LockStepActor(run, batches[0], seed)
+        return LockStepAgent(run, batches[0], seed)
 
-    return make_actor
+    return make_agent
 
 
 def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
@@ -78,6 +78,6 @@ def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
     loop = TrainingLoop(config, run_dir, resume=False)
     run_dir.mkdir(parents=True)
     save_config(config, run_dir / "config.json")
-    run, free = loop.run, loop.run.make_actor
-    run.make_actor = lambda sampling=None: free(sampling) if sampling else lock_step_actors(run)
+    run, free = loop.run, loop.run.make_agent
+    run.make_agent = lambda sampling=None: free(sampling) if sampling else lock_step_actors(run)
     asyncio.run(loop.train())

@@ -84,7 +84,7 @@ async def play_untrained(config: TrainConfig, start: Path, folder: Path) -> None
     await evaluate(
         tasks,
         pool,
-        policy.actors(replace(config.sampling, temperature=config.eval.temperature)),
+        policy.agents(replace(config.sampling, temperature=config.eval.temperature)),
         out_dir=folder / "eval",
         suite_or_env=config.env.id,
         policy="untrained",

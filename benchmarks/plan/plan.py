@@ -199,7 +199,7 @@ def measure() -> dict[str, Any]:
     """Processor seconds that the playing process spends on a turn: render, parse, and a cheap environment's step."""
     from agentgym.registry import make
     from agentgym.render.chat import ChatRenderer
-    from agentgym.rollout.actor import DemonstrationActor
+    from agentgym.rollout.agent import DemonstrationAgent
     from agentgym.rollout.loop import run_episode
     from agentgym.rollout.request import RolloutRequest
     from agentgym.trainers.models.tiny import train_tokenizer
@@ -212,8 +212,8 @@ def measure() -> dict[str, Any]:
     def play() -> int:
         num_turns = 0
         for task in tasks:
-            actor = DemonstrationActor(lambda observation: env.oracle(), renderer, 8192)
-            request = RolloutRequest(task=task, make_actor=lambda *_, actor=actor: actor)
+            agent = DemonstrationAgent(lambda observation: env.oracle(), renderer, 8192)
+            request = RolloutRequest(task=task, make_agent=lambda *_, agent=agent: agent)
             num_turns += len(asyncio.run(run_episode(env, request)).turns)
         return num_turns
 

@@ -68,7 +68,7 @@ async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: ar
         return await evaluate(
             list(tasks),
             pool,
-            policy.actors(SamplingParams(max_new_tokens=setting.max_turn_tokens)),
+            policy.agents(SamplingParams(max_new_tokens=setting.max_turn_tokens)),
             out_dir=out_dir,
             suite_or_env=setting.name,
             policy=str(model_dir),

@@ -26,11 +26,11 @@ from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.gui.actions import ACTION_SETS, BrowserActions
+from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.determinism import ContextKind
 from agentgym.envs.gui.driver import driver
 from agentgym.envs.gui.observe import ObservationConfig, Part, image_part, marked, page_text, tabs_line
 from agentgym.envs.gui.pool import PoolConfig, shared_pool
-from agentgym.envs.gui.session import Session
 from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.envs.gui.tree import CLICKABLE_ROLES, TEXT_ROLES, Tree
@@ -77,7 +77,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         self.kind = ContextKind(viewport=(int(viewport[0]), int(viewport[1])))
         self.turn_ms = float(turn_ms)
         self._pool_config = pool if isinstance(pool, PoolConfig) else PoolConfig(**pool or {})
-        self._session: Session | None = None
+        self._session: BrowserSession | None = None
         self._kept_page: str | None = None
         self._page: Tree = _EMPTY
         self._key = ""
@@ -120,7 +120,7 @@ class GuiEnv(BrowserActions, ToolEnv):
     # ------------------------------------------------------------------------------------------- for subclasses
 
     @property
-    def session(self) -> Session:
+    def session(self) -> BrowserSession:
         if self._session is None:
             raise ResetNeededError(f"{self.env_id}: no browser is open before reset() or after the episode's end")
         return self._session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from agentgym.envs.gui.session import Session
+from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.tab import Tab
 from agentgym.envs.gui.tree import Tree
 from agentgym.errors import ToolError
@@ -26,7 +26,7 @@ class Hands:
     marks: list[str]
 
     @property
-    def session(self) -> Session:
+    def session(self) -> BrowserSession:
         """The episode's part of a browser."""
         raise NotImplementedError
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym.envs.gui.browser import Browser, PageLimits
+from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.determinism import ContextKind
 from agentgym.envs.gui.driver import Driver, driver
-from agentgym.envs.gui.session import Session
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.errors import ConfigError, EnvError
 
@@ -56,12 +56,12 @@ class BrowserPool:
     def __init__(self, config: PoolConfig) -> None:
         self.config = config
         self._browsers: list[Browser] = []
-        self._ready: dict[ContextKind, list[asyncio.Task[Session]]] = {}
-        self._kept: list[tuple[tuple[ContextKind, str], asyncio.Task[Session | None]]] = []
+        self._ready: dict[ContextKind, list[asyncio.Task[BrowserSession]]] = {}
+        self._kept: list[tuple[tuple[ContextKind, str], asyncio.Task[BrowserSession | None]]] = []
         self._launching = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def acquire(self, kind: ContextKind) -> Session:
+    async def acquire(self, kind: ContextKind) -> BrowserSession:
         """A session of a fresh context; give it back by :meth:`release`.
 
         Raises:
@@ -78,8 +78,8 @@ class BrowserPool:
         while len(ready) < self.config.num_ready:
             ready.append(asyncio.ensure_future(self._open(kind)))
 
-    async def take_kept(self, kind: ContextKind, page: str) -> Session | None:
-        """A session that was kept on this page, ready for :meth:`Session.rewind`; None if there is none."""
+    async def take_kept(self, kind: ContextKind, page: str) -> BrowserSession | None:
+        """A session that was kept on this page, ready for :meth:`BrowserSession.rewind`; None if there is none."""
         while (at := next((at for at, (key, _) in enumerate(self._kept) if key == (kind, page)), None)) is not None:
             session = await self._kept.pop(at)[1]
             if session is not None and session.browser.is_alive and not session.tab.is_dead:
@@ -89,7 +89,7 @@ class BrowserPool:
                 self.release(session)
         return None
 
-    def keep(self, session: Session, page: str) -> None:
+    def keep(self, session: BrowserSession, page: str) -> None:
         """Keep a session for another episode on its page, if it can be; without waiting for it."""
         if self._is_old(session.browser) or not self.config.num_kept:
             self.release(session)
@@ -98,7 +98,7 @@ class BrowserPool:
         if len(self._kept) > self.config.num_kept:
             self._start(self._throw_away_kept(self._kept.pop(0)[1]))
 
-    def release(self, session: Session) -> None:
+    def release(self, session: BrowserSession) -> None:
         """Throw a session's context away, without waiting for it."""
         self._start(self._throw_away(session))
 
@@ -114,7 +114,7 @@ class BrowserPool:
 
     # ---------------------------------------------------------------------------------------------------- private
 
-    async def _next_ready(self, kind: ContextKind) -> Session | None:
+    async def _next_ready(self, kind: ContextKind) -> BrowserSession | None:
         while tasks := self._ready.get(kind):
             with suppress(EnvError):
                 session = await asyncio.shield(tasks.pop(0))
@@ -123,9 +123,9 @@ class BrowserPool:
                 await session.close()
         return None
 
-    async def _open(self, kind: ContextKind) -> Session:
+    async def _open(self, kind: ContextKind) -> BrowserSession:
         browser = await self._browser()
-        return await browser.unless_gone("opening a browser context", Session.open(browser, kind), _OPEN_S)
+        return await browser.unless_gone("opening a browser context", BrowserSession.open(browser, kind), _OPEN_S)
 
     async def _browser(self) -> Browser:
         """One with room, started if there is none."""
@@ -144,19 +144,19 @@ class BrowserPool:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    async def _tidied(self, session: Session) -> Session | None:
+    async def _tidied(self, session: BrowserSession) -> BrowserSession | None:
         with suppress(EnvError, TabDeadError):
             if await session.browser.unless_gone("tidying a page", session.tidy(), _OPEN_S):
                 return session
         await self._throw_away(session)
         return None
 
-    async def _throw_away_kept(self, kept: asyncio.Task[Session | None]) -> None:
+    async def _throw_away_kept(self, kept: asyncio.Task[BrowserSession | None]) -> None:
         session = await kept
         if session is not None:
             await self._throw_away(session)
 
-    async def _throw_away(self, session: Session) -> None:
+    async def _throw_away(self, session: BrowserSession) -> None:
         await session.close()
         browser = session.browser
         if self._is_old(browser) and not browser.num_contexts and browser in self._browsers:

@@ -11,9 +11,9 @@ from typing import Any, Final
 from agentgym.envs.domains.database import Database, Record
 from agentgym.envs.domains.task import Case, GoldAction, task_of_record
 from agentgym.envs.retail import changes, questions, swaps
-from agentgym.envs.retail.policy import POLICY
 from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.shop import Shop, drawn_shop
+from agentgym.envs.retail.shop_rules import SHOP_RULES
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import ToolError, UsageError, unknown_name
 
@@ -107,7 +107,7 @@ def case_of_seed(seed: int, difficulty: Difficulty) -> Case:
         requests = _requests(shop, difficulty, rng)
         if requests is not None and _is_sound(shop, requests):
             record = _record(f"seed-{seed}", shop, requests, rng)
-            return Case(policy=POLICY, tables=shop.tables, task=task_of_record(record))
+            return Case(policy=SHOP_RULES, tables=shop.tables, task=task_of_record(record))
 
 
 def _requests(shop: Shop, difficulty: Difficulty, rng: random.Random) -> list[Request] | None:

@@ -24,7 +24,7 @@ from agentgym.envs.code.math_problems import make_problem
 from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.errors import ConfigError, CorruptDataError, SandboxDeadError, UnknownNameError, UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
@@ -263,8 +263,8 @@ class DiesOnce(CodeEnv):
 def play_group(make_env: Any, num_envs: int) -> TrajectoryGroup:
     renderer = ChatRenderer(trained(CHAT_TEMPLATE))
 
-    def oracle(env: Env, seed: int) -> DemonstrationActor:
-        return DemonstrationActor(lambda observation: env.oracle(), renderer, 100_000)
+    def oracle(env: Env, seed: int) -> DemonstrationAgent:
+        return DemonstrationAgent(lambda observation: env.oracle(), renderer, 100_000)
 
     async def run() -> TrajectoryGroup:
         pool = EnvPool(make_env, num_envs)

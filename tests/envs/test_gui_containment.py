@@ -272,7 +272,7 @@ def parent_of(pid: int) -> int:
 
 
 class Killer:
-    """An actor that kills the browser before its second action."""
+    """An agent that kills the browser before its second action."""
 
     def __init__(self, env: PageEnv) -> None:
         self._env, self._turn = env, 0
@@ -281,7 +281,7 @@ class Killer:
         self._turn = 0
 
     async def decide(self) -> object:
-        from agentgym.rollout.actor import Decision
+        from agentgym.rollout.agent import Decision
 
         self._turn += 1
         if self._turn == 2:
@@ -302,7 +302,7 @@ def test_an_episode_whose_browser_is_killed_has_no_reward() -> None:
     async def play() -> tuple[Status, float | None, str]:
         env = PageEnv("<button>x</button>", pool=STRICT, max_turns=5)
         task = Task(id="t", split="train", seed=0)
-        played = await run_episode(env, RolloutRequest(task=task, make_actor=lambda *_: Killer(env)))  # type: ignore[arg-type]
+        played = await run_episode(env, RolloutRequest(task=task, make_agent=lambda *_: Killer(env)))  # type: ignore[arg-type]
         await env.aclose()
         return played.status, played.reward, played.error or ""
 

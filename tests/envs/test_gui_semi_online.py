@@ -10,7 +10,7 @@ from testkit.gui_pages import NEEDS_CHROMIUM
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import make
-from agentgym.rollout.actor import ScriptedActor
+from agentgym.rollout.agent import ScriptedAgent
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Status, ToolCall
@@ -36,7 +36,7 @@ def test_a_recorded_form_is_filled_in_with_one_patch(tmp_path: Path) -> None:
     async def play() -> None:
         task = env.tasks("train")[0]
         limits = EpisodeLimits(reset_timeout_s=300)
-        request = RolloutRequest(task=task, make_actor=lambda *_: ScriptedActor(choose), limits=limits)
+        request = RolloutRequest(task=task, make_agent=lambda *_: ScriptedAgent(choose), limits=limits)
         trajectory = await run_episode(env, request)
         assert trajectory.status is Status.COMPLETED, trajectory.error
         assert [turn.played is not None for turn in trajectory.turns] == [

@@ -86,7 +86,7 @@ def test_what_is_wrong_is_not_paid() -> None:
 def test_the_suite_is_of_the_tasks_with_a_policy_which_solves_it(tmp_path: Path) -> None:
     suite = load_suite("miniwob-all")
     assert suite.parts[0].kwargs["task"] == sorted(SOLVERS)
-    play = Play(policy="oracle", make_actor=oracle, out_dir=tmp_path, num_envs=4)
+    play = Play(policy="oracle", make_agent=oracle, out_dir=tmp_path, num_envs=4)
     result = asyncio.run(run_suite(suite, play))
     assert (result.outcome, result.reason) == ("done", "")
     assert result.summary is not None

@@ -284,7 +284,7 @@ def test_a_task_of_another_world_is_refused() -> None:
 def test_words_to_the_user_are_no_void_turns() -> None:
     env = RetailEnv(num_requests=1)
     task = env.tasks("train")[0]
-    trajectory = asyncio.run(run_episode(env, RolloutRequest(task=task, make_actor=oracle)))
+    trajectory = asyncio.run(run_episode(env, RolloutRequest(task=task, make_agent=oracle)))
     spoken = [turn for turn in trajectory.turns if not turn.action.calls]
     assert trajectory.success and spoken and not any(turn.is_void for turn in trajectory.turns)
 

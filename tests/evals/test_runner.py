@@ -13,7 +13,7 @@ from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME, read_groups, read_rows
 from agentgym.evals.policies import oracle, scripted
 from agentgym.evals.runner import EvalSummary, evaluate, load_summary
-from agentgym.rollout.actor import MakeActor
+from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.tool import tool
@@ -49,7 +49,7 @@ class Guess(ToolEnv):
 
 def run(
     out_dir: Path,
-    make_actor: MakeActor = oracle,
+    make_agent: MakeAgent = oracle,
     *,
     env: type[Guess] = Guess,
     num_episodes: int = 6,
@@ -66,7 +66,7 @@ def run(
             return await evaluate(
                 env().tasks("test")[:num_episodes],
                 pool,
-                make_actor,
+                make_agent,
                 out_dir=out_dir,
                 suite_or_env="Guess",
                 policy="oracle",

@@ -89,8 +89,8 @@ def suite(*parts: SuitePart, **changes: Any) -> Suite:
 
 
 def run(chosen: Suite, out_dir: Path, *, policy: str = "oracle", resume: bool = False) -> SuiteResult:
-    actor = oracle if policy == "oracle" else always_two
-    return asyncio.run(run_suite(chosen, Play(policy=policy, make_actor=actor, out_dir=out_dir, resume=resume)))
+    agent = oracle if policy == "oracle" else always_two
+    return asyncio.run(run_suite(chosen, Play(policy=policy, make_agent=agent, out_dir=out_dir, resume=resume)))
 
 
 # --------------------------------------------------------------------------------------------------- those that come

@@ -18,7 +18,7 @@ from agentgym.engine import SamplingParams
 from agentgym.env.env import Env, as_observation
 from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor, ModelActor
+from agentgym.rollout.agent import DemonstrationAgent, ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.memory import Exchange, remembered, summarised
@@ -59,10 +59,10 @@ class Player:
 
     def play(self, env: Env, context: ContextConfig = FULL, *, longest: int = 4096, max_new: int = 12) -> Trajectory:
         self.engine = ScriptedEngine(self.answer, max_context_tokens=longest)
-        actor = ModelActor(
+        agent = ModelAgent(
             self.engine, self.renderer, SamplingParams(max_new_tokens=max_new), 1, context, env.max_turns
         )
-        return asyncio.run(run_episode(env, RolloutRequest(task=TASK, make_actor=lambda *_: actor, seed=1)))
+        return asyncio.run(run_episode(env, RolloutRequest(task=TASK, make_agent=lambda *_: agent, seed=1)))
 
     def prompt_of(self, number: int) -> str:
         return str(self.tokenizer.decode(list(self.engine.requests[number].prompt_ids)))
@@ -319,8 +319,8 @@ def test_actions_are_compared_across_segments_and_summaries_with_summaries() -> 
 
 def demonstration(context: ContextConfig, longest: int = 4096) -> Trajectory:
     env, renderer = LongCounter(), ChatRenderer(compact())
-    actor = DemonstrationActor(lambda _: env.oracle(), renderer, longest, 12, context, env.max_turns)
-    return asyncio.run(run_episode(env, RolloutRequest(task=TASK, make_actor=lambda *_: actor)))
+    agent = DemonstrationAgent(lambda _: env.oracle(), renderer, longest, 12, context, env.max_turns)
+    return asyncio.run(run_episode(env, RolloutRequest(task=TASK, make_agent=lambda *_: agent)))
 
 
 @pytest.mark.parametrize("context", [FULL, windowed(2), summarising(), summarising(window_tokens=120, turns_left=True)])

@@ -16,7 +16,7 @@ from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError, ToolError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Actor, DemonstrationActor, ModelActor
+from agentgym.rollout.agent import Agent, DemonstrationAgent, ModelAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
@@ -31,8 +31,8 @@ def task(seed: int = 0) -> Task:
     return Task(id=f"t-{seed}", split="train", seed=seed)
 
 
-def request(actor: Actor, task_seed: int = 0, limits: EpisodeLimits = LIMITS) -> RolloutRequest:
-    return RolloutRequest(task=task(task_seed), make_actor=lambda *_: actor, seed=1, limits=limits)
+def request(agent: Agent, task_seed: int = 0, limits: EpisodeLimits = LIMITS) -> RolloutRequest:
+    return RolloutRequest(task=task(task_seed), make_agent=lambda *_: agent, seed=1, limits=limits)
 
 
 def saying(*texts: str, context: int = 4096) -> tuple[ScriptedEngine, ChatRenderer]:
@@ -51,8 +51,8 @@ def saying(*texts: str, context: int = 4096) -> tuple[ScriptedEngine, ChatRender
 
 def play(env: Env, *texts: str, seed: int = 0, context: int = 4096) -> Trajectory:
     engine, renderer = saying(*texts, context=context)
-    actor = ModelActor(engine, renderer, SamplingParams(max_new_tokens=32), seed=1)
-    return asyncio.run(run_episode(env, request(actor, seed)))
+    agent = ModelAgent(engine, renderer, SamplingParams(max_new_tokens=32), seed=1)
+    return asyncio.run(run_episode(env, request(agent, seed)))
 
 
 def play_groups(make_env: Callable[[], Env], config: GroupConfig, num_tasks: int = 2) -> tuple[TrajectoryGroup, ...]:
@@ -63,7 +63,7 @@ def play_groups(make_env: Callable[[], Env], config: GroupConfig, num_tasks: int
         groups = await run_groups(
             [(n, task(n)) for n in range(num_tasks)],
             pool,
-            lambda env, seed: DemonstrationActor(lambda _: env.oracle(), renderer, 4096),
+            lambda env, seed: DemonstrationAgent(lambda _: env.oracle(), renderer, 4096),
             config,
             seed=0,
         )
@@ -124,8 +124,8 @@ def test_a_fault_has_no_reward(fault: str, status: Status) -> None:
 def test_an_engine_failure_has_no_reward() -> None:
     engine, renderer = saying("add: 1")
     failing = ScriptedEngine(engine._answer, fail_requests=[1])
-    actor = ModelActor(failing, renderer, SamplingParams(), seed=0)
-    trajectory = asyncio.run(run_episode(Counter(), request(actor)))
+    agent = ModelAgent(failing, renderer, SamplingParams(), seed=0)
+    trajectory = asyncio.run(run_episode(Counter(), request(agent)))
     assert (trajectory.status, trajectory.reward) == (Status.ABORTED, None)
     assert failing.released, "the engine's memory of the episode is freed"
 
@@ -134,8 +134,8 @@ def test_cancelling_an_episode_propagates_and_frees_the_engine() -> None:
     engine, renderer = saying("add: 1")
 
     async def run() -> None:
-        actor = ModelActor(engine, renderer, SamplingParams(), seed=0)
-        job = asyncio.ensure_future(run_episode(Chaos(Counter(), hang=1.0), request(actor, limits=EpisodeLimits())))
+        agent = ModelAgent(engine, renderer, SamplingParams(), seed=0)
+        job = asyncio.ensure_future(run_episode(Chaos(Counter(), hang=1.0), request(agent, limits=EpisodeLimits())))
         await asyncio.sleep(0.01)
         job.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -23,7 +23,7 @@ from agentgym.errors import UsageError
 from agentgym.evals.policies import scripted
 from agentgym.evals.runner import evaluate
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Actor, Decision, MakeActor, ModelActor, ScriptedActor
+from agentgym.rollout.agent import Agent, Decision, MakeAgent, ModelAgent, ScriptedAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.match import play_task
 from agentgym.rollout.pool import EnvPool
@@ -69,18 +69,18 @@ class Nim(GameEnv):
 TASK = Task(id="t-0", split="train", seed=0)
 
 
-def saying(*moves: str) -> MakeActor:
-    """Actors of all players that say the moves in the order of the game."""
+def saying(*moves: str) -> MakeAgent:
+    """Agents of all players that say the moves in the order of the game."""
     left = list(moves)
 
-    def make(env: Env, seed: int) -> Actor:
-        return ScriptedActor(lambda observation: Message("assistant", left.pop(0)))
+    def make(env: Env, seed: int) -> Agent:
+        return ScriptedAgent(lambda observation: Message("assistant", left.pop(0)))
 
     return make
 
 
-def play(env: Env, make_actor: MakeActor, **kwargs: object) -> tuple[Trajectory, ...]:
-    request = RolloutRequest(task=TASK, make_actor=make_actor, limits=LIMITS, **{"seed": 1, **kwargs})  # type: ignore[arg-type]
+def play(env: Env, make_agent: MakeAgent, **kwargs: object) -> tuple[Trajectory, ...]:
+    request = RolloutRequest(task=TASK, make_agent=make_agent, limits=LIMITS, **{"seed": 1, **kwargs})  # type: ignore[arg-type]
     return asyncio.run(play_task(env, request))
 
 
@@ -146,7 +146,7 @@ def test_what_the_infrastructure_spoils_it_spoils_for_both(fault: str, status: S
 
 
 def test_waiting_for_the_other_player_is_not_hanging() -> None:
-    class Slow(ScriptedActor):
+    class Slow(ScriptedAgent):
         async def decide(self) -> Decision | None:
             await asyncio.sleep(1.2 * LIMITS.step_timeout_s)
             return await super().decide()
@@ -157,15 +157,15 @@ def test_waiting_for_the_other_player_is_not_hanging() -> None:
 
 def test_an_error_of_ours_stops_both() -> None:
     with pytest.raises(UsageError, match="no oracle"):
-        play(Nim(), lambda env, seed: ScriptedActor(lambda observation: env.oracle()))
+        play(Nim(), lambda env, seed: ScriptedAgent(lambda observation: env.oracle()))
 
 
-def model_actor(context: int) -> MakeActor:
+def model_actor(context: int) -> MakeAgent:
     tokenizer = trained(CHAT_TEMPLATE)
     renderer = ChatRenderer(tokenizer)
     move = [*tokenizer.encode("1", add_special_tokens=False), renderer.turn_end_ids[0]]
     engine = ScriptedEngine(lambda prompt: move, max_context_tokens=context)
-    return lambda env, seed: ModelActor(engine, renderer, SamplingParams(max_new_tokens=8), seed)
+    return lambda env, seed: ModelAgent(engine, renderer, SamplingParams(max_new_tokens=8), seed)
 
 
 def test_each_player_has_a_token_buffer_of_its_own() -> None:
@@ -254,7 +254,7 @@ def test_rae_keeps_a_baseline_of_each_player() -> None:
     assert result.state.memory["rae"]["0"] == pytest.approx(-result.state.memory["rae"]["1"])
 
 
-def evaluated(tmp_path: Path, make_env: Callable[[], Env], opponent: MakeActor | None) -> float:
+def evaluated(tmp_path: Path, make_env: Callable[[], Env], opponent: MakeAgent | None) -> float:
     async def run() -> float:
         pool = EnvPool(make_env, 4)
         summary = await evaluate(

@@ -22,7 +22,7 @@ from agentgym.envs.semi_online.env import SemiOnlineEnv
 from agentgym.envs.semi_online.traces import record_traces
 from agentgym.registry import register
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Actor, DemonstrationActor, ModelActor, ScriptedActor
+from agentgym.rollout.agent import Agent, DemonstrationAgent, ModelAgent, ScriptedAgent
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.record import GroupRecord, read_records, write_records
@@ -53,8 +53,8 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def request(env: Env, actor: Actor, seed: int = 0) -> RolloutRequest:
-    return RolloutRequest(task=env.tasks("train")[0], make_actor=lambda *_: actor, seed=seed)
+def request(env: Env, agent: Agent, seed: int = 0) -> RolloutRequest:
+    return RolloutRequest(task=env.tasks("train")[0], make_agent=lambda *_: agent, seed=seed)
 
 
 def semi_online(traces: Path, max_patches: int | None = None) -> SemiOnlineEnv:
@@ -81,8 +81,8 @@ class Player:
 
     def play(self, env: Env, context: ContextConfig = FULL, max_new: int = 12) -> Trajectory:
         self.engine = ScriptedEngine(self.answer)
-        actor = ModelActor(self.engine, self.renderer, SamplingParams(max_new_tokens=max_new), 1, context)
-        return asyncio.run(run_episode(env, request(env, actor, seed=1)))
+        agent = ModelAgent(self.engine, self.renderer, SamplingParams(max_new_tokens=max_new), 1, context)
+        return asyncio.run(run_episode(env, request(env, agent, seed=1)))
 
     def prompt_of(self, number: int) -> str:
         return str(self.tokenizer.decode(list(self.engine.requests[number].prompt_ids)))
@@ -175,11 +175,11 @@ def test_an_episode_out_of_patches_ends(traces: Path) -> None:
 def test_scripted_policies_and_demonstrations_are_told(traces: Path) -> None:
     env = semi_online(traces)
     wrong = Steps().parse_action("add: 3")
-    scripted = asyncio.run(run_episode(env, request(env, ScriptedActor(lambda seen: wrong))))
+    scripted = asyncio.run(run_episode(env, request(env, ScriptedAgent(lambda seen: wrong))))
     assert [turn.played == env.parse_action("add: 1") for turn in scripted.turns] == [True] * 6
     player = Player([])
-    actor = DemonstrationActor(lambda seen: wrong, player.renderer, 4096)
-    shown = asyncio.run(run_episode(env, request(env, actor)))
+    agent = DemonstrationAgent(lambda seen: wrong, player.renderer, 4096)
+    shown = asyncio.run(run_episode(env, request(env, agent)))
     assert len(shown.segments) == 6
     last = player.tokenizer.decode(list(shown.segments[-1].turns[0].prompt_ids))
     assert last.count("add: 1") == 5 and "add: 3" not in last

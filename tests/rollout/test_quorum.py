@@ -15,7 +15,7 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.group import GroupConfig, GroupPlayer, check_failure_rate
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import EnvPool
@@ -48,12 +48,12 @@ def play(
     renderer = ChatRenderer(trained(CHAT_TEMPLATE))
     left = list(envs)
 
-    def actor(env: Env, seed: int) -> DemonstrationActor:
-        return DemonstrationActor(lambda _: env.oracle(), renderer, 4096)
+    def agent(env: Env, seed: int) -> DemonstrationAgent:
+        return DemonstrationAgent(lambda _: env.oracle(), renderer, 4096)
 
     async def run() -> tuple[TrajectoryGroup, float]:
         player = GroupPlayer(
-            pool, actor, GroupConfig(group_size=2, num_envs=num_envs, max_retries=max_retries), seed=0, quorum=quorum
+            pool, agent, GroupConfig(group_size=2, num_envs=num_envs, max_retries=max_retries), seed=0, quorum=quorum
         )
         group = await player.play(3, Task(id="t", split="train", seed=0))
         return group, asyncio.get_running_loop().time()

@@ -19,7 +19,7 @@ from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.evals.policies import oracle
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.pool import EnvPool
@@ -48,12 +48,12 @@ class Office:
             said = f"say: {text.rpartition('hands you ')[2][0]}" if "hands you" in text else "ask_clerk:"
         return [*self.tokenizer.encode(said, add_special_tokens=False), self.renderer.turn_end_ids[0]]
 
-    def actor(self, env: Env, seed: int) -> ModelActor:
-        return ModelActor(self.engine, self.renderer, SamplingParams(max_new_tokens=16), seed)
+    def agent(self, env: Env, seed: int) -> ModelAgent:
+        return ModelAgent(self.engine, self.renderer, SamplingParams(max_new_tokens=16), seed)
 
     def play(self, env: Env | None = None, limits: EpisodeLimits = EpisodeLimits()) -> Trajectory:  # noqa: B008
         played = env or Manager()
-        request = RolloutRequest(task=TASK, make_actor=self.actor, limits=limits, seed=1)
+        request = RolloutRequest(task=TASK, make_agent=self.agent, limits=limits, seed=1)
         return asyncio.run(run_episode(played, request))
 
 

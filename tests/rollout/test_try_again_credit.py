@@ -16,7 +16,7 @@ from agentgym.credit.shapers.attempts import UfoOptions
 from agentgym.engine import SamplingParams
 from agentgym.envs.games.try_again import TryAgainEnv
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import ModelActor
+from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
@@ -33,8 +33,8 @@ def attempts(answers: Sequence[str]) -> Trajectory:
     def answer(_: tuple[int, ...]) -> list[int]:
         return [*tokenizer.encode(left.pop(0), add_special_tokens=False), renderer.turn_end_ids[0]]
 
-    actor = ModelActor(ScriptedEngine(answer), renderer, SamplingParams(max_new_tokens=16), 1)
-    request = RolloutRequest(task=TASK, make_actor=lambda *_: actor, seed=1)
+    agent = ModelAgent(ScriptedEngine(answer), renderer, SamplingParams(max_new_tokens=16), 1)
+    request = RolloutRequest(task=TASK, make_agent=lambda *_: agent, seed=1)
     return asyncio.run(run_episode(TryAgainEnv(max_attempts=4), request))
 
 

@@ -20,7 +20,7 @@ from testkit.local_servers import Reply, Seen, serving
 
 from agentgym import ToolEnv
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError
-from agentgym.rollout.actor import ScriptedActor
+from agentgym.rollout.agent import ScriptedAgent
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
@@ -213,8 +213,8 @@ def test_a_server_that_fails_in_mid_episode_gives_no_reward(later: Reply | None,
             url, ClientOptions(timeout_s=0.3 if later is None else 10.0, num_tries=2, backoff_s=0.0)
         )
         messages = calls()
-        actor = ScriptedActor(lambda observation: next(messages))
-        request = RolloutRequest(task=Task(id="t", split="train", seed=0), make_actor=lambda *_: actor)
+        agent = ScriptedAgent(lambda observation: next(messages))
+        request = RolloutRequest(task=Task(id="t", split="train", seed=0), make_agent=lambda *_: agent)
         return await run_episode(env, request)
 
     with serving(answer) as (url, _):

@@ -241,7 +241,7 @@ def test_the_turn_that_brings_the_answer_gets_the_credit(tmp_path: Path) -> None
     run.model.load_state_dict(trained.state_dict())
     asyncio.run(run.engine.update_weights(1))
     tasks = list(enumerate(run.train_tasks[960:972]))
-    groups = asyncio.run(run_groups(tasks, run.pool, run.make_actor(), GroupConfig(group_size=2, num_envs=8), seed=0))
+    groups = asyncio.run(run_groups(tasks, run.pool, run.make_agent(), GroupConfig(group_size=2, num_envs=8), seed=0))
     made = ColumnMaker(config, run.model, run.renderer).make(groups)
     table = turn_table(groups).with_columns(**made.columns)
     gains = information_gain(table).table.info_gain

@@ -208,7 +208,7 @@ def attempt(said: str, key: str = "a") -> Any:
     policy = scripted(lambda env, observation, rng: Message("assistant", said))
     return Attempt(
         key=key,
-        request=RolloutRequest(task=TASK, seed=7, num_retries=1, make_actor=cast(Any, Ref(policy))),
+        request=RolloutRequest(task=TASK, seed=7, num_retries=1, make_agent=cast(Any, Ref(policy))),
         make_env=Ref(Counting),
     )
 
@@ -232,7 +232,7 @@ def test_a_worker_plays_episodes_and_fetches_what_it_needs_once() -> None:
         (trajectory,) = played.trajectories
         assert (trajectory.success, trajectory.seed, trajectory.num_retries) == (True, 7, 1)
         assert played.turns == list(trajectory.turns)
-    assert asked.make_env.num_fetched == cast(Any, asked.request.make_actor).num_fetched == 1
+    assert asked.make_env.num_fetched == cast(Any, asked.request.make_agent).num_fetched == 1
 
 
 def test_an_attempt_that_is_cut_tells_how_far_it_got() -> None:

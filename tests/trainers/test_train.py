@@ -149,7 +149,7 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
     from agentgym.rollout.group import run_groups
 
     tasks = [(n, run.train_tasks[n]) for n in range(4)]
-    groups = asyncio.run(run_groups(tasks, run.pool, run.make_actor(), group, seed=0))
+    groups = asyncio.run(run_groups(tasks, run.pool, run.make_agent(), group, seed=0))
     lost = [t for g in groups for t in g.trajectories if not t.status.is_evidence]
     assert lost, "the faults struck"
     alone = tuple(replace(g, trajectories=g.valid) for g in groups)

@@ -133,7 +133,7 @@ def test_lost_servers_are_no_rewards(tmp_path: Path) -> None:
 
             server.faults[COMPLETIONS] = break_down
             tasks = [(n, run.train_tasks[n]) for n in range(4)]
-            groups = await run_groups(tasks, run.pool, run.make_actor(), group, seed=0)
+            groups = await run_groups(tasks, run.pool, run.make_agent(), group, seed=0)
             episodes = [episode for each in groups for episode in each.trajectories]
             assert all((episode.reward is None) == (not episode.status.is_evidence) for episode in episodes)
             await run.engine.close()

@@ -13,7 +13,7 @@ import pytest
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
-from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
@@ -78,7 +78,7 @@ def test_the_turns_that_show_the_answer_gain_information(tmp_path: Path) -> None
         run_groups(
             list(enumerate(run.train_tasks[900:912])),
             run.pool,
-            lambda env, seed: DemonstrationActor(demonstrator(env, 0.0, seed), run.renderer, 256, 32),
+            lambda env, seed: DemonstrationAgent(demonstrator(env, 0.0, seed), run.renderer, 256, 32),
             GroupConfig(group_size=1, min_valid=1, num_envs=8),
             seed=0,
         )

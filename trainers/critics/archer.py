@@ -24,7 +24,7 @@ NUM_VALUES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class StoredTrajectory:
     """What the buffer keeps of an episode: its windows, where its turns lie in them, and the turns' rewards."""
 
     windows: tuple[tuple[int, ...], ...]
@@ -52,7 +52,7 @@ class TwinCritic:
         self._network = ValueNetwork(policy, config, NUM_VALUES, seed)
         self._target = copy.deepcopy(self._network)
         self._optimizer = self._network.make_optimizer(config)
-        self._episodes: list[Episode] = []
+        self._episodes: list[StoredTrajectory] = []
         self._num_updates = 0
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
@@ -96,9 +96,9 @@ class TwinCritic:
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._num_updates = state["num_updates"]
-        self._episodes = [Episode(**row) for row in state["episodes"]]
+        self._episodes = [StoredTrajectory(**row) for row in state["episodes"]]
 
-    def _update(self, episodes: Sequence[Episode]) -> tuple[float, float, float]:
+    def _update(self, episodes: Sequence[StoredTrajectory]) -> tuple[float, float, float]:
         """One optimizer step and one of the target; gives the losses of Q and V and the gradient's norm."""
         limit = self._config.tokens_per_microbatch
         rows = [row for episode in episodes for row in episode.rows]
@@ -122,7 +122,7 @@ class TwinCritic:
         self._move_target()
         return q_loss, v_loss, norm
 
-    def _targets(self, episodes: Sequence[Episode], values: Floats) -> Floats:
+    def _targets(self, episodes: Sequence[StoredTrajectory], values: Floats) -> Floats:
         """``[N, 4]`` what Q and V of every turn regress on, from the target's values ``[N, 2, 4]``."""
         rewards = np.array([reward for episode in episodes for reward in episode.rewards])
         is_last = np.zeros(len(rewards), dtype=np.bool_)
@@ -149,7 +149,7 @@ def _episodes(groups: Sequence[TrajectoryGroup]) -> list[Trajectory]:
     return [trajectory for group in groups for trajectory in group.valid if trajectory.turns]
 
 
-def _episode(trajectory: Trajectory, rewards: tuple[float, ...]) -> Episode:
+def _episode(trajectory: Trajectory, rewards: tuple[float, ...]) -> StoredTrajectory:
     places = []
     for segment in trajectory.segments:
         at, end = [], 0
@@ -158,4 +158,4 @@ def _episode(trajectory: Trajectory, rewards: tuple[float, ...]) -> Episode:
             end = start + len(turn.completion.token_ids)
             at += [start - 1, end - 1]
         places.append(tuple(at))
-    return Episode(tuple(segment.token_ids for segment in trajectory.segments), tuple(places), rewards)
+    return StoredTrajectory(tuple(segment.token_ids for segment in trajectory.segments), tuple(places), rewards)

@@ -13,7 +13,7 @@ from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.env import Env
 from agentgym.errors import InfrastructureError, UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import DemonstrationActor
+from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
@@ -60,7 +60,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     groups = await run_groups(
         tasks,
         pool,
-        lambda env, member_seed: DemonstrationActor(
+        lambda env, member_seed: DemonstrationAgent(
             demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
         ),
         GroupConfig(group_size=1, min_valid=1),

@@ -12,7 +12,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import MakeActor, ModelActor
+from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import CONTEXT_FILE, load_model
@@ -26,19 +26,19 @@ class Policy:
     renderer: ChatRenderer
     context: ContextConfig = FULL
 
-    def actors(self, sampling: SamplingParams) -> MakeActor:
-        """Actors that sample from the policy.
+    def agents(self, sampling: SamplingParams) -> MakeAgent:
+        """Agents that sample from the policy.
 
         Raises:
             ConfigError: the context has no room for a turn.
         """
         self.context.check_room(self.engine.max_context_tokens, sampling.max_new_tokens)
 
-        def make_actor(env: Env, seed: int) -> ModelActor:
+        def make_agent(env: Env, seed: int) -> ModelAgent:
             check_turns_left(self.context, env)
-            return ModelActor(self.engine, self.renderer, sampling, seed, self.context, env.max_turns)
+            return ModelAgent(self.engine, self.renderer, sampling, seed, self.context, env.max_turns)
 
-        return make_actor
+        return make_agent
 
 
 def open_policy(

@@ -22,7 +22,7 @@ async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSumm
     summary = await evaluate(
         tasks,
         run.eval_pool,
-        run.make_actor(replace(config.sampling, temperature=config.eval.temperature)),
+        run.make_agent(replace(config.sampling, temperature=config.eval.temperature)),
         out_dir=run.run_dir / "eval" / label,
         suite_or_env=config.env.id,
         policy=f"{config.recipe} {label} RL",

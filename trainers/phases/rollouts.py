@@ -30,7 +30,7 @@ class Rollouts:
         schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "rl tasks"))
         player = GroupPlayer(
             run.pool,
-            run.make_actor(),
+            run.make_agent(),
             config.group,
             seed=config.seed,
             quorum=config.pipeline.quorum(config.group),

@@ -25,7 +25,7 @@ class Attempt:
     key: str
     """Unique to this attempt."""
     request: RolloutRequest
-    """Its ``make_actor`` and ``opponent`` are Ray references, whose values each worker fetches once."""
+    """Its ``make_agent`` and ``opponent`` are Ray references, whose values each worker fetches once."""
     make_env: ObjectRef
     """Likewise a reference."""
 
@@ -70,7 +70,7 @@ class EnvWorker:
         played, sent = Played(), attempt.request
         request = replace(
             sent,
-            make_actor=await self._fetched(sent.make_actor),
+            make_agent=await self._fetched(sent.make_agent),
             opponent=None if sent.opponent is None else await self._fetched(sent.opponent),
             on_turn=played.turns.append,
         )

@@ -44,7 +44,7 @@ class RayPool:
 
     Args:
         workers: stay open when the pool is closed, since several pools share them.
-        make_env: sent to the workers, as ``make_actor`` and ``opponent`` of each request.
+        make_env: sent to the workers, as ``make_agent`` and ``opponent`` of each request.
     """
 
     def __init__(self, workers: Fleet, make_env: Callable[[], Env]) -> None:
@@ -55,7 +55,7 @@ class RayPool:
         """See :meth:`~agentgym.rollout.pool.Pool.play`; turns are reported when the episode is over."""
         sent = replace(
             request,
-            make_actor=self._shared.ref(request.make_actor),
+            make_agent=self._shared.ref(request.make_agent),
             opponent=None if request.opponent is None else self._shared.ref(request.opponent),
             on_turn=ignore_turn,  # it stays in this process
         )

@@ -12,7 +12,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
-from agentgym.rollout.actor import Actor, ModelActor
+from agentgym.rollout.agent import Agent, ModelAgent
 from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import record_path, write_records
@@ -92,9 +92,9 @@ class CreditedRollouts:
     def _min_valid(self, group_size: int) -> int:
         return min(self._settings.group.min_valid, group_size)
 
-    def _make_actor(self, env: Env, seed: int) -> Actor:
+    def _make_actor(self, env: Env, seed: int) -> Agent:
         context = self._settings.context
-        return ModelActor(self._engine, self._renderer, self._sampling, seed, context, env.max_turns)
+        return ModelAgent(self._engine, self._renderer, self._sampling, seed, context, env.max_turns)
 
     async def _play(
         self, tasks: Sequence[tuple[int, Task]], group_size: int, version: int, seed: int

@@ -16,7 +16,7 @@ import httpx
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError, unknown_name
-from agentgym.rollout.actor import Actor, Decision, MakeActor
+from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
 from agentgym.types import Json, JsonSchema, Message, Observation, ToolSpec
@@ -201,7 +201,7 @@ class OpenAIClient:
         return EngineError(f"{url} refused the request: {fault}")
 
 
-class OpenAIActor:
+class OpenAIAgent:
     """One episode of a policy behind an endpoint. The server holds nothing: each request is the whole conversation.
 
     ``generate_s`` of a decision is all the time until the answer, waiting for a busy server included.
@@ -245,13 +245,13 @@ class OpenAIActor:
         pass
 
 
-def endpoint_actors(client: OpenAIClient, sampling: SamplingParams) -> MakeActor:
-    """Actors that ask an endpoint."""
+def endpoint_actors(client: OpenAIClient, sampling: SamplingParams) -> MakeAgent:
+    """Agents that ask an endpoint."""
 
-    def make_actor(env: Env, seed: int) -> Actor:
-        return OpenAIActor(client, sampling, seed)
+    def make_agent(env: Env, seed: int) -> Agent:
+        return OpenAIAgent(client, sampling, seed)
 
-    return make_actor
+    return make_agent
 
 
 class _BusyError(Exception):

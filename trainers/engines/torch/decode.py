@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agentgym.trainers.engines.torch.forward import Batch, Chunk, KVCache, Segment, forward
+from agentgym.trainers.engines.torch.forward import AttentionBlock, Batch, Chunk, KVCache, forward
 from agentgym.trainers.engines.torch.weights import Weights
 
 _MIN_ATTENDED = 128
@@ -110,7 +110,7 @@ class _Step:
         token_ids, slots, positions = self._inputs.unbind()
         is_hidden = torch.arange(self._num_attended, device=positions.device) > positions[:, None]
         mask = torch.zeros(is_hidden.shape, device=positions.device).masked_fill_(is_hidden, -torch.inf)
-        attended = Segment(
+        attended = AttentionBlock(
             slots=self._slots,
             tokens=slice(0, len(positions)),
             num_new=1,
@@ -120,5 +120,5 @@ class _Step:
             mask=mask[:, None, None],
             is_causal=False,
         )
-        batch = Batch(chunks=(), token_ids_N=token_ids, slots_N=slots, positions_N=positions, segments=(attended,))
+        batch = Batch(chunks=(), token_ids_N=token_ids, slots_N=slots, positions_N=positions, blocks=(attended,))
         return F.linear(forward(weights, cache, batch), weights.head)

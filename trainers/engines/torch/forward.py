@@ -2,7 +2,7 @@
 
 A batch is a list of chunks: some new tokens of one cache slot each, one token where a row is being decoded, many where
 a prompt is being read. All tokens are flattened to ``[N, hidden]`` for the matrices, so nothing is padded there.
-Attention runs per *segment*: chunks of similar length that lie in neighbouring slots, so that keys and values are
+Attention runs per *block*: chunks of similar length that lie in neighbouring slots, so that keys and values are
 read in place as a view of the cache. Gathering them would cost more than the attention itself.
 """
 
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class AttentionBlock:
     """Chunks attended in one kernel call: ``R`` neighbouring slots with up to ``T`` new tokens each."""
 
     slots: slice
@@ -45,7 +45,7 @@ class Segment:
     num_attended: int
     """Keys that the longest chunk sees."""
     padded_from: Tensor | None
-    """Batch index of each of the ``R * T`` padded queries; None if the segment has no holes."""
+    """Batch index of each of the ``R * T`` padded queries; None if the block has no holes."""
     valid: Tensor | None
     """Which of the ``R * T`` padded queries are real, in batch order; None if all are."""
     mask: Tensor | None
@@ -63,7 +63,7 @@ class Batch:
     token_ids_N: Tensor
     slots_N: Tensor
     positions_N: Tensor
-    segments: tuple[Segment, ...]
+    blocks: tuple[AttentionBlock, ...]
 
 
 class KVCache:
@@ -121,18 +121,18 @@ def build_batch(chunks: Iterable[Chunk], device: torch.device) -> Batch:
         ]
     token_ids_N, slots_N, positions_N = torch.tensor(columns, device=device).unbind()
     max_step = 1 + _MAX_BRIDGED_SLOTS_CPU if device.type == "cpu" else 1 << 30
-    segments: list[Segment] = []
+    blocks: list[AttentionBlock] = []
     first, offset = 0, 0
     for i, (length_class, slot, _) in enumerate(keyed):
         if i + 1 == len(keyed) or keyed[i + 1][0] != length_class or keyed[i + 1][1] - slot > max_step:
-            segments.append(_build_segment(ordered[first : i + 1], offset, device))
-            first, offset = i + 1, segments[-1].tokens.stop
+            blocks.append(_build_block(ordered[first : i + 1], offset, device))
+            first, offset = i + 1, blocks[-1].tokens.stop
     return Batch(
         chunks=tuple(ordered),
         token_ids_N=token_ids_N,
         slots_N=slots_N,
         positions_N=positions_N,
-        segments=tuple(segments),
+        blocks=tuple(blocks),
     )
 
 
@@ -141,7 +141,7 @@ def _length_class(chunk: Chunk) -> int:
     return (len(chunk.token_ids) - 1).bit_length()
 
 
-def _build_segment(chunks: Sequence[Chunk], offset: int, device: torch.device) -> Segment:
+def _build_block(chunks: Sequence[Chunk], offset: int, device: torch.device) -> AttentionBlock:
     lengths = [len(chunk.token_ids) for chunk in chunks]
     num_new, num_tokens = max(lengths), sum(lengths)
     num_attended = max(chunk.start + length for chunk, length in zip(chunks, lengths, strict=True))
@@ -166,7 +166,7 @@ def _build_segment(chunks: Sequence[Chunk], offset: int, device: torch.device) -
         last_seen = torch.tensor(starts, device=device)[:, None] + torch.arange(num_new, device=device)
         hidden = torch.arange(num_attended, device=device) > last_seen[:, None, :, None]
         mask = torch.zeros(hidden.shape, device=device).masked_fill_(hidden, -torch.inf)
-    return Segment(
+    return AttentionBlock(
         slots=slice(first_slot, first_slot + num_slots),
         tokens=slice(offset, offset + num_tokens),
         num_new=num_new,
@@ -186,15 +186,15 @@ def forward(weights: Weights, cache: KVCache, batch: Batch) -> Tensor:
     shape = weights.shape
     eps = torch.full((), shape.norm_eps, device=weights.norm.device)
     hidden = F.embedding(batch.token_ids_N, weights.embedding)
-    turn_N = weights.rotation[batch.positions_N][:, None]
+    rotation_N = weights.rotation[batch.positions_N][:, None]
     for index, layer in enumerate(weights.layers):
         qkv = _multiply(_scale_to_unit(hidden, eps), layer.qkv, layer.qkv_bias)
-        query_key, value = _split_and_turn(qkv, turn_N, layer, shape, eps)
+        query_key, value = _split_and_rotate(qkv, rotation_N, layer, shape, eps)
         keys, values = cache.keys[index], cache.values[index]
         keys[batch.slots_N, :, batch.positions_N] = query_key[:, shape.num_heads :]
         values[batch.slots_N, :, batch.positions_N] = value
         query = query_key[:, : shape.num_heads]
-        attended = [_attend(query, keys, values, segment, shape) for segment in batch.segments]
+        attended = [_attend(query, keys, values, block, shape) for block in batch.blocks]
         mixed = attended[0] if len(attended) == 1 else torch.cat(attended)
         hidden = _add_linear(hidden, mixed, layer.out, layer.out_bias)
         gate, up = _multiply(_scale_to_unit(hidden, eps), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
@@ -217,36 +217,36 @@ def _add_linear(residual: Tensor, x: Tensor, matrix: Tensor, bias: Tensor | None
     return total if bias is None else total.add_(bias)
 
 
-def _split_and_turn(
-    qkv: Tensor, turn_N: Tensor, layer: LayerWeights, shape: Shape, eps: Tensor
+def _split_and_rotate(
+    qkv: Tensor, rotation_N: Tensor, layer: LayerWeights, shape: Shape, eps: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries with keys, normed and turned, ``[N, num_heads + num_kv_heads, head_dim]``; and values."""
-    num_turned = (shape.num_heads + shape.num_kv_heads) * shape.head_dim
-    query_key = qkv[:, :num_turned].view(len(qkv), -1, shape.head_dim)
+    """Queries with keys, normalised and rotated, ``[N, num_heads + num_kv_heads, head_dim]``; and values."""
+    num_rotated = (shape.num_heads + shape.num_kv_heads) * shape.head_dim
+    query_key = qkv[:, :num_rotated].view(len(qkv), -1, shape.head_dim)
     if layer.qk_norm is not None:
         query_key = _scale_to_unit(query_key, eps).mul_(layer.qk_norm)
     pairs = torch.view_as_complex(query_key.float().view(len(qkv), -1, shape.head_dim // 2, 2))
-    turned = torch.view_as_real(pairs * turn_N).flatten(2)
-    return turned.to(qkv.dtype), qkv[:, num_turned:].view(len(qkv), -1, shape.head_dim)
+    rotated = torch.view_as_real(pairs * rotation_N).flatten(2)
+    return rotated.to(qkv.dtype), qkv[:, num_rotated:].view(len(qkv), -1, shape.head_dim)
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, segment: Segment, shape: Shape) -> Tensor:
-    """Attention of one segment, ``[num tokens of the segment, num_heads * head_dim]``."""
+def _attend(query: Tensor, keys: Tensor, values: Tensor, block: AttentionBlock, shape: Shape) -> Tensor:
+    """Attention of one block, ``[num tokens of the block, num_heads * head_dim]``."""
     num_groups = shape.num_heads // shape.num_kv_heads
-    num_slots = segment.slots.stop - segment.slots.start
-    query = query[segment.tokens] if segment.padded_from is None else query.index_select(0, segment.padded_from)
-    key = keys[segment.slots, :, : segment.num_attended]
-    value = values[segment.slots, :, : segment.num_attended]
-    mask = None if segment.mask is None else segment.mask.to(query.dtype)
-    if segment.num_new == 1:
+    num_slots = block.slots.stop - block.slots.start
+    query = query[block.tokens] if block.padded_from is None else query.index_select(0, block.padded_from)
+    key = keys[block.slots, :, : block.num_attended]
+    value = values[block.slots, :, : block.num_attended]
+    mask = None if block.mask is None else block.mask.to(query.dtype)
+    if block.num_new == 1:
         # the query heads that share a key head become the kernel's query positions: no repeated keys
         query = query.view(num_slots, shape.num_kv_heads, num_groups, shape.head_dim)
         mask = None if mask is None else mask.expand(-1, -1, num_groups, -1)
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask).reshape(num_slots, -1)
     else:
-        query = query.view(num_slots, segment.num_new, shape.num_heads, shape.head_dim).transpose(1, 2)
+        query = query.view(num_slots, block.num_new, shape.num_heads, shape.head_dim).transpose(1, 2)
         out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=segment.is_causal, enable_gqa=num_groups > 1
+            query, key, value, attn_mask=mask, is_causal=block.is_causal, enable_gqa=num_groups > 1
         )
-        out = out.transpose(1, 2).reshape(num_slots * segment.num_new, -1)
-    return out if segment.valid is None else out.index_select(0, segment.valid)
+        out = out.transpose(1, 2).reshape(num_slots * block.num_new, -1)
+    return out if block.valid is None else out.index_select(0, block.valid)

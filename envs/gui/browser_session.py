@@ -20,7 +20,7 @@ _LONGEST_TEXT = 300
 _WINDOW_S = 2.0
 
 
-class Session:
+class BrowserSession:
     """One episode's part of a browser; get one by :meth:`open`, ready for :meth:`begin`."""
 
     def __init__(self, browser: Browser, kind: ContextKind, context: BrowserContext, network: EpisodeNetwork) -> None:
@@ -40,7 +40,7 @@ class Session:
         self._kept_document: str | None = None
 
     @classmethod
-    async def open(cls, browser: Browser, kind: ContextKind) -> Session:
+    async def open(cls, browser: Browser, kind: ContextKind) -> BrowserSession:
         """A fresh context with an empty tab, which reaches no site yet.
 
         Raises:

@@ -1,6 +1,6 @@
-"""Actors, which decide in an episode: a model behind an engine, or a script.
+"""Agents, which decide in an episode: a model behind an engine, or a script.
 
-An actor serves one episode. The loop passes it the observations and asks it for decisions.
+An agent serves one episode. The loop passes it the observations and asks it for decisions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Decision:
         return replace(turn, kind="summary", state_key=f"summary in {state_key}", is_void=not self.action.text.strip())
 
 
-class Actor(Protocol):
+class Agent(Protocol):
     """The interface of what decides in one episode."""
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
@@ -81,11 +81,11 @@ class Actor(Protocol):
         ...
 
 
-MakeActor = Callable[[Env, int], Actor]
-"""Makes the actor of one episode from its environment and the sampling seed."""
+MakeAgent = Callable[[Env, int], Agent]
+"""Makes the agent of one episode from its environment and the sampling seed."""
 
 
-class ModelActor:
+class ModelAgent:
     """A policy behind an engine: renders prompts, samples, parses, and keeps the token buffer.
 
     Args:
@@ -158,7 +158,7 @@ class ModelActor:
         await self._engine.release(self._session_id)
 
 
-class ScriptedActor:
+class ScriptedAgent:
     """A function from the last observation to an action, without tokens."""
 
     def __init__(self, choose: Callable[[Observation], Message]) -> None:
@@ -177,7 +177,7 @@ class ScriptedActor:
         pass
 
 
-class DemonstrationActor:
+class DemonstrationAgent:
     """A script written in a model's tokens: the demonstrations of supervised fine-tuning.
 
     When the context asks for a summary, it writes :func:`~agentgym.rollout.memory.scripted_summary`.

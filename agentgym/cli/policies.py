@@ -75,10 +75,10 @@ def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAg
 
     sampling = SamplingParams(temperature=plan.temperature, max_new_tokens=plan.max_new_tokens)
     if policy.startswith(ENDPOINT):
-        from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_actors, parse_endpoint
+        from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents, parse_endpoint
 
         client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots)
-        return endpoint_actors(client, sampling), client.close
+        return endpoint_agents(client, sampling), client.close
     from agentgym.trainers.models.policy import open_policy
 
     folder = Path(policy)

@@ -55,7 +55,7 @@ class LockStepAgent(ModelAgent):
         await super().end()
 
 
-def lock_step_actors(run: Run) -> MakeAgent:
+def lock_step_agents(run: Run) -> MakeAgent:
     """Agents that come in batches of a step's episodes."""
     size = run.config.groups_per_step * run.config.group.group_size
     batches: list[Batch] = []
@@ -79,5 +79,5 @@ def train_in_lock_step(config: TrainConfig, run_dir: Path) -> None:
     run_dir.mkdir(parents=True)
     save_config(config, run_dir / "config.json")
     run, free = loop.run, loop.run.make_agent
-    run.make_agent = lambda sampling=None: free(sampling) if sampling else lock_step_actors(run)
+    run.make_agent = lambda sampling=None: free(sampling) if sampling else lock_step_agents(run)
     asyncio.run(loop.train())

@@ -18,7 +18,7 @@ from agentgym.evals.episodes import read_groups, read_rows
 from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_actors, parse_endpoint
+from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_agents, parse_endpoint
 from agentgym.trainers.engines.openai.wire import Conversation, read_answer
 from agentgym.types import (
     FinishReason,
@@ -85,7 +85,7 @@ def play(
             return await evaluate(
                 Count().tasks("test")[:num_tasks],
                 pool,
-                endpoint_actors(client, SAMPLING),
+                endpoint_agents(client, SAMPLING),
                 out_dir=folder,
                 suite_or_env="Count",
                 policy="openai",

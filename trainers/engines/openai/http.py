@@ -245,7 +245,7 @@ class OpenAIAgent:
         pass
 
 
-def endpoint_actors(client: OpenAIClient, sampling: SamplingParams) -> MakeAgent:
+def endpoint_agents(client: OpenAIClient, sampling: SamplingParams) -> MakeAgent:
     """Agents that ask an endpoint."""
 
     def make_agent(env: Env, seed: int) -> Agent:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.killed_runs import resume, start
 from testkit.made_groups import group, trajectory, turn, two_groups
 
 from agentgym.credit.columns import FROM_GROUPS
@@ -265,28 +263,21 @@ def test_a_run_with_a_critic_resumes_bit_for_bit(estimator: str, tmp_path: Path)
         assert_equal(whole[part], again[part])
 
 
-SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \
-from agentgym.trainers.config.overrides import load_config; d = Path(sys.argv[1]); \
-train(load_config(d / 'config.json'), d, resume=True)"
-
-
 @pytest.mark.slow
-def test_kill_9_and_resume_with_a_critic_end_in_the_same_weights(tmp_path: Path) -> None:
+def test_kill_9_and_resume_with_a_critic_end_in_the_same_weights(tmp_path: Path, warm_python: str) -> None:
     settings = config("credit.estimator=bi_level_gae", "critic.lr=1e-3", num_steps=6)
     train(settings, tmp_path / "whole")
     killed = tmp_path / "killed"
     killed.mkdir()
     save_config(settings, killed / "config.json")
-    command = [sys.executable, "-c", SCRIPT, str(killed)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    process = start(warm_python, killed)
     deadline = time.monotonic() + 120
     while not (killed / "rollouts" / "step-000003.jsonl.gz").exists():
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        assert process.is_running() and time.monotonic() < deadline, "the run ended before it could be killed"
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
     assert not (killed / "model").exists()
-    subprocess.run(command, stderr=subprocess.DEVNULL, check=True)
+    resume(killed)
     one, other = ((run / "model" / "model.safetensors").read_bytes() for run in (tmp_path / "whole", killed))
     assert one == other
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 import torch
 from testkit import TESTKIT
-from testkit.warm_python import run
+from testkit.warm_python import Command
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
@@ -59,7 +59,8 @@ def forked(address: str, num_ranks: int, *arguments: str) -> str:
 
     def rank(number: int, out: IO[bytes], err: IO[bytes]) -> int:
         files = (0, out.fileno(), err.fileno())
-        return run(address, list(arguments), files, RANK=str(number), LOCAL_RANK=str(number), **together)
+        environment = {"RANK": str(number), "LOCAL_RANK": str(number), **together}
+        return Command(address, list(arguments), files, environment).wait()
 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ThreadPoolExecutor(num_ranks) as pool:
         codes = list(pool.map(lambda number: rank(number, out, err), range(num_ranks)))

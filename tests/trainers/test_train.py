@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -17,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from testkit.counting_runs import ENV_FILE, NUM_STEPS, config, token_ages, trained_ordinals, weights
+from testkit.killed_runs import resume, start
 
 from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import assign_credit, credit_groups
@@ -165,33 +162,26 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ resume
 
-SCRIPT = "import sys; from pathlib import Path; from agentgym.trainers.loop import train; \
-from agentgym.trainers.config.overrides import load_config; d = Path(sys.argv[1]); \
-train(load_config(d / 'config.json'), d, resume=True)"
 KILL_WITHIN_S = 900
 """Far longer than a run takes, on a machine that is busy with other things too."""
 
 
-def start(run_dir: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(run_dir)], env=environment, stderr=subprocess.DEVNULL)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [("sft", 25), ("rl", 1), ("rl", 4)], ids=["in sft", "in rl", "late in rl"])
-def test_kill_9_and_resume_end_in_the_same_weights(finished: Path, tmp_path: Path, when: tuple[str, int]) -> None:
+def test_kill_9_and_resume_end_in_the_same_weights(
+    finished: Path, tmp_path: Path, when: tuple[str, int], warm_python: str
+) -> None:
     run_dir = tmp_path / "killed"
     run_dir.mkdir()
     save_config(config(), run_dir / "config.json")
-    process = start(run_dir)
+    process = start(warm_python, run_dir)
     deadline = time.monotonic() + KILL_WITHIN_S
     while not any((row["phase"], row["step"]) == when for row in _rows(run_dir)):
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        assert process.is_running() and time.monotonic() < deadline, "the run ended before it could be killed"
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
     assert not (run_dir / "model").exists()
-    assert start(run_dir).wait() == 0
+    resume(run_dir)
     assert weights(run_dir) == weights(finished)
     rows = read_json_lines(run_dir / "metrics.jsonl")
     assert [r["step"] for r in rows if r["phase"] == "rl"] == list(range(1, NUM_STEPS + 1))
@@ -221,22 +211,23 @@ def test_asynchronous_training_takes_every_task_once_within_the_bound(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", range(10))
-def test_kill_9_in_asynchronous_training_loses_and_repeats_no_task(moment: int, finished: Path, tmp_path: Path) -> None:
+def test_kill_9_in_asynchronous_training_loses_and_repeats_no_task(
+    moment: int, finished: Path, tmp_path: Path, warm_python: str
+) -> None:
     """The trainer dies at ten moments of its work; what it had taken since the last checkpoint is played again."""
     run_dir = tmp_path / "killed"
     run_dir.mkdir()
     warm = ["sft.num_demos=0", f"model.path={finished / 'model'}"]
     save_config(apply_overrides(config(), [*ASYNC, *warm]), run_dir / "config.json")
-    process = start(run_dir)
+    process = start(warm_python, run_dir)
     deadline = time.monotonic() + KILL_WITHIN_S
     while len([row for row in _rows(run_dir) if row["phase"] == "rl"]) < 1 + moment % 5:
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        assert process.is_running() and time.monotonic() < deadline, "the run ended before it could be killed"
         time.sleep(0.005)
     time.sleep(0.01 * moment)  # somewhere within a step
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
     if not (run_dir / "model").exists():
-        assert start(run_dir).wait() == 0
+        resume(run_dir)
     assert sorted(trained_ordinals(run_dir)) == list(range(8 * 3))
     assert max(token_ages(run_dir)) <= 2
     rows = read_json_lines(run_dir / "metrics.jsonl")
@@ -245,21 +236,22 @@ def test_kill_9_in_asynchronous_training_loses_and_repeats_no_task(moment: int, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", range(3))
-def test_kill_9_in_a_period_loses_and_repeats_no_task(moment: int, finished: Path, tmp_path: Path) -> None:
+def test_kill_9_in_a_period_loses_and_repeats_no_task(
+    moment: int, finished: Path, tmp_path: Path, warm_python: str
+) -> None:
     """What a period had summed dies with the trainer, and its groups are played again."""
     run_dir = tmp_path / "killed"
     run_dir.mkdir()
     warm = ["sft.num_demos=0", f"model.path={finished / 'model'}", "pipeline.mode=periodic"]
     save_config(apply_overrides(config(), warm), run_dir / "config.json")
-    process = start(run_dir)
+    process = start(warm_python, run_dir)
     deadline = time.monotonic() + KILL_WITHIN_S
     while len([row for row in _rows(run_dir) if row["phase"] == "rl"]) < 1 + moment:
-        assert process.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        assert process.is_running() and time.monotonic() < deadline, "the run ended before it could be killed"
         time.sleep(0.005)
     time.sleep(0.02 * moment)  # somewhere within a period
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert start(run_dir).wait() == 0
+    process.kill()
+    resume(run_dir)
     assert trained_ordinals(run_dir) == list(range(NUM_STEPS * 3))
     assert token_ages(run_dir) == {0}
     rows = read_json_lines(run_dir / "metrics.jsonl")

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
@@ -23,14 +24,43 @@ from typing import NoReturn
 LONGEST_REQUEST = 1 << 20
 
 
-def run(address: str, arguments: list[str], files: tuple[int, int, int] = (0, 1, 2), **environment: str) -> int:
-    """Run ``python ARGUMENTS`` in a forked process with three open files, and return its exit code."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
-        line.connect(address)
-        request = {"arguments": arguments, "cwd": os.getcwd(), "environment": {**os.environ, **environment}}
-        socket.send_fds(line, [json.dumps(request).encode()], list(files))
-        answer = line.recv(64)
-    return int(answer) if answer else 1
+class Command:
+    """A command that runs in a forked process.
+
+    Args:
+        address: where the server listens.
+        arguments: what follows ``python``.
+        files: standard input, output and error.
+        environment: added to that of this process.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        arguments: list[str],
+        files: tuple[int, int, int] = (0, 1, 2),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.connect(address)
+        told = {"arguments": arguments, "cwd": os.getcwd(), "environment": {**os.environ, **(environment or {})}}
+        socket.send_fds(self._line, [json.dumps(told).encode()], list(files))
+        self.pid = int(self._line.recv(64))
+
+    def wait(self) -> int:
+        """Return the exit code, as a shell would: 128 and the signal for a process that was killed."""
+        with self._line:
+            answer = self._line.recv(64)
+        return int(answer) if answer else 1
+
+    def is_running(self) -> bool:
+        """Return True until :meth:`wait` would return at once."""
+        return not select.select([self._line], [], [], 0)[0]
+
+    def kill(self) -> None:
+        """Kill the process as ``kill -9`` does, and wait until it is gone."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.wait()
 
 
 def serve(address: str) -> None:
@@ -61,6 +91,7 @@ def _answer(line: socket.socket) -> NoReturn:
     if worker == 0:
         line.close()
         _work(json.loads(data), files)
+    line.send(str(worker).encode())
     for file in files:
         os.close(file)
     _wait(worker, line)
@@ -128,4 +159,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2])
     else:
-        sys.exit(run(sys.argv[2], sys.argv[3:]))
+        sys.exit(Command(sys.argv[2], sys.argv[3:]).wait())

@@ -155,8 +155,8 @@ class ToolSpec:
 class Message:
     """One message of a conversation.
 
-    An environment says ``user`` and ``tool`` messages; a policy says ``assistant`` messages, whose ``calls`` are what
-    a codec found in ``content``. ``content`` of an assistant message is the text as it was sampled.
+    An environment says ``user`` and ``tool`` messages; a policy says ``assistant`` messages. Their ``content`` is the
+    text as it was sampled; ``thinking``, ``calls`` and ``answer`` are what it was read as.
 
     Example:
         >>> Message("user", "You are in the middle of a room.").text
@@ -167,10 +167,16 @@ class Message:
     content: str | tuple[TextPart | ImagePart, ...] = ""
     calls: tuple[Call, ...] = ()
     result: ToolResult | None = None
+    thinking: str = ""
+    """What the policy thought before it answered."""
+    answer: str | None = None
+    """``content`` without thinking and calls; None for the whole of it."""
 
     @property
     def text(self) -> str:
-        """All text of the message, images left out."""
+        """Text that the message says, without thinking, calls and images."""
+        if self.answer is not None:
+            return self.answer
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, TextPart))

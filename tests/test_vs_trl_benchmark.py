@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from agentgym.types import Message, ToolCall
+
 pytest.importorskip("trl")
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "vs_trl"
@@ -60,7 +62,11 @@ def test_prompts_are_the_same_token_by_token(parts: Any, task: str) -> None:
     )
     answer = [{"role": "tool", "name": "move", "content": theirs.move(direction="north")}]
     suffix = GRPOTrainer._get_tool_suffix_ids(trainer, answer)
-    assert tuple(suffix) == renderer.suffix_ids(replies, turn_ended=True)
+    said = renderer.read(
+        renderer.action_ids(Message("assistant", calls=(ToolCall("move", {"direction": "north"}),)), env.tools),
+        env.tools,
+    )
+    assert tuple(suffix) == renderer.suffix_ids([*observation, said], replies, env.tools, renderer.turn_end_ids[0])
 
 
 def test_both_take_the_same_tasks_in_the_same_order(parts: Any) -> None:

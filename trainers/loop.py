@@ -86,7 +86,7 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         with self.log:
             self.log.say(f"run folder: {run.run_dir}")
-            for warning in config.warnings:
+            for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
             await run.connect_engine(self.log.say)
             await self.restore()

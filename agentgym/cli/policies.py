@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 if TYPE_CHECKING:
     from agentgym.rollout.agent import MakeAgent
 
@@ -91,4 +93,6 @@ def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAg
         codec=plan.codec,
         context=plan.context,
     )
+    for note in opened.renderer.notes:
+        Console(stderr=True, highlight=False).print(f"note: the model: {note}")
     return opened.agents(sampling), opened.engine.close

@@ -1,4 +1,4 @@
-"""Messages to token ids through a tokenizer's chat template, a suffix at a time.
+"""Messages to token ids through a tokenizer's chat template, a suffix at a time, and completions back to messages.
 
 A prompt is rendered once. After that only what the environment adds is rendered, as the text that follows an assistant
 message, so that sampled tokens are never decoded and encoded again.
@@ -6,27 +6,21 @@ message, so that sampled tokens are never decoded and encoded again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.render.codecs import Codec, codec_named, codec_of_template
-from agentgym.types import Call, Message, Observation, ToolSpec
+from agentgym.render.families import FORMATS, known_family
+from agentgym.render.formats.harmony import Harmony
+from agentgym.render.formats.reading import Reading
+from agentgym.render.template import ChatTemplate, Tokenizer, ToolsStyle
+from agentgym.render.thinking import Thought, split_thinking
+from agentgym.types import Call, MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _SENTINEL = "agentgym-assistant-text"
-
-
-class Tokenizer(Protocol):
-    """What is needed of a Hugging Face tokenizer."""
-
-    chat_template: Any
-    eos_token_id: Any
-
-    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
-    def __call__(self, text: Any, **kwargs: Any) -> Any: ...
-    def encode(self, text: Any, **kwargs: Any) -> Any: ...
-    def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
+_USER = Message("user", "?")
 
 
 class ChatRenderer:
@@ -34,78 +28,124 @@ class ChatRenderer:
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        codec: name of the tool-call format, or ``auto`` to take the one the template asks for.
+        codec: name of the tool-call format, or ``auto`` to take that of the template's family.
+        template_args: more variables of the template, for instance ``{"enable_thinking": False}``.
+        tools_style: ``compact`` describes tools by one line each in the first message, for small contexts.
+        keeps_history: True continues a segment even where the template would change earlier messages.
 
     Raises:
-        UsageError: if the tokenizer has no chat template.
+        UsageError: the tokenizer has no chat template, or the template is of no known family and ``codec`` is ``auto``.
     """
 
-    def __init__(self, tokenizer: Tokenizer, codec: str = "auto") -> None:
-        template = tokenizer.chat_template
-        if not template:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        codec: str = "auto",
+        *,
+        template_args: Mapping[str, Any] | None = None,
+        tools_style: ToolsStyle = "schema",
+        keeps_history: bool = False,
+    ) -> None:
+        if not tokenizer.chat_template:
             raise UsageError(
                 "the model has no chat template, so its conversations cannot be rendered; "
                 "use an instruction-tuned model, or add chat_template.jinja to its folder"
             )
-        self.codec: Codec = codec_of_template(str(template)) if codec == "auto" else codec_named(codec)
-        self._tokenizer, self._codec_name = tokenizer, codec
-        self._drops_thinking = "</think>" in str(template)
-        self._suffix = lru_cache(maxsize=4096)(self._render_suffix)
-        self.turn_end_ids = self._find_turn_end()
+        self._tokenizer = tokenizer
+        self._made_from = (codec, dict(template_args or {}), tools_style, keeps_history)
+        self.family = known_family(str(tokenizer.chat_template), codec)
+        self.format = FORMATS[self.family.format]
+        self.template = ChatTemplate(tokenizer, self.family, template_args, tools_style)
+        self._keeps_history = keeps_history
+        self._suffix = lru_cache(maxsize=4096)(self._short_suffix)
+        self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
+        self.opens_thinking = self._find_opened_thinking()
+        self._ends = self._find_ends()
+        self.turn_end_ids = tuple(self._ends)
 
-    def __reduce__(self) -> tuple[type[ChatRenderer], tuple[Any, str]]:
-        return type(self), (self._tokenizer, self._codec_name)  # what is cached would not come along
+    def __reduce__(self) -> tuple[Any, ...]:
+        codec, args, style, keeps = self._made_from  # what is cached would not come along
+        return _make, (self._tokenizer, codec, args, style, keeps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the model's chat template cannot render, and what is done instead; one sentence each."""
+        return self.template.abilities.notes(self.family.tells_tools)
 
     # ----------------------------------------------------------------------------------------------- to token ids
 
     def prompt_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """The whole conversation, ready for the assistant's next message."""
-        return self._encode(self._render([_as_dict(m) for m in messages], tools))
+        """Return the whole conversation, ready for the assistant's next message."""
+        return self._encode(self.template.render(messages, tools))
 
-    def suffix_ids(self, replies: Observation, *, turn_ended: bool) -> tuple[int, ...]:
-        """What ``replies`` add after an assistant message, ready for the next one.
+    def suffix_ids(
+        self, messages: Sequence[Message], replies: Observation, tools: Sequence[ToolSpec], end: int | None
+    ) -> tuple[int, ...] | None:
+        """Return what ``replies`` add after the conversation, ready for the assistant's next message.
 
-        ``turn_ended`` says that the completion already holds the token that ends an assistant message.
+        Args:
+            messages: the conversation; the last message is the assistant's.
+            end: the sampled token that ended it, None if it was truncated.
+
+        Returns:
+            The token ids that follow the sampled ones; None if the template, asked for the whole conversation, would
+            change an earlier message, so that a new segment must begin.
         """
-        ids = self._suffix(tuple(_Reply(message) for message in replies))
-        return ids[1:] if turn_ended and ids[:1] == self.turn_end_ids[:1] else ids
-
-    def keeps_prefix(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
-        """False if the template, asked for the whole conversation, would change an assistant message in it.
-
-        Templates of thinking models drop the thinking of earlier messages.
-        """
-        spoken = [m.text.strip() for m in messages if m.role == "assistant"]
-        if not self._drops_thinking or not any("</think>" in text for text in spoken):
-            return True
-        rendered = self._render([_as_dict(m) for m in messages], tools)
-        at = 0
-        for text in spoken:
-            at = rendered.find(text, at)
-            if at < 0:
-                return False
-            at += len(text)
-        return True
+        said = messages[-1]
+        shape = (len(said.calls), tuple(reply.role for reply in replies))
+        is_simple = not any(self._has_thinking(message) for message in messages if message.role == "assistant")
+        is_simple = is_simple and not (said.text.strip() and self.template.renders_calls(said))
+        if self._keeps_history or (is_simple and self._is_plain(shape, bool(tools))):
+            names = tuple(call.name if isinstance(call, ToolCall) else "" for call in said.calls)
+            text: str | None = self._suffix(names, tuple(_Reply(message) for message in replies), bool(tools))
+        else:
+            text = self._suffix_in_place(messages, replies, tools)
+        if text is None:
+            return None
+        ids = self._encode(text)
+        if end is None:
+            return ids
+        if ids[:1] != (end,):
+            return ids[1:] if self._keeps_history else None
+        return ids[1:]
 
     # --------------------------------------------------------------------------------------------- from token ids
 
     def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec]) -> Message:
-        """A completion as the assistant message it is, with its calls."""
-        ids = token_ids[:-1] if token_ids and token_ids[-1] in self.turn_end_ids else token_ids
-        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
-        return Message("assistant", text, self.codec.parse(text, tools) if tools else ())
+        """Return a completion as the assistant message that it is: thinking, text and calls apart."""
+        ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
+        return self.read_text(str(self._tokenizer.decode(list(ids), skip_special_tokens=False)), tools)
+
+    def read_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
+        """Return the text of a completion as a message; nothing inside thinking is a call."""
+        thought = self._thought(text)
+        reading = self.format.parse(thought.rest, tools) if tools else Reading(thought.rest.strip())
+        shift = len(text) - len(thought.rest)
+        calls = tuple(
+            replace(call, span=(call.span[0] + shift, call.span[1] + shift))
+            if isinstance(call, MalformedCall)
+            else call
+            for call in reading.calls
+        )
+        return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
     def action_text(self, action: Message, tools: Sequence[ToolSpec]) -> str:
-        """An action as a policy would write it: its calls in the codec's format, or its text if it has none."""
-        calls = [call for call in action.calls if not _is_malformed(call)]
-        return self.codec.format(calls, tools) if calls and tools else action.text  # type: ignore[arg-type]
+        """Return an action as the model would write it: its calls, or its text if it has none."""
+        calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
+        if calls:
+            said = Message("assistant", calls=calls)
+            if not self.template.renders_calls(said):
+                said = Message("assistant", self.format.format(calls, tools))
+        else:
+            said = Message("assistant", action.text)
+        return self._written(said, tools) or self.format.format(calls, tools) or action.text
 
     def action_ids(self, action: Message, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
-        """A demonstrated action as a completion: :meth:`action_text`, then the end of the turn."""
+        """Return a demonstrated action as a completion: :meth:`action_text`, then the token that ends the turn."""
         return (*self._encode(self.action_text(action, tools)), self.turn_end_ids[0])
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """A text that the assistant might say next, and which of its ids hold characters of the half-open ``span``.
+        """Return a text's token ids, and the indices of those that hold characters of the half-open ``span``.
 
         Raises:
             UsageError: the tokenizer cannot say which characters a token holds.
@@ -122,28 +162,134 @@ class ChatRenderer:
         inside = tuple(index for index, (start, end) in enumerate(offsets) if start < last and end > first)
         return tuple(encoded["input_ids"]), inside
 
+    # ------------------------------------------------------------------------------------------- suffixes, private
+
+    def _suffix_in_place(
+        self, messages: Sequence[Message], replies: Observation, tools: Sequence[ToolSpec]
+    ) -> str | None:
+        """Render the whole conversation, and cut off what follows the assistant's last message."""
+        said = messages[-1]
+        if said.thinking and not self._thought(str(said.content)).is_closed:
+            return None  # the template would close it
+        before = self.template.render(messages[:-1], tools)
+        whole = self.template.render([*messages, *replies], tools)
+        marked = self.template.render([*messages[:-1], self._marked(said), *replies], tools)
+        suffix = self._after_mark(marked)
+        if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
+            return None
+        written = self.read_text(whole[len(before) : len(whole) - len(suffix)], tools)
+        if (written.thinking, written.text, _facts(written)) != (said.thinking, said.text, _facts(said)):
+            return None
+        return suffix if self._has_thinking(written) == self._has_thinking(said) else None
+
+    def _short_suffix(self, names: tuple[str, ...], replies: tuple[_Reply, ...], has_tools: bool) -> str | None:
+        """Return the suffix after a short conversation, for templates where it does not depend on more."""
+        said = self._marked(Message("assistant", calls=tuple(ToolCall(name or "tool") for name in names)))
+        return self._after_mark(self.template.render([_USER, said, *(reply.message for reply in replies)], ()))
+
+    def _probe_shape(self, shape: tuple[int, tuple[Role, ...]], has_tools: bool) -> bool:
+        """Return True if suffixes of this shape do not depend on the conversation before, and change nothing in it."""
+        num_calls, roles = shape
+        tools = (_PROBE,) if has_tools else ()
+        replies = tuple(_reply(role, f"probe {number}") for number, role in enumerate(roles))
+        said = Message("assistant", "" if num_calls else "said", calls=tuple(_call(n) for n in range(num_calls)))
+        called = (_USER, Message("assistant", calls=(_call(7),)), _reply("tool", "r"))
+        longer = (Message("system", "s"), *called, Message("assistant", "a"), _USER)
+        suffixes = set()
+        for opening in ((_USER,), called, longer):
+            try:
+                before = self.template.render(opening, tools)
+                whole = self.template.render([*opening, said, *replies], tools)
+                suffixes.add(self._after_mark(self.template.render([*opening, self._marked(said), *replies], tools)))
+            except UsageError:
+                return False
+            if not whole.startswith(before):
+                return False
+        names = tuple(_PROBE.name for _ in range(num_calls))
+        suffixes.add(self._short_suffix(names, tuple(_Reply(reply) for reply in replies), has_tools))
+        return len(suffixes) == 1 and None not in suffixes
+
+    def _marked(self, said: Message) -> Message:
+        """Return an assistant message whose last piece of text is the sentinel."""
+        calls = tuple(call for call in said.calls if isinstance(call, ToolCall))
+        if not self.template.renders_calls(said):
+            return Message("assistant", _SENTINEL)
+        return Message("assistant", calls=(*calls[:-1], replace(calls[-1], arguments={"key": _SENTINEL})))
+
+    def _after_mark(self, text: str) -> str | None:
+        """Return the text from the end of the marked assistant message on; None if the template does not show it."""
+        _, found, tail = text.rpartition(_SENTINEL)
+        if not found:
+            return None
+        starts = [at for at in (tail.find(end) for end in self._ends.values()) if at >= 0]
+        return tail[min(starts) :] if starts else None
+
     # ---------------------------------------------------------------------------------------------------- private
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(self, conversation: list[dict[str, Any]], tools: Sequence[ToolSpec] = (), more: bool = True) -> str:
-        schemas = [tool.as_function() for tool in tools] or None
-        return str(
-            self._tokenizer.apply_chat_template(conversation, tools=schemas, tokenize=False, add_generation_prompt=more)
-        )
+    def _has_thinking(self, message: Message) -> bool:
+        """Return True if a message thinks, or holds an empty block of thinking, which templates drop as well."""
+        think = self.family.think
+        return bool(message.thinking) or (think is not None and think[1].strip() in str(message.content))
 
-    def _render_suffix(self, replies: tuple[_Reply, ...]) -> tuple[int, ...]:
-        opening = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _SENTINEL}]
-        text = self._render([*opening, *(_as_dict(reply.message) for reply in replies)])
-        return self._encode(text.partition(_SENTINEL)[2])
+    def _thought(self, text: str) -> Thought:
+        if isinstance(self.format, Harmony):
+            return Thought(self.format.thinking(text), text, True)
+        return split_thinking(text, self.family.think, is_open=self.opens_thinking)
 
-    def _find_turn_end(self) -> tuple[int, ...]:
-        suffix = self._render_suffix((_Reply(Message("user", "?")),))
-        ends = [suffix[0]] if suffix else []
-        if self._tokenizer.eos_token_id is not None and self._tokenizer.eos_token_id not in ends:
-            ends.append(int(self._tokenizer.eos_token_id))
-        return tuple(ends)
+    def _written(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
+        """Return an assistant message as the chat template writes it after a prompt, None if it changes the prompt."""
+        after: Observation = (_USER,)
+        if self.template.renders_calls(said) and self.template.abilities.results:
+            after = tuple(_reply("tool", "?") for _ in said.calls)
+        before = self.template.render([_USER], tools)
+        whole = self.template.render([_USER, said, *after], tools)
+        suffix = self._after_mark(self.template.render([_USER, self._marked(said), *after], tools))
+        if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
+            return None
+        return whole[len(before) : len(whole) - len(suffix)]
+
+    def _find_opened_thinking(self) -> bool:
+        think = self.family.think
+        return think is not None and self.template.render([_USER], ()).rstrip().endswith(think[0].rstrip())
+
+    def _find_ends(self) -> dict[int, str]:
+        """Return the tokens that end an assistant message, with their texts; the template's own comes first."""
+        _, _, tail = self.template.render([_USER, Message("assistant", _SENTINEL), _USER], ()).rpartition(_SENTINEL)
+        ids = list(self._encode(tail)[:1])
+        for text in self.family.ends:
+            encoded = self._encode(text)
+            ids += encoded if len(encoded) == 1 else ()
+        if self._tokenizer.eos_token_id is not None:
+            ids.append(int(self._tokenizer.eos_token_id))
+        return {one: str(self._tokenizer.decode([one], skip_special_tokens=False)) for one in ids}
+
+
+_PROBE = ToolSpec("probe_tool", "Probe.", {"type": "object", "properties": {"key": {"type": "string"}}})
+
+
+def _make(tokenizer: Tokenizer, codec: str, args: Mapping[str, Any], style: ToolsStyle, keeps: bool) -> ChatRenderer:
+    return ChatRenderer(tokenizer, codec, template_args=args, tools_style=style, keeps_history=keeps)
+
+
+def _call(number: int) -> ToolCall:
+    return ToolCall(_PROBE.name, {"key": f"value {number}"})
+
+
+def _reply(role: Role, text: str) -> Message:
+    return Message(role, text, result=ToolResult(text, _PROBE.name) if role == "tool" else None)
+
+
+def _moved(call: Call, shift: int) -> Call:
+    if isinstance(call, ToolCall):
+        return call
+    return replace(call, span=(call.span[0] + shift, call.span[1] + shift))
+
+
+def _facts(message: Message) -> list[tuple[str, Any]]:
+    return [(c.name, dict(c.arguments)) if isinstance(c, ToolCall) else ("", c.text) for c in message.calls]
 
 
 class _Reply:
@@ -158,14 +304,3 @@ class _Reply:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Reply) and other._key == self._key
-
-
-def _as_dict(message: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {"role": message.role, "content": message.text}
-    if message.result is not None:
-        row |= {"name": message.result.name, "tool_call_id": message.result.call_id}
-    return row
-
-
-def _is_malformed(call: Call) -> bool:
-    return not hasattr(call, "arguments")

@@ -195,7 +195,7 @@ class Context:
         """Return an action as later prompts show it: its calls, or its text after thinking."""
         calls = [call for call in action.calls if not isinstance(call, MalformedCall)]
         if calls and len(calls) == len(action.calls):
-            return self._renderer.codec.format(calls, self._tools)
+            return self._renderer.format.format(calls, self._tools)
         return _said(action)
 
 
@@ -222,7 +222,8 @@ class SummaryContext(Context):
     ) -> None:
         super().__init__(config, renderer, tools, first, room)
         self._question = (Message("user", config.instruction),)
-        self._reserve = len(renderer.suffix_ids(self._question, turn_ended=False)) + config.summary_tokens
+        asked = (Message("user", "?"), Message("assistant", "?"))
+        self._reserve = len(renderer.suffix_ids(asked, self._question, (), None) or ()) + config.summary_tokens
         self._num_summaries = 0
 
     @property

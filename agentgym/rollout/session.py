@@ -24,7 +24,7 @@ class Session:
     def __init__(self, renderer: ChatRenderer, tools: Sequence[ToolSpec], observation: Observation) -> None:
         self._renderer = renderer
         self._tools = tuple(tools)
-        self._turn_ended = True
+        self._end: int | None = None
         self.num_segments = 0
         self.begin_segment(observation)
 
@@ -62,9 +62,8 @@ class Session:
         self._num_committed = len(self._tokens)
         message = self._renderer.read(completion.token_ids, self._tools)
         self._messages.append(message)
-        self._turn_ended = (
-            completion.finish_reason is FinishReason.STOP and completion.token_ids[-1] in self._renderer.turn_end_ids
-        )
+        ends = completion.finish_reason is FinishReason.STOP and completion.token_ids[-1] in self._renderer.turn_end_ids
+        self._end = completion.token_ids[-1] if ends else None
         return message
 
     def replace_action(self, played: Message) -> None:
@@ -76,10 +75,11 @@ class Session:
         self._is_replaced = True
 
     def num_tokens_after(self, replies: Observation) -> int:
-        """Return :attr:`num_tokens` after :meth:`add_replies`, if the template keeps the prefix."""
-        if self._is_replaced:
+        """Return :attr:`num_tokens` as it would be after :meth:`add_replies`."""
+        added = self._added(replies)
+        if added is None:
             return len(self._renderer.prompt_ids([*self._messages, *replies], self._tools))
-        return self.num_tokens + len(self._suffix_ids(replies))
+        return self.num_tokens + len(added)
 
     def add_replies(self, replies: Observation) -> bool:
         """Append the environment's replies.
@@ -87,13 +87,16 @@ class Session:
         Returns:
             True if a new segment began, because the template or :meth:`replace_action` changed earlier messages.
         """
+        added = self._added(replies)
         messages = [*self._messages, *replies]
-        if self._is_replaced or not self._renderer.keeps_prefix(messages, self._tools):
+        if added is None:
             self.begin_segment(messages)
             return True
         self._messages = messages
-        self._tokens += self._suffix_ids(replies)
+        self._tokens += added
         return False
 
-    def _suffix_ids(self, replies: Observation) -> tuple[int, ...]:
-        return self._renderer.suffix_ids(replies, turn_ended=self._turn_ended)
+    def _added(self, replies: Observation) -> tuple[int, ...] | None:
+        if self._is_replaced:
+            return None
+        return self._renderer.suffix_ids(self._messages, replies, self._tools, self._end)

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from agentgym.env.env import Env
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
-from agentgym.render.codecs import HermesCodec
+from agentgym.render.formats.hermes import Hermes
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
@@ -41,7 +41,7 @@ def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
     env = make_env()
     tasks = TaskSchedule(env.tasks("train"), seed).take(0, 100)
     texts, _ = collect_texts(make_env, [task for _, task in tasks], seed=seed)
-    codec = HermesCodec()
+    codec = Hermes()
     texts += [
         codec.format([ToolCall("move", {"direction": direction}, "0")], env.tools)
         for direction in ("north", "east", "south", "west")
@@ -76,9 +76,11 @@ def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> list[Segment]:
     completion = Completion(
         token_ids=said, logprobs=(0.0,) * len(said), finish_reason=FinishReason.STOP, policy_versions=(0,) * len(said)
     )
+    # TRL's training template keeps all of the past, so the suffix after the last call alone is that of the episode
+    added = renderer.suffix_ids((Message("user", "?"), last.action), last.replies, (), renderer.turn_end_ids[0]) or ()
     turn = Turn(
         index=last.index + 1,
-        prompt_ids=renderer.suffix_ids(last.replies, turn_ended=True),
+        prompt_ids=added,
         completion=completion,
         action=Message("assistant", FAREWELL),
     )

@@ -94,13 +94,13 @@ def test_reading_gives_text_and_calls() -> None:
     renderer = ChatRenderer(tokenizer)
     text = 'Well. <tool_call>{"name": "look", "arguments": {}}</tool_call>'
     message = renderer.read([*tokenizer.encode(text, add_special_tokens=False), renderer.turn_end_ids[0]], [LOOK])
-    assert message.text == text
+    assert (message.content, message.text, message.thinking) == (text, "Well.", "")
     assert message.calls == (ToolCall("look", {}, "0"),)
 
 
 @pytest.mark.parametrize(("template", "codec"), [(HERMES, "hermes"), (CHAT_TEMPLATE, "compact")])
 def test_the_codec_is_the_templates(template: str, codec: str) -> None:
-    assert ChatRenderer(trained(template)).codec.name == codec
+    assert ChatRenderer(trained(template)).format.name == codec
 
 
 def test_a_demonstration_is_read_back_as_its_calls() -> None:
@@ -112,6 +112,30 @@ def test_a_demonstration_is_read_back_as_its_calls() -> None:
 def test_a_model_without_chat_template_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"no chat template.*chat_template\.jinja"):
         ChatRenderer(trained(""))
+
+
+def test_calls_inside_thinking_are_thoughts() -> None:
+    renderer = ChatRenderer(trained())
+    call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    message = renderer.read_text(f"<think>I could {call}</think>No.", [LOOK])
+    assert (message.calls, message.text, message.thinking) == ((), "No.", f"I could {call}")
+    unfinished = renderer.read_text(f"<think>I could {call}", [LOOK])
+    assert (unfinished.calls, unfinished.text) == ((), "")
+
+
+def test_thinking_that_the_prompt_opens_is_read_as_thinking() -> None:
+    renderer = ChatRenderer(trained(HERMES.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")))
+    call = '<tool_call>{"name": "look", "arguments": {}}</tool_call>'
+    message = renderer.read_text(f"Maybe {call}\n</think>\n\n{call}", [LOOK])
+    assert (message.thinking, message.calls) == (f"Maybe {call}", (ToolCall("look", {}, "0"),))
+    assert renderer.read_text(f"Maybe {call}", [LOOK]).calls == ()
+
+
+def test_an_unknown_template_is_refused_with_the_formats_to_choose_from() -> None:
+    tokenizer = trained("{% for message in messages %}{{ message.content }}{% endfor %}")
+    with pytest.raises(UsageError, match=r"template is unknown.*model\.codec=NAME.*hermes.*qwen_xml"):
+        ChatRenderer(tokenizer)
+    assert ChatRenderer(tokenizer, "json").format.name == "json"
 
 
 def test_an_unknown_codec_names_the_known_ones() -> None:

@@ -254,4 +254,5 @@ def test_a_renderer_can_be_sent() -> None:
     sent: ChatRenderer = pickle.loads(pickle.dumps(renderer))
     messages, replies = [Message("user", "count")], (Message("user", "three"),)
     assert sent.prompt_ids(messages, ()) == renderer.prompt_ids(messages, ())
-    assert sent.suffix_ids(replies, turn_ended=True) == renderer.suffix_ids(replies, turn_ended=True)
+    said, end = [*messages, Message("assistant", "one")], renderer.turn_end_ids[0]
+    assert sent.suffix_ids(said, replies, (), end) == renderer.suffix_ids(said, replies, (), end) != ()

@@ -11,7 +11,7 @@ Source: "Information Gain-based Policy Optimization: A Simple and Effective Appr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
@@ -24,7 +24,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.scoring.hidden import ReadRow, Span
 from agentgym.trainers.scoring.tokens import Question, score
 from agentgym.trainers.types import CausalLM
-from agentgym.types import FinishReason, Status, Task, Trajectory, TrajectoryGroup, Turn
+from agentgym.types import FinishReason, Message, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 NUM_CHECKED_TASKS = 64
 CUSTOM_MASKS = ("sdpa", "eager")
@@ -120,8 +120,9 @@ def windows(trajectory: Trajectory, renderer: ChatRenderer) -> list[Window]:
 def _last_observation(turn: Turn, renderer: ChatRenderer) -> tuple[int, ...]:
     sampled = turn.completion
     is_stopped = sampled.finish_reason is FinishReason.STOP and sampled.token_ids[-1:] != ()
-    turn_ended = is_stopped and sampled.token_ids[-1] in renderer.turn_end_ids
-    return renderer.suffix_ids(turn.replies, turn_ended=turn_ended)
+    end = sampled.token_ids[-1] if is_stopped and sampled.token_ids[-1] in renderer.turn_end_ids else None
+    said = replace(turn.action, thinking="")  # the prompt ends here, so no later rendering can drop it
+    return renderer.suffix_ids((Message("user", "?"), said), turn.replies, (), end) or ()
 
 
 def score_answers(

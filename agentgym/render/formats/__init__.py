@@ -1,0 +1,1 @@
+"""Tool-call formats: how models write calls as text. One file per format."""

@@ -1,0 +1,121 @@
+"""``<|tool_call>call:NAME{key:<|"|>text<|"|>,n:1}<tool_call|>``: Gemma 4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.render.formats.reading import (
+    MAX_DEPTH,
+    Block,
+    NotReadableError,
+    Reading,
+    as_json,
+    check_value,
+    json_value,
+    one_call,
+    read_blocks,
+)
+from agentgym.types import Call, ToolCall, ToolSpec
+
+QUOTE = '<|"|>'
+_HEAD = re.compile(r"\s*call:([\w.\-]+)\s*(?=\{)")
+_BARE = re.compile(r"[^,\[\]{}]+")
+
+
+class Gemma4:
+    """Objects with bare keys, and text between ``<|"|>`` marks.
+
+    Example:
+        >>> Gemma4().parse('<|tool_call>call:go{to:<|"|>fridge<|"|>,n:2}<tool_call|>', []).calls
+        (ToolCall(name='go', arguments={'to': 'fridge', 'n': 2}, id='0'),)
+    """
+
+    name = "gemma4"
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        def read(block: Block, call_id: str) -> tuple[Call]:
+            return one_call(block, lambda: _call(block.body, call_id))
+
+        return read_blocks(text, "<|tool_call>", "<tool_call|>", read)
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        return "".join(f"<|tool_call>call:{call.name}{_text(dict(call.arguments))}<tool_call|>" for call in calls)
+
+
+def _call(body: str, call_id: str) -> ToolCall:
+    head = _HEAD.match(body)
+    if head is None:
+        raise NotReadableError("expected call:NAME{key:value}")
+    value, end = _value(body, head.end(), 0)
+    if body[end:].strip():
+        raise NotReadableError(f"text after the call: {body[end:].strip()[:40]!r}")
+    check_value(value)
+    return ToolCall(head.group(1), value, call_id)
+
+
+def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
+    if depth > MAX_DEPTH:
+        raise NotReadableError(f"nested deeper than {MAX_DEPTH}")
+    if text.startswith(QUOTE, at):
+        end = text.find(QUOTE, at + len(QUOTE))
+        if end < 0:
+            raise NotReadableError(f"text without a closing {QUOTE}")
+        return text[at + len(QUOTE) : end], end + len(QUOTE)
+    if text.startswith("{", at):
+        return _members(text, at + 1, depth)
+    if text.startswith("[", at):
+        return _items(text, at + 1, depth)
+    bare = _BARE.match(text, at)
+    if bare is None:
+        raise NotReadableError("a value is missing")
+    return _scalar(bare.group().strip()), bare.end()
+
+
+def _scalar(word: str) -> Any:
+    try:
+        return json_value(word)
+    except NotReadableError:
+        return {"None": None, "True": True, "False": False}.get(word, word)
+
+
+def _members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    members: dict[str, Any] = {}
+    while not text.startswith("}", at):
+        colon = text.find(":", at)
+        if colon < 0:
+            raise NotReadableError("expected key:value and a closing }")
+        key = text[at:colon].strip().removeprefix(QUOTE).removesuffix(QUOTE)
+        members[key], at = _value(text, _skip(text, colon + 1, ""), depth + 1)
+        at = _skip(text, at, ",")
+        if at >= len(text):
+            raise NotReadableError("expected a closing }")
+    return members, at + 1
+
+
+def _items(text: str, at: int, depth: int) -> tuple[list[Any], int]:
+    items: list[Any] = []
+    while not text.startswith("]", at):
+        item, at = _value(text, _skip(text, at, ""), depth + 1)
+        items.append(item)
+        at = _skip(text, at, ",")
+        if at >= len(text):
+            raise NotReadableError("expected a closing ]")
+    return items, at + 1
+
+
+def _skip(text: str, at: int, also: str) -> int:
+    while at < len(text) and (text[at].isspace() or text[at] in also):
+        at += 1
+    return at
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return f"{QUOTE}{value}{QUOTE}"
+    if isinstance(value, dict):  # keys in order, as the template writes them
+        return "{" + ",".join(f"{key}:{_text(item)}" for key, item in sorted(value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_text(item) for item in value) + "]"
+    return as_json(value)

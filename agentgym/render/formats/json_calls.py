@@ -1,0 +1,158 @@
+"""Calls as JSON: Llama 3 (``llama_json``), Mistral (``mistral``), Phi-4 (``phi``), and any model (``json``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agentgym.render.formats.reading import (
+    Block,
+    NotReadableError,
+    Reading,
+    Span,
+    as_json,
+    call_at,
+    json_at,
+    json_call,
+    json_value,
+    listed_calls,
+    object_calls,
+    outside,
+    read_blocks,
+)
+from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
+
+
+class LlamaJson:
+    """``{"name": ..., "parameters": {...}}`` as the whole answer; several are separated by ``;``.
+
+    Text that does not begin with a call is an answer in words.
+
+    Example:
+        >>> LlamaJson().parse('{"name": "look", "parameters": {}}', [])
+        Reading(text='', calls=(ToolCall(name='look', arguments={}, id='0'),))
+        >>> LlamaJson().parse("I am done.", [])
+        Reading(text='I am done.', calls=())
+    """
+
+    name = "llama_json"
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        body = text.replace("<|python_tag|>", "").strip()
+        if not body.startswith("{"):
+            return Reading(body)
+        calls, at = object_calls(body, 0, "parameters", separators="; \n\t,")
+        return Reading(body[at:].strip(), calls)
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        return "; ".join(as_json({"name": call.name, "parameters": dict(call.arguments)}) for call in calls)
+
+
+class Mistral:
+    """``[TOOL_CALLS][{"name": ..., "arguments": {...}}]``, or ``[TOOL_CALLS]NAME[ARGS]{...}`` of newer models.
+
+    Example:
+        >>> Mistral().parse('[TOOL_CALLS][{"name": "look", "arguments": {}}]', []).calls
+        (ToolCall(name='look', arguments={}, id='0'),)
+        >>> Mistral().parse("[TOOL_CALLS]look[ARGS]{}", []).calls
+        (ToolCall(name='look', arguments={}, id='0'),)
+    """
+
+    name = "mistral"
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        def read(block: Block, call_id: str) -> Sequence[Call]:
+            body = block.body.strip()
+            if body.startswith("["):
+                return listed_calls(body, block.span, call_id)
+            name, named, arguments = body.partition("[ARGS]")
+            if not named:  # [TOOL_CALLS]NAME{...}
+                name, brace, rest = body.partition("{")
+                arguments = brace + rest
+            try:
+                return (json_call({"name": name.strip(), "arguments": json_value(arguments or "{}")}, call_id),)
+            except NotReadableError as error:
+                return (MalformedCall(block.span, str(error), body),)
+
+        return read_blocks(text, "[TOOL_CALLS]", "</s>", read)
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        return "[TOOL_CALLS]" + as_json([{"name": call.name, "arguments": dict(call.arguments)} for call in calls])
+
+
+class Phi:
+    """``<|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|>``: Phi-4-mini.
+
+    Example:
+        >>> Phi().parse('<|tool_call|>[{"name": "look", "arguments": {}}]<|/tool_call|>', []).calls
+        (ToolCall(name='look', arguments={}, id='0'),)
+    """
+
+    name = "phi"
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        def read(block: Block, call_id: str) -> Sequence[Call]:
+            return listed_calls(block.body.strip(), block.span, call_id)
+
+        return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read)
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        bodies = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
+        return f"<|tool_call|>{as_json(bodies)}<|/tool_call|>"
+
+
+class Json:
+    """``{"name": ..., "arguments": {...}}`` anywhere in the answer, fenced or bare; for models that know no format.
+
+    An object that names no tool is text.
+
+    Example:
+        >>> Json().parse('I look.\\n```json\\n{"name": "look", "arguments": {}}\\n```', [])
+        Reading(text='I look.', calls=(ToolCall(name='look', arguments={}, id='0'),))
+    """
+
+    name = "json"
+    _START = re.compile(r'(?:```(?:json)?\s*)?(\{\s*"(?:name|arguments|parameters)")')
+    _END = re.compile(r"\s*```")
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        calls: list[Call] = []
+        spans: list[Span] = []
+        found = self._START.search(text)
+        while found:
+            call, end = call_at(text, found.start(1), str(len(calls)), "arguments")
+            fence = self._END.match(text, end) if found.group().startswith("```") else None
+            calls.append(call)
+            spans.append((found.start(), fence.end() if fence else end))
+            found = self._START.search(text, spans[-1][1])
+        return Reading(outside(text, spans), tuple(calls))
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        return "\n".join(as_json({"name": call.name, "arguments": dict(call.arguments)}) for call in calls)
+
+
+class React:
+    """``Action: NAME`` and ``Action Input: {...}`` on lines of their own; the text before is the reasoning.
+
+    Example:
+        >>> React().parse('Thought: I look.\\nAction: look\\nAction Input: {}', [])
+        Reading(text='Thought: I look.', calls=(ToolCall(name='look', arguments={}, id='0'),))
+    """
+
+    name = "react"
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        def read(block: Block, call_id: str) -> tuple[Call]:
+            name, found, written = block.body.partition("Action Input:")
+            try:
+                if not found:
+                    raise NotReadableError("expected `Action: NAME`, then `Action Input: {...}`")
+                value, _ = json_at(written.partition("\nObservation:")[0] or "{}")
+                return (json_call({"name": name.strip(), "arguments": value}, call_id),)
+            except NotReadableError as error:
+                return (MalformedCall(block.span, str(error), block.body.strip()),)
+
+        return read_blocks(text, "Action:", "\nObservation:", read)
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        return "\n".join(f"Action: {call.name}\nAction Input: {as_json(dict(call.arguments))}" for call in calls)

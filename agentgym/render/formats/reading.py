@@ -1,0 +1,284 @@
+"""What all tool-call formats share: a completion that has been read, marked blocks, and JSON from a model.
+
+Every reader here takes time linear in the text, raises nothing, and keeps each call apart: one that cannot be read
+becomes a :class:`~agentgym.types.MalformedCall` beside the others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
+
+Span = tuple[int, int]
+"""A half-open range of characters."""
+
+MAX_DEPTH = 50
+"""How deep the arguments of a call may be nested."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A completion without its thinking: the text outside of calls, and the calls in order."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+
+
+class ToolFormat(Protocol):
+    """One way to write tool calls as text."""
+
+    name: str
+
+    def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        """Read a completion; thinking has been removed from it."""
+        ...
+
+    def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
+        """Write calls as text that :meth:`parse` reads back."""
+        ...
+
+
+# -------------------------------------------------------------------------------------------------------- blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Text between two marks; ``span`` includes the marks."""
+
+    body: str
+    span: Span
+    is_closed: bool
+
+
+def blocks(text: str, opening: str, closing: str) -> Iterator[Block]:
+    """Yield marked blocks. One that is not closed ends at the next opening mark, or at the end of the text.
+
+    Example:
+        >>> [block.body for block in blocks("a <x>b</x> <x>c <x>d", "<x>", "</x>")]
+        ['b', 'c ', 'd']
+    """
+    at, closes = text.find(opening), 0
+    while at >= 0:
+        start = at + len(opening)
+        if 0 <= closes < start:  # a mark that was found earlier is not searched for again: linear time
+            closes = text.find(closing, start)
+        following = text.find(opening, start)
+        is_closed = closes >= 0 and (following < 0 or closes < following)
+        stop = closes if is_closed else following if following >= 0 else len(text)
+        yield Block(text[start:stop], (at, stop + len(closing) if is_closed else stop), is_closed)
+        at = following
+
+
+def outside(text: str, spans: Iterable[Span]) -> str:
+    """Return the text outside of ascending spans, without white space at its ends.
+
+    Example:
+        >>> outside("I look. <x>1</x>", [(8, 16)])
+        'I look.'
+    """
+    pieces, at = [], 0
+    for start, stop in spans:
+        pieces.append(text[at:start])
+        at = stop
+    return "".join([*pieces, text[at:]]).strip()
+
+
+def read_blocks(text: str, opening: str, closing: str, read: Callable[[Block, str], Sequence[Call]]) -> Reading:
+    """Read every block by ``read``, which takes the block and the id of its first call."""
+    calls: list[Call] = []
+    spans: list[Span] = []
+    for block in blocks(text, opening, closing):
+        calls += read(block, str(len(calls)))
+        spans.append(block.span)
+    return Reading(outside(text, spans), tuple(calls))
+
+
+# ---------------------------------------------------------------------------------------------------------- JSON
+
+
+class NotReadableError(ValueError):
+    """Text that is no call; the message is shown to the model.
+
+    Args:
+        end: how far the text was read; a search for the next call goes on there, so that the whole takes linear time.
+    """
+
+    def __init__(self, reason: str, end: int = 0) -> None:
+        super().__init__(reason)
+        self.end = end
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise NotReadableError(f"{name} is not JSON")
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def json_at(text: str, at: int = 0) -> tuple[Any, int]:
+    """Read the JSON value that begins at ``at`` or after white space there; also return where it ends.
+
+    Raises:
+        NotReadableError: no value, a value nested deeper than :data:`MAX_DEPTH`, a number that is not finite, or text
+            that is not valid Unicode.
+    """
+    while at < len(text) and text[at].isspace():
+        at += 1
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except NotReadableError:
+        raise
+    except RecursionError:
+        raise NotReadableError(f"nested deeper than {MAX_DEPTH}", len(text)) from None
+    except json.JSONDecodeError as error:
+        raise NotReadableError(f"not JSON: {error}", error.pos) from None
+    except ValueError as error:  # a whole number of more digits than Python converts
+        raise NotReadableError(f"not JSON: {error}", at) from None
+    try:
+        check_value(value)
+    except NotReadableError as error:
+        raise NotReadableError(str(error), end) from None
+    return value, end
+
+
+def json_value(text: str) -> Any:
+    """Read a text that is one JSON value.
+
+    Raises:
+        NotReadableError: it is not.
+    """
+    value, end = json_at(text)
+    if text[end:].strip():
+        raise NotReadableError(f"not JSON: text after the value: {text[end:].strip()[:40]!r}")
+    return value
+
+
+def check_value(value: Any, depth: int = 0) -> None:
+    """Refuse what cannot be recorded: deep nesting, infinite numbers, text with lone surrogates.
+
+    Raises:
+        NotReadableError: the value is one of these.
+    """
+    if depth > MAX_DEPTH:
+        raise NotReadableError(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, str):
+        if not value.isascii() and _SURROGATE.search(value):
+            raise NotReadableError("text with half of a surrogate pair")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotReadableError("a number that is not finite")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            check_value(key, depth + 1)
+            check_value(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            check_value(item, depth + 1)
+
+
+def json_call(value: Any, call_id: str, key: str = "arguments") -> ToolCall:
+    """Return the call that ``{"name": ..., "arguments": {...}}`` describes; arguments may be JSON text of an object.
+
+    Raises:
+        NotReadableError: the value has another shape.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+        raise NotReadableError(f'expected {{"name": "...", "{key}": {{...}}}}')
+    arguments = value.get(key, value.get("parameters", value.get("arguments", {})))
+    if isinstance(arguments, str):
+        arguments = json_value(arguments)
+    if not isinstance(arguments, dict):
+        raise NotReadableError(f"{key} must be a JSON object")
+    return ToolCall(value["name"], arguments, call_id)
+
+
+def one_call(block: Block, read: Callable[[], ToolCall]) -> tuple[Call]:
+    """Return the call that ``read`` makes of a block, or a malformed call with the reason."""
+    try:
+        return (read(),)
+    except NotReadableError as error:
+        return (MalformedCall(block.span, str(error), block.body.strip()),)
+
+
+def call_at(text: str, at: int, call_id: str, key: str) -> tuple[Call, int]:
+    """Read the call at ``at``; a malformed one ends with its line."""
+    try:
+        value, end = json_at(text, at)
+    except NotReadableError as error:
+        line_end = text.find("\n", at)
+        end = max(error.end, len(text) if line_end < 0 else line_end)
+        return MalformedCall((at, end), str(error), text[at:end].strip()), end
+    try:
+        return json_call(value, call_id, key), end
+    except NotReadableError as error:
+        return MalformedCall((at, end), str(error), text[at:end]), end
+
+
+def object_calls(text: str, at: int, key: str, separators: str) -> tuple[tuple[Call, ...], int]:
+    """Read calls from ``at`` on, one object after another; also return where they end."""
+    calls: list[Call] = []
+    while text.startswith("{", at):
+        call, at = call_at(text, at, str(len(calls)), key)
+        calls.append(call)
+        while at < len(text) and text[at] in separators:
+            at += 1
+    return tuple(calls), at
+
+
+def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
+    """Read a JSON list of calls; where the list is broken, the calls before the break are kept."""
+    try:
+        value = json_value(body)
+        if not isinstance(value, list):
+            raise NotReadableError("expected a JSON list of calls")
+    except NotReadableError as error:
+        calls, _ = object_calls(body, 1, "arguments", separators=", \n\t")
+        good = [call for call in calls if isinstance(call, ToolCall)]
+        shift = int(first_id)
+        kept: list[Call] = [ToolCall(call.name, call.arguments, str(shift + n)) for n, call in enumerate(good)]
+        return [*kept, MalformedCall(span, str(error), body)]
+    read: list[Call] = []
+    for item in value:
+        try:
+            read.append(json_call(item, str(int(first_id) + len(read))))
+        except NotReadableError as error:
+            read.append(MalformedCall(span, str(error), as_json(item)))
+    return read
+
+
+def as_json(value: Any) -> str:
+    """Write a value as JSON, with its characters as they are."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+# ---------------------------------------------------------------------------------------------- values without types
+
+
+def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> Any:
+    """Return an argument that a format writes as bare text, by the type that the tool's schema gives it.
+
+    Where the schema says string, or nothing, the text stays text unless it can only be meant as JSON.
+
+    Example:
+        >>> spec = ToolSpec("f", "", {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}})
+        >>> typed("7", "a", "f", [spec]), typed("7", "b", "f", [spec])
+        ('7', 7)
+    """
+    spec = next((one for one in tools if one.name == tool), None)
+    schema = spec.parameters.get("properties", {}).get(name, {}) if spec else {}
+    kinds = {schema.get("type")} if not isinstance(schema.get("type"), list) else set(schema["type"])
+    kinds |= {part.get("type") for part in schema.get("anyOf", ()) if isinstance(part, Mapping)}
+    if kinds & {"string"}:
+        return None if text == "null" and "null" in kinds else text
+    try:
+        return json_value(text)
+    except NotReadableError:
+        pass
+    return {"True": True, "False": False, "None": None}.get(text.strip(), text)

@@ -1,0 +1,302 @@
+"""A chat template, and what it can render: found by rendering small conversations with it.
+
+Templates differ in what they take. Some ignore tools, refuse system messages or tool results, take one call a message,
+or want arguments as JSON text. :class:`ChatTemplate` finds out once, and turns messages into what the template takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from jinja2.exceptions import TemplateError
+
+from agentgym.errors import UsageError
+from agentgym.render.families import FORMATS, Family
+from agentgym.render.tool_texts import tools_text
+from agentgym.types import Message, ToolCall, ToolSpec
+
+Chat = list[dict[str, Any]]
+"""Messages as dicts, as ``apply_chat_template`` takes them."""
+
+ToolsStyle = Literal["schema", "compact"]
+"""How tools are described: by their JSON schemas, as the template does, or by one line each."""
+
+
+class Tokenizer(Protocol):
+    """What is needed of a Hugging Face tokenizer."""
+
+    chat_template: Any
+    eos_token_id: Any
+
+    def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, text: Any, **kwargs: Any) -> Any: ...
+    def encode(self, text: Any, **kwargs: Any) -> Any: ...
+    def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What a chat template renders."""
+
+    tools: bool
+    """Tools that are passed to it."""
+    system: bool
+    """A system message."""
+    calls: Literal["many", "one", "none"]
+    """Calls of an assistant message."""
+    text_beside_calls: bool
+    """Text of an assistant message that also has calls."""
+    arguments: Literal["object", "text"]
+    """How it takes the arguments of a call."""
+    results: bool
+    """Tool results, as messages of the role ``tool``."""
+    results_alone: bool
+    """Tool results after a message without calls."""
+    repeats: bool
+    """Two user messages in a row."""
+    thinking: bool
+    """Thinking of the last assistant message."""
+    parts: bool
+    """Content as a list of parts, not as text."""
+
+    def notes(self, tells_tools: bool) -> tuple[str, ...]:
+        """Return one sentence for each thing that the template does not do, and what is done instead."""
+        said = []
+        if not self.tools and tells_tools:
+            said.append("its chat template takes no tools: they are described in the first message")
+        if not self.system:
+            said.append("its chat template takes no system message: its text goes into the first user message")
+        if not self.results:
+            said.append("its chat template takes no tool results: they are user messages")
+        if self.tools and self.calls == "one":
+            said.append("its chat template takes one call a message: messages with more are passed as text")
+        return tuple(said)
+
+
+_PROBE_TOOL = ToolSpec(
+    "probe_tool", "Probe.", {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+)
+
+
+def call_id(index: int) -> str:
+    """Return the id of an episode's ``index``-th call, in the nine letters and digits that Mistral's templates take.
+
+    Example:
+        >>> call_id(7)
+        'call00007'
+    """
+    return f"call{index:05d}"
+
+
+class ChatTemplate:
+    """Renders messages as text by a tokenizer's chat template.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        family: the row of the table that the template belongs to.
+        args: more variables of the template, for instance ``{"enable_thinking": False}``.
+        tools_style: ``compact`` describes tools by one line each, in the first message.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        family: Family,
+        args: Mapping[str, Any] | None = None,
+        tools_style: ToolsStyle = "schema",
+    ) -> None:
+        self._tokenizer, self._family, self._args = tokenizer, family, dict(args or {})
+        self._tools_style = tools_style
+        self._takes_parts = self._probe_parts()
+        self.abilities = self._probe()
+
+    def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, more: bool = True) -> str:
+        """Return the text of a conversation; with ``more``, ready for the assistant's next message."""
+        return self._apply(self.as_chat(messages, tools), tools if self._passes_tools else (), more)
+
+    # ------------------------------------------------------------------------------------------ messages to dicts
+
+    @property
+    def _passes_tools(self) -> bool:
+        return self.abilities.tools and self._tools_style == "schema"
+
+    def as_chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Chat:
+        """Return messages as the dicts that this template takes."""
+        can, rows, open_ids = self.abilities, list[dict[str, Any]](), list[str]()
+        num_calls = 0
+        for message in messages:
+            if message.role == "assistant":
+                row = self._assistant(message, num_calls)
+                open_ids = [call["id"] for call in row.get("tool_calls", ())]
+                num_calls += len(open_ids)
+            elif message.role == "tool":
+                row = self._result(message, open_ids)
+            else:
+                row = {"role": message.role, "content": message.text}
+            rows.append(row)
+        if tools and self._family.tells_tools and not self._passes_tools:
+            rows = _with_system_text(rows, tools_text(FORMATS[self._family.format], tools, self._tools_style))
+        if not can.system:
+            rows = _without_system(rows)
+        return rows if can.repeats else _merged(rows)
+
+    def renders_calls(self, message: Message) -> bool:
+        """Return True if the template writes the calls of an assistant message; else it is given as text.
+
+        A message with a malformed call is given as it was written, since no template could write it.
+        """
+        if not message.calls or not all(isinstance(call, ToolCall) for call in message.calls):
+            return False
+        return self.abilities.calls == "many" or (self.abilities.calls == "one" and len(message.calls) == 1)
+
+    def _assistant(self, message: Message, first: int) -> dict[str, Any]:
+        is_apart = bool(message.thinking) and self.abilities.thinking
+        thinking: dict[str, Any] = {self._family.thinking_key: message.thinking} if is_apart else {}
+        if not self.renders_calls(message):
+            return {"role": "assistant", "content": self._said(message, is_apart), **thinking}
+        return {
+            "role": "assistant",
+            "content": message.text if self.abilities.text_beside_calls else "",
+            **thinking,
+            "tool_calls": [
+                {
+                    "type": "function",
+                    "id": call_id(first + number),
+                    "function": {"name": call.name, "arguments": self._arguments(call)},
+                }
+                for number, call in enumerate(message.calls)
+                if isinstance(call, ToolCall)
+            ],
+        }
+
+    def _said(self, message: Message, is_apart: bool) -> str:
+        """Return an assistant message as text: as it was sampled, without thinking that is given apart."""
+        if not self._family.takes_raw or not isinstance(message.content, str) or not message.content:
+            return message.text
+        if is_apart and self._family.think:
+            return message.content.rpartition(self._family.think[1].strip())[2].strip()
+        # templates that take parts write a space of their own before them
+        return message.content.strip() if self.abilities.parts else message.content
+
+    def _arguments(self, call: ToolCall) -> Any:
+        arguments = dict(call.arguments)
+        return json.dumps(arguments, ensure_ascii=False) if self.abilities.arguments == "text" else arguments
+
+    def _result(self, message: Message, open_ids: list[str]) -> dict[str, Any]:
+        can = self.abilities
+        if not can.results or (not open_ids and not can.results_alone):
+            return {"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"}
+        name = message.result.name if message.result else ""
+        found = open_ids.pop(0) if open_ids else call_id(0)
+        return {"role": "tool", "content": message.text, "name": name, "tool_call_id": found}
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _apply(self, chat: Chat, tools: Sequence[ToolSpec], more: bool) -> str:
+        schemas = [tool.as_function() for tool in tools] or None
+        if self._takes_parts:
+            chat = [{**row, "content": [{"type": "text", "text": row["content"]}]} for row in chat]
+        try:
+            text = self._tokenizer.apply_chat_template(
+                chat, tools=schemas, tokenize=False, add_generation_prompt=more, **self._args
+            )
+        except (TemplateError, TypeError, KeyError, AttributeError, ValueError) as error:
+            roles = " ".join(row["role"] for row in chat)
+            raise UsageError(f"the model's chat template refuses the messages {roles}: {error}") from error
+        return str(text)
+
+    def _probe_parts(self) -> bool:
+        self._takes_parts = False
+        try:
+            return "probe-user" not in self._apply([{"role": "user", "content": "probe-user"}], (), more=True)
+        except UsageError:
+            return True
+
+    def _probe(self) -> Abilities:
+        user = {"role": "user", "content": "probe-user"}
+
+        def shows(chat: Chat, *wanted: str, tools: Sequence[ToolSpec] = ()) -> bool:
+            try:
+                text = self._apply(chat, tools, more=True)
+            except UsageError:
+                return False
+            return all(text.count(word) == 1 for word in wanted)
+
+        def calling(count: int, content: str = "", as_text: bool = False) -> dict[str, Any]:
+            arguments: Any = [{"key": f"probe-value-{number}"} for number in range(count)]
+            calls = [
+                {
+                    "type": "function",
+                    "id": call_id(number),
+                    "function": {"name": "probe_tool", "arguments": json.dumps(value) if as_text else value},
+                }
+                for number, value in enumerate(arguments)
+            ]
+            return {"role": "assistant", "content": content, "tool_calls": calls}
+
+        def result(number: int) -> dict[str, Any]:
+            content = f"probe-result-{number}"
+            return {"role": "tool", "content": content, "name": "probe_tool", "tool_call_id": call_id(number)}
+
+        def takes_calls(count: int, as_text: bool) -> bool:
+            chat = [user, calling(count, as_text=as_text), *(result(number) for number in range(count))]
+            return shows(chat, *(f"probe-value-{number}" for number in range(count)), tools=[_PROBE_TOOL])
+
+        as_text = not takes_calls(1, False) and takes_calls(1, True)
+        calls: Literal["many", "one", "none"] = (
+            "many" if takes_calls(2, as_text) else "one" if takes_calls(1, as_text) else "none"
+        )
+        asked = calling(1, as_text=as_text) if calls != "none" else {"role": "assistant", "content": "probe-said"}
+        spoken = calling(1, "probe-said", as_text)
+        alone = [user, {"role": "assistant", "content": "probe-said"}, result(0)]
+        thinking: dict[str, Any] = {self._family.thinking_key: "probe-thought"}
+        return Abilities(
+            tools=shows([user], "probe-user", tools=[_PROBE_TOOL]) and self._mentions_tools(user),
+            system=shows([{"role": "system", "content": "probe-system"}, user], "probe-system", "probe-user"),
+            calls=calls,
+            text_beside_calls=calls != "none" and shows([user, spoken, result(0)], "probe-said", "probe-value-0"),
+            arguments="text" if as_text else "object",
+            results=shows([user, asked, result(0)], "probe-result-0", tools=[_PROBE_TOOL]),
+            results_alone=shows(alone, "probe-result-0", tools=[_PROBE_TOOL]),
+            repeats=shows([user, {"role": "user", "content": "probe-again"}], "probe-user", "probe-again"),
+            thinking=shows([user, {**asked, **thinking}, *([result(0)] if calls != "none" else [])], "probe-thought"),
+            parts=self._takes_parts,
+        )
+
+    def _mentions_tools(self, user: dict[str, Any]) -> bool:
+        return "probe_tool" in self._apply([user], [_PROBE_TOOL], more=True)
+
+
+def _with_system_text(rows: Chat, text: str) -> Chat:
+    if rows and rows[0]["role"] == "system":
+        return [{**rows[0], "content": f"{rows[0]['content']}\n\n{text}"}, *rows[1:]]
+    return [{"role": "system", "content": text}, *rows]
+
+
+def _without_system(rows: Chat) -> Chat:
+    """Move system messages into the user message that follows."""
+    kept: Chat = []
+    waiting: list[str] = []
+    for row in rows:
+        if row["role"] == "system":
+            waiting.append(row["content"])
+        elif waiting and row["role"] == "user":
+            kept.append({**row, "content": "\n\n".join([*waiting, row["content"]])})
+            waiting = []
+        else:
+            kept.append(row)
+    return kept + [{"role": "user", "content": "\n\n".join(waiting)} for _ in waiting[:1]]
+
+
+def _merged(rows: Chat) -> Chat:
+    """Join user messages that follow each other."""
+    kept: Chat = []
+    for row in rows:
+        if kept and row["role"] == kept[-1]["role"] == "user":
+            kept[-1] = {**row, "content": f"{kept[-1]['content']}\n{row['content']}"}
+        else:
+            kept.append(row)
+    return kept

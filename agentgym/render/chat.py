@@ -69,7 +69,7 @@ class ChatRenderer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the model's chat template cannot render, and what is done instead; one sentence each."""
+        """Sentences on what the model's chat template cannot render, and what is done instead."""
         return self.template.abilities.notes(self.family.tells_tools)
 
     # ----------------------------------------------------------------------------------------------- to token ids
@@ -97,7 +97,7 @@ class ChatRenderer:
         is_simple = is_simple and not (said.text.strip() and self.template.renders_calls(said))
         if self._keeps_history or (is_simple and self._is_plain(shape, bool(tools))):
             names = tuple(call.name if isinstance(call, ToolCall) else "" for call in said.calls)
-            text: str | None = self._suffix(names, tuple(_Reply(message) for message in replies), bool(tools))
+            text: str | None = self._suffix(names, tuple(_Reply(message) for message in replies))
         else:
             text = self._suffix_in_place(messages, replies, tools)
         if text is None:
@@ -182,7 +182,7 @@ class ChatRenderer:
             return None
         return suffix if self._has_thinking(written) == self._has_thinking(said) else None
 
-    def _short_suffix(self, names: tuple[str, ...], replies: tuple[_Reply, ...], has_tools: bool) -> str | None:
+    def _short_suffix(self, names: tuple[str, ...], replies: tuple[_Reply, ...]) -> str | None:
         """Return the suffix after a short conversation, for templates where it does not depend on more."""
         said = self._marked(Message("assistant", calls=tuple(ToolCall(name or "tool") for name in names)))
         return self._after_mark(self.template.render([_USER, said, *(reply.message for reply in replies)], ()))
@@ -206,7 +206,7 @@ class ChatRenderer:
             if not whole.startswith(before):
                 return False
         names = tuple(_PROBE.name for _ in range(num_calls))
-        suffixes.add(self._short_suffix(names, tuple(_Reply(reply) for reply in replies), has_tools))
+        suffixes.add(self._short_suffix(names, tuple(_Reply(reply) for reply in replies)))
         return len(suffixes) == 1 and None not in suffixes
 
     def _marked(self, said: Message) -> Message:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from testkit.family_episodes import BEGIN, DIFFERS, END, NAMES, TEMPLATES, UNKNOWN, play, table
+from testkit.family_episodes import BEGIN, DIFFERS, END, NAMES, OPEN, TEMPLATES, UNKNOWN, play, table, tokenizer_of
 
 from agentgym.errors import UsageError
+from agentgym.render.chat import ChatRenderer
 from agentgym.render.families import FAMILIES, FORMATS, family_of
+from agentgym.rollout.session import Session
+from agentgym.types import Completion, FinishReason, Message
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -52,3 +55,44 @@ def test_every_family_has_a_format_and_can_be_met() -> None:
 def test_the_page_has_the_table_that_the_templates_give() -> None:
     page = (DOCS / "models.md").read_text(encoding="utf-8")
     assert page.partition(BEGIN)[2].partition(END)[0].strip() == table()
+
+
+def test_thinking_can_be_switched_off_by_the_templates_own_variable() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    asked = (Message("user", "Go."),)
+    on, off = ChatRenderer(tokenizer), ChatRenderer(tokenizer, template_args={"enable_thinking": False})
+    assert off.template.render(asked, ()) == on.template.render(asked, ()) + "<think>\n\n</think>\n\n"
+
+
+def test_a_compact_description_of_tools_is_shorter_and_says_the_same() -> None:
+    tokenizer = tokenizer_of("qwen2_5")
+    asked = (Message("user", "Go."),)
+    full, short = (ChatRenderer(tokenizer, tools_style=style) for style in ("schema", "compact"))
+    text = short.template.render(asked, [OPEN])
+    assert "open_box(number: integer, note?: string): Open a box." in text
+    assert '<tool_call>\n{"name": "open_box", "arguments": {"number": 1}}\n</tool_call>' in text
+    assert 2 * len(short.prompt_ids(asked, [OPEN])) < len(full.prompt_ids(asked, [OPEN]))
+
+
+def test_history_can_be_kept_where_the_template_would_drop_thinking() -> None:
+    tokenizer = tokenizer_of("qwen3")
+    segments = []
+    for keeps in (False, True):
+        renderer = ChatRenderer(tokenizer, keeps_history=keeps)
+        session = Session(renderer, [OPEN], (Message("user", "Go."),))
+        ids = tokenizer.encode("<think>\nHm.\n</think>\n\nDone.<|im_end|>", add_special_tokens=False)
+        zeros = (0,) * len(ids)
+        session.add_completion(
+            Completion(
+                token_ids=tuple(ids), logprobs=(0.0,) * len(ids), policy_versions=zeros, finish_reason=FinishReason.STOP
+            )
+        )
+        session.add_replies((Message("user", "And now?"),))
+        segments.append((session.num_segments, "Hm." in str(tokenizer.decode(list(session.prompt_ids)))))
+    assert segments == [(2, False), (1, True)]
+
+
+def test_what_a_template_leaves_out_is_said() -> None:
+    assert ChatRenderer(tokenizer_of("qwen3")).notes == ()
+    (tools, system, results) = ChatRenderer(tokenizer_of("gemma")).notes
+    assert "no tools" in tools and "no system message" in system and "no tool results" in results

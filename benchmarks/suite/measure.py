@@ -4,6 +4,7 @@
     python benchmarks/suite/measure.py --output OUT --part "tiny=tests/test_errors.py"
 
 Processor seconds hardly depend on what else the machine does; wall-clock seconds do, so the page names the load.
+Commands that tests run in a warm Python process (:mod:`testkit.warm_python`) are not in the processor seconds.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def by_file(part: str, times: Path) -> list[FileTime]:
 def page(files: list[FileTime], walls: dict[str, float], machine: dict[str, str], longest: int = 30) -> str:
     """Return the table as Markdown."""
     head = ["# Seconds of the tests", "", ", ".join(f"{name}: {value}" for name, value in machine.items()), ""]
+    head += ["Commands in a warm Python process are not in the processor seconds.", ""]
     head += ["| part | files | tests | wall-clock s | processor s |", "|---|---|---|---|---|"]
     for part, wall_s in walls.items():
         chosen = [one for one in files if one.part == part]

@@ -43,7 +43,7 @@ class LockStepAgent(ModelAgent):
 
     async def end(self) -> None:
         self._batch.num_playing -= 1
-        prompt_ids = self._session.prompt_ids[: self._engine.max_context_tokens - 1]
+        prompt_ids = self._context.prompt_ids[: self._engine.max_context_tokens - 1]
         room = self._engine.max_context_tokens - len(prompt_ids)
         sampling = replace(self._sampling, max_new_tokens=min(self._sampling.max_new_tokens, room))
         while True:

@@ -72,7 +72,9 @@ def test_a_megabyte_of_half_calls_is_read(name: str) -> None:
     whole = form.format([ToolCall("take", {"object": "mug", "count": 1})], [TAKE])
     half = whole[: len(whole) * 2 // 3]
     for piece in (half, whole[:12], "[" * 40 + half, '{"name": [1,\n', '{"a":' * 30 + half, "take(object='"):
-        form.parse(piece * (1_000_000 // len(piece)), [TAKE])
+        reading = form.parse(piece * (1_000_000 // len(piece)), [TAKE])
+        assert all(isinstance(call, ToolCall | MalformedCall) for call in reading.calls)
+        assert len(reading.text) <= 1_000_000
 
 
 @pytest.mark.parametrize(

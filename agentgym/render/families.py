@@ -54,7 +54,7 @@ class Family:
 
     name: str
     models: str
-    """Models of the family, for the documentation."""
+    """Models of the family."""
     format: str
     """Name of the tool-call format."""
     marks: tuple[str, ...]
@@ -65,6 +65,8 @@ class Family:
     """Key of a message under which the template takes thinking."""
     takes_raw: bool = True
     """Completions may be given to the template as they were sampled; False for channels, which it writes itself."""
+    writes_calls: bool = True
+    """The chat template writes calls in ``format``; False where another format was named than the template's."""
     tells_tools: bool = True
     """Tools that the template leaves out are described in the first message; False for templates that name their format
     themselves, whose models learn the tools by training."""
@@ -137,7 +139,7 @@ def family_of(chat_template: str) -> Family | None:
 
 def unnamed_family(format_name: str) -> Family:
     """Return a family of which nothing but the tool-call format is known."""
-    return Family(name="other", models="any", format=format_named(format_name).name, marks=())
+    return Family(name="other", models="any", format=format_named(format_name).name, marks=(), writes_calls=False)
 
 
 def known_family(chat_template: str, codec: str) -> Family:
@@ -149,9 +151,9 @@ def known_family(chat_template: str, codec: str) -> Family:
     family = family_of(chat_template)
     if codec != "auto":
         chosen = format_named(codec).name
-        if family is None or family.format != chosen:
+        if family is None:
             return unnamed_family(chosen)
-        return family
+        return family if family.format == chosen else replace(family, format=chosen, writes_calls=False)
     if family is None:
         raise UsageError(
             "the model's chat template is unknown, so the format of its tool calls is too; name one: "

@@ -121,7 +121,10 @@ class ChatTemplate:
 
     @property
     def _passes_tools(self) -> bool:
-        return self.abilities.tools and self._tools_style == "schema"
+        if not self.abilities.tools or self._tools_style != "schema":
+            return False
+        # a template that shows another format than the one that is read would mislead the model
+        return self._family.writes_calls or not self._family.tells_tools
 
     def as_chat(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Chat:
         """Return messages as the dicts that this template takes."""
@@ -148,7 +151,11 @@ class ChatTemplate:
 
         A message with a malformed call is given as it was written, since no template could write it.
         """
-        if not message.calls or not all(isinstance(call, ToolCall) for call in message.calls):
+        if (
+            not self._family.writes_calls
+            or not message.calls
+            or not all(isinstance(call, ToolCall) for call in message.calls)
+        ):
             return False
         return self.abilities.calls == "many" or (self.abilities.calls == "one" and len(message.calls) == 1)
 

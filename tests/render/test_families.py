@@ -11,7 +11,7 @@ from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.render.families import FAMILIES, FORMATS, family_of
 from agentgym.rollout.session import Session
-from agentgym.types import Completion, FinishReason, Message
+from agentgym.types import Completion, FinishReason, Message, ToolCall
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -96,3 +96,13 @@ def test_what_a_template_leaves_out_is_said() -> None:
     assert ChatRenderer(tokenizer_of("qwen3")).notes == ()
     (tools, system, results) = ChatRenderer(tokenizer_of("gemma")).notes
     assert "no tools" in tools and "no system message" in system and "no tool results" in results
+
+
+@pytest.mark.parametrize("codec", ["react", "json", "compact", "qwen_xml"])
+def test_a_format_that_is_named_is_told_written_and_read(codec: str) -> None:
+    renderer = ChatRenderer(tokenizer_of("qwen3"), codec)
+    wanted = ToolCall("open_box", {"number": 3}, "0")
+    assert renderer.read(renderer.action_ids(Message("assistant", calls=(wanted,)), [OPEN]), [OPEN]).calls == (wanted,)
+    told = renderer.template.render((Message("user", "Go."),), [OPEN])
+    assert renderer.format.format([ToolCall("open_box", {"number": 1})], [OPEN]) in told
+    assert "<tools>" not in told

@@ -70,7 +70,7 @@ class ChatRenderer:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the model's chat template cannot render, and what is done instead."""
-        return self.template.abilities.notes(self.family.tells_tools)
+        return self.template.notes()
 
     # ----------------------------------------------------------------------------------------------- to token ids
 

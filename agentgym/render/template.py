@@ -62,19 +62,6 @@ class Abilities:
     parts: bool
     """Content as a list of parts, not as text."""
 
-    def notes(self, tells_tools: bool) -> tuple[str, ...]:
-        """Return one sentence for each thing that the template does not do, and what is done instead."""
-        said = []
-        if not self.tools and tells_tools:
-            said.append("its chat template takes no tools: they are described in the first message")
-        if not self.system:
-            said.append("its chat template takes no system message: its text goes into the first user message")
-        if not self.results:
-            said.append("its chat template takes no tool results: they are user messages")
-        if self.tools and self.calls == "one":
-            said.append("its chat template takes one call a message: messages with more are passed as text")
-        return tuple(said)
-
 
 _PROBE_TOOL = ToolSpec(
     "probe_tool", "Probe.", {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
@@ -116,6 +103,20 @@ class ChatTemplate:
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, more: bool = True) -> str:
         """Return the text of a conversation; with ``more``, ready for the assistant's next message."""
         return self._apply(self.as_chat(messages, tools), tools if self._passes_tools else (), more)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return one sentence for each thing that the template does not render, and what is done instead."""
+        can, said = self.abilities, []
+        if self._family.tells_tools and not self._passes_tools:
+            why = "is not asked to describe tools" if can.tools else "takes no tools"
+            said.append(f"its chat template {why}: they are described in the first message")
+        if not can.system:
+            said.append("its chat template takes no system message: its text goes into the first user message")
+        if not can.results:
+            said.append("its chat template takes no tool results: they are user messages")
+        if can.tools and can.calls == "one":
+            said.append("its chat template takes one call a message: messages with more are passed as text")
+        return tuple(said)
 
     # ------------------------------------------------------------------------------------------ messages to dicts
 

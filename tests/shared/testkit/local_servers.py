@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -27,6 +28,16 @@ class Seen:
     body: bytes
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A server that says nothing of a client that went away: a test's standard error is the product's alone."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serving(answer: Callable[[Seen], Reply], tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, list[Seen]]]:
     """A server's URL and the requests it saw."""
@@ -42,17 +53,15 @@ def serving(answer: Callable[[Seen], Reply], tls: ssl.SSLContext | None = None) 
             self.send_response(reply.status)
             for name, value in {"Content-Length": str(len(raw)), **reply.headers}.items():
                 self.send_header(name, value)
-            with suppress(ConnectionError):  # who asked has given up
-                self.end_headers()
-                self.wfile.write(raw)
+            self.end_headers()
+            self.wfile.write(raw)
 
         do_GET = do_POST = _do
 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

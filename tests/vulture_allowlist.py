@@ -180,4 +180,5 @@ _.minpro
 _.entropy_bonus
 # pydantic calls the hook with it
 handler
+model_max_length  # a tokenizer's, for transformers
 _.pytest_runtest_protocol  # a hook of pytest, benchmarks/suite

@@ -98,7 +98,7 @@ class TrainingLoop:
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             model = run.whole_model()
             if model is not None:
-                save_model(model, run.tokenizer, run.run_dir / "model", config.context)
+                save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
         await run.close()
         return TrainResult(
             run_dir=str(run.run_dir),

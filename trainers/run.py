@@ -61,7 +61,7 @@ class Run:
         _check_sub_agents(config, probe)
         self.model, self.tokenizer = self._model()
         probe.close()
-        self.renderer = ChatRenderer(self.tokenizer, config.model.codec)
+        self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         self.model = shard(self.model, ranks)

@@ -11,13 +11,14 @@ def doctor(as_json: JsonFlag = False) -> None:
     """Say what this machine offers and which environments and engines therefore work."""
     from dataclasses import asdict
 
-    from agentgym.cli.machine import engines, environments, extras, facts, sandboxes
+    from agentgym.cli.machine import engines, environments, extras, facts, models, sandboxes
 
     with output(as_json) as out:
         found = facts()
         sections = {
             "machine": found,
             "engines": engines(found),
+            "models": models(),
             "sandboxes": sandboxes(),
             "envs": environments(),
             "extras": extras(),

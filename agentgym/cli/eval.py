@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from agentgym.cli.eval_env import EvalPlan
     from agentgym.cli.eval_suites import SuitesPlan
 
-CONTEXT = "context."
+GROUPS = ("chat", "context")
+"""Settings of a model that are given as ``GROUP.KEY=VALUE``."""
 
 
 def eval_(  # noqa: PLR0913  (a command's options)
@@ -25,14 +26,16 @@ def eval_(  # noqa: PLR0913  (a command's options)
         typer.Argument(
             metavar="[SUITE...|ENV] [KEY=VALUE]...",
             help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with "
-            "arguments of its class. context.KEY=VALUE changes what a model's prompts hold. Left out with --resume.",
+            "arguments of its class. context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they are "
+            "rendered. Left out with --resume.",
         ),
     ] = None,
     *,
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="oracle, random, a model's folder, or openai:URL?model=NAME; with suites also several times."
+            help="oracle, random, openai:URL?model=NAME, or a model (a folder, a GGUF file, pypi:PACKAGE, a hub name, "
+            "smollm2); with suites also several times."
         ),
     ] = None,
     episodes: Annotated[
@@ -58,11 +61,11 @@ def eval_(  # noqa: PLR0913  (a command's options)
     """Evaluate a policy: each task once, with intervals and a trace of every episode."""
     given = {
         "episodes": episodes, "seed": seed, "split": split, "temperature": temperature,
-        "max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens, "codec": codec,
-        "opponent": opponent,
+        "max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens, "opponent": opponent,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
-    given |= _pairs([target for target in targets or () if "=" in target])
+    pairs = [target for target in targets or () if "=" in target]
+    given |= _pairs([*pairs, *([f"chat.codec={codec}"] if codec else [])])
     names = [target for target in targets or () if "=" not in target]
     with output(as_json) as out:
         is_done = (
@@ -75,12 +78,15 @@ def eval_(  # noqa: PLR0913  (a command's options)
 
 
 def _pairs(pairs: list[str]) -> dict[str, Any]:
-    """Arguments of the environment, and what is to change in a model's context."""
+    """Return the environment's arguments and the model's settings, each group under its name."""
     from agentgym.cli.env_args import parse_pairs
 
-    context = [pair.removeprefix(CONTEXT) for pair in pairs if pair.startswith(CONTEXT)]
-    kwargs = [pair for pair in pairs if not pair.startswith(CONTEXT)]
-    found = {"kwargs": parse_pairs(kwargs), "context": parse_pairs(context)}
+    groups: dict[str, list[str]] = {"kwargs": []}
+    for pair in pairs:
+        group, dot, rest = pair.partition(".")
+        is_setting = bool(dot) and group in GROUPS
+        groups.setdefault(group if is_setting else "kwargs", []).append(rest if is_setting else pair)
+    found = {name: parse_pairs(listed) for name, listed in groups.items()}
     return {name: values for name, values in found.items() if values}
 
 
@@ -91,6 +97,7 @@ def _begin(
     from agentgym.cli import eval_env, eval_suites
     from agentgym.cli.policies import SamplingPlan
     from agentgym.errors import UsageError
+    from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
 
     if not names or not policies:
@@ -98,7 +105,8 @@ def _begin(
             "name an environment and a policy: agentgym eval ENV --policy oracle|random|MODEL_DIR; "
             "or suites: agentgym list --suites"
         )
-    FULL.changed(given.get("context", {}))  # a wrong key is refused before a model is loaded
+    FULL.changed(given.get("context", {}))  # wrong keys are refused before a model is loaded
+    ChatConfig().changed(given.get("chat", {}))
     suites = [name for name in names if eval_suites.is_suite(name)]
     if not suites:
         if len(names) > 1 or len(policies) > 1:

@@ -27,10 +27,10 @@ class EvalPlan:
     temperature: float = 1.0
     max_new_tokens: int = 64
     max_context_tokens: int = 0
-    codec: str = "auto"
     opponent: str = ""
     """Who plays against the policy in a game that waits for the moves of all its players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
+    chat: dict[str, Any] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
 
     @property

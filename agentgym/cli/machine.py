@@ -103,6 +103,23 @@ def environments() -> tuple[Fact, ...]:
     )
 
 
+def models() -> tuple[Fact, ...]:
+    """Return the models that have a short name, and whether they have been imported."""
+    if _version("torch") is None or _version("transformers") is None:
+        return ()
+    from agentgym.trainers.models.sources import named_models
+
+    return tuple(
+        Fact(
+            name=known.name,
+            ok=known.is_there,
+            detail=str(known.folder) if known.is_there else f"{known.source}, imported at its first use",
+            fix=None if known.is_there else f"agentgym model import {known.name}",
+        )
+        for known in named_models()
+    )
+
+
 def extras() -> tuple[Fact, ...]:
     """The package's extras, and whether all they ask for is installed."""
     try:

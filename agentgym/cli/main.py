@@ -18,6 +18,7 @@ from agentgym.cli.doctor import doctor
 from agentgym.cli.eval import eval_
 from agentgym.cli.exits import mapped_errors
 from agentgym.cli.list import list_
+from agentgym.cli.model import model
 from agentgym.cli.new import new
 from agentgym.cli.play import play
 from agentgym.cli.reap import reap
@@ -60,6 +61,7 @@ app.command("credit")(credit)
 app.command("new")(new)
 app.command("doctor")(doctor)
 app.command("reap")(reap)
+app.add_typer(model, name="model")
 app.add_typer(sandbox, name="sandbox")
 
 

@@ -1,10 +1,9 @@
-"""The policies that commands take by name: ``oracle``, ``random``, a model's folder, or an endpoint."""
+"""The policies that commands take by name: ``oracle``, ``random``, a model, or an endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -23,7 +22,8 @@ class SamplingPlan:
     temperature: float = 1.0
     max_new_tokens: int = 64
     max_context_tokens: int = 0
-    codec: str = "auto"
+    chat: dict[str, Any] = field(default_factory=dict)
+    """Values in place of how the model's conversations were rendered in training."""
     context: dict[str, Any] = field(default_factory=dict)
     """Values in place of the context the model was trained with."""
 
@@ -45,16 +45,18 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
         from agentgym.trainers.engines.openai.http import parse_endpoint
 
         parse_endpoint(policy.removeprefix(ENDPOINT))
-        if plan.codec != "auto" or plan.max_context_tokens or plan.context:
+        if plan.chat or plan.max_context_tokens or plan.context:
             raise UsageError(
-                "an endpoint renders conversations and reads calls itself; leave out --codec, --max-context-tokens "
-                "and context.KEY=VALUE, and set them where the server is started"
+                "an endpoint renders conversations and reads calls itself; leave out --codec, chat.KEY=VALUE, "
+                "context.KEY=VALUE and --max-context-tokens, and set them where the server is started"
             )
         return
-    if not Path(policy).is_dir():
-        hint = f"or {ENDPOINT}URL, or a model's folder, and there is none of that name"
-        raise unknown_name("policy", policy, SCRIPTED, hint)
     need_train_extra("evaluating a model")
+    from agentgym.trainers.models.sources import NAMED, is_source
+
+    if not is_source(policy):
+        hint = f"or {ENDPOINT}URL, or a model: a folder, a GGUF file, pypi:PACKAGE or a hub name"
+        raise unknown_name("policy", policy, (*SCRIPTED, *NAMED), hint)
 
 
 def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
@@ -83,14 +85,11 @@ def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAg
         return endpoint_agents(client, sampling), client.close
     from agentgym.trainers.models.policy import open_policy
 
-    folder = Path(policy)
-    if (folder / "model").is_dir():  # a training run: its policy is inside
-        folder = folder / "model"
     opened = open_policy(
-        folder,
+        policy,
         num_slots=num_slots,
         max_context_tokens=plan.max_context_tokens,
-        codec=plan.codec,
+        chat=plan.chat,
         context=plan.context,
     )
     for note in opened.renderer.notes:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def serve_model(  # noqa: PLR0913, PLR0917  # one per option
-    model: Annotated[str, typer.Argument(help="A model's folder or hub name.")],
+    model: Annotated[str, typer.Argument(help="A folder, a GGUF file, pypi:PACKAGE, a hub name, or smollm2.")],
     extra: Annotated[
         list[str] | None, typer.Argument(metavar="[-- VLLM_FLAGS]...", help="After --: further flags of vLLM's.")
     ] = None,
@@ -40,17 +40,20 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Start a vLLM server for training, say when it is ready, and stop it on Ctrl-C."""
-    from agentgym.errors import InfrastructureError, UsageError
+    from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.errors import InfrastructureError
     from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 
+    need_train_extra("serving a model")
+    from agentgym.trainers.models.sources import local_model
+
     out = Output(as_json)
-    looks_like_a_path = model.startswith((".", "/")) or model.count("/") != 1
-    if looks_like_a_path and not (Path(model) / "config.json").is_file():
-        raise UsageError(f"no model folder at {model}: it has no config.json")
+    with out.status.status(f"opening {model}"):
+        folder = local_model(model)
     install = find_vllm(python)
     _check_gpu_options(weight_transfer, sleep, install)
     options = ServeOptions(
-        model=model,
+        model=folder,
         host=host,
         port=port,
         max_context_tokens=max_context_tokens,

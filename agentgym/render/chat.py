@@ -6,16 +6,17 @@ message, so that sampled tokens are never decoded and encoded again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from agentgym.errors import UsageError
+from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import Reading
-from agentgym.render.template import ChatTemplate, Tokenizer, ToolsStyle
+from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.types import Call, MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
@@ -28,23 +29,16 @@ class ChatRenderer:
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        codec: name of the tool-call format, or ``auto`` to take that of the template's family.
-        template_args: more variables of the template, for instance ``{"enable_thinking": False}``.
-        tools_style: ``compact`` describes tools by one line each in the first message, for small contexts.
-        keeps_history: True continues a segment even where the template would change earlier messages.
+        config: tool-call format, further variables of the template, and how tools are described.
 
     Raises:
-        UsageError: the tokenizer has no chat template, or the template is of no known family and ``codec`` is ``auto``.
+        UsageError: the tokenizer has no chat template, or its family is unknown and ``config.codec`` is ``auto``.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        codec: str = "auto",
-        *,
-        template_args: Mapping[str, Any] | None = None,
-        tools_style: ToolsStyle = "schema",
-        keeps_history: bool = False,
+        config: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
     ) -> None:
         if not tokenizer.chat_template:
             raise UsageError(
@@ -52,11 +46,10 @@ class ChatRenderer:
                 "use an instruction-tuned model, or add chat_template.jinja to its folder"
             )
         self._tokenizer = tokenizer
-        self._made_from = (codec, dict(template_args or {}), tools_style, keeps_history)
-        self.family = known_family(str(tokenizer.chat_template), codec)
+        self.config = config
+        self.family = known_family(str(tokenizer.chat_template), config.codec)
         self.format = FORMATS[self.family.format]
-        self.template = ChatTemplate(tokenizer, self.family, template_args, tools_style)
-        self._keeps_history = keeps_history
+        self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style)
         self._suffix = lru_cache(maxsize=4096)(self._short_suffix)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
         self.opens_thinking = self._find_opened_thinking()
@@ -64,8 +57,7 @@ class ChatRenderer:
         self.turn_end_ids = tuple(self._ends)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        codec, args, style, keeps = self._made_from  # what is cached would not come along
-        return _make, (self._tokenizer, codec, args, style, keeps)
+        return ChatRenderer, (self._tokenizer, self.config)  # caches of bound methods cannot be pickled
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -95,7 +87,7 @@ class ChatRenderer:
         shape = (len(said.calls), tuple(reply.role for reply in replies))
         is_simple = not any(self._has_thinking(message) for message in messages if message.role == "assistant")
         is_simple = is_simple and not (said.text.strip() and self.template.renders_calls(said))
-        if self._keeps_history or (is_simple and self._is_plain(shape, bool(tools))):
+        if self.config.keeps_history or (is_simple and self._is_plain(shape, bool(tools))):
             names = tuple(call.name if isinstance(call, ToolCall) else "" for call in said.calls)
             text: str | None = self._suffix(names, tuple(_Reply(message) for message in replies))
         else:
@@ -106,7 +98,7 @@ class ChatRenderer:
         if end is None:
             return ids
         if ids[:1] != (end,):
-            return ids[1:] if self._keeps_history else None
+            return ids[1:] if self.config.keeps_history else None
         return ids[1:]
 
     # --------------------------------------------------------------------------------------------- from token ids
@@ -268,10 +260,6 @@ class ChatRenderer:
 
 
 _PROBE = ToolSpec("probe_tool", "Probe.", {"type": "object", "properties": {"key": {"type": "string"}}})
-
-
-def _make(tokenizer: Tokenizer, codec: str, args: Mapping[str, Any], style: ToolsStyle, keeps: bool) -> ChatRenderer:
-    return ChatRenderer(tokenizer, codec, template_args=args, tools_style=style, keeps_history=keeps)
 
 
 def _call(number: int) -> ToolCall:

@@ -14,15 +14,13 @@ from typing import Any, Literal, Protocol
 from jinja2.exceptions import TemplateError
 
 from agentgym.errors import UsageError
+from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
 from agentgym.render.tool_texts import tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
 
 Chat = list[dict[str, Any]]
 """Messages as dicts, as ``apply_chat_template`` takes them."""
-
-ToolsStyle = Literal["schema", "compact"]
-"""How tools are described: by their JSON schemas, as the template does, or by one line each."""
 
 
 class Tokenizer(Protocol):

@@ -121,9 +121,9 @@ def test_without_vllm_the_error_is_the_command(run: Command, model: str, monkeyp
 
 
 def test_what_is_no_model_is_refused_before_anything_starts(run: Command, vllm: str, tmp_path: Path) -> None:
-    for name in ("nothing", "./nothing", str(tmp_path)):
-        line = run("serve-model", name, "--python", vllm).assert_one_line_error()
-        assert f"no model folder at {name}" in line
+    for name in ("nothing", "./nothing"):
+        assert f"no model at {name}" in run("serve-model", name, "--python", vllm).assert_one_line_error()
+    assert "it has no config.json" in run("serve-model", str(tmp_path), "--python", vllm).assert_one_line_error()
 
 
 def test_a_port_in_use_is_refused_before_anything_starts(run: Command, vllm: str, model: str) -> None:

@@ -9,6 +9,7 @@ from testkit.tokenizers_for_tests import HERMES, THINKING, trained
 
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.render.chat import ChatRenderer
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.session import Session
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Completion, FinishReason, Message, ToolCall, ToolResult, ToolSpec
@@ -135,9 +136,9 @@ def test_an_unknown_template_is_refused_with_the_formats_to_choose_from() -> Non
     tokenizer = trained("{% for message in messages %}{{ message.content }}{% endfor %}")
     with pytest.raises(UsageError, match=r"template is unknown.*model\.codec=NAME.*hermes.*qwen_xml"):
         ChatRenderer(tokenizer)
-    assert ChatRenderer(tokenizer, "json").format.name == "json"
+    assert ChatRenderer(tokenizer, ChatConfig(codec="json")).format.name == "json"
 
 
 def test_an_unknown_codec_names_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'hermes'"):
-        ChatRenderer(trained(), "hermse")
+        ChatRenderer(trained(), ChatConfig(codec="hermse"))

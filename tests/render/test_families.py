@@ -9,6 +9,7 @@ from testkit.family_episodes import BEGIN, DIFFERS, END, NAMES, OPEN, TEMPLATES,
 
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
+from agentgym.render.config import ChatConfig
 from agentgym.render.families import FAMILIES, FORMATS, family_of
 from agentgym.rollout.session import Session
 from agentgym.types import Completion, FinishReason, Message, ToolCall
@@ -60,14 +61,14 @@ def test_the_page_has_the_table_that_the_templates_give() -> None:
 def test_thinking_can_be_switched_off_by_the_templates_own_variable() -> None:
     tokenizer = tokenizer_of("qwen3")
     asked = (Message("user", "Go."),)
-    on, off = ChatRenderer(tokenizer), ChatRenderer(tokenizer, template_args={"enable_thinking": False})
+    on, off = ChatRenderer(tokenizer), ChatRenderer(tokenizer, ChatConfig(template_args={"enable_thinking": False}))
     assert off.template.render(asked, ()) == on.template.render(asked, ()) + "<think>\n\n</think>\n\n"
 
 
 def test_a_compact_description_of_tools_is_shorter_and_says_the_same() -> None:
     tokenizer = tokenizer_of("qwen2_5")
     asked = (Message("user", "Go."),)
-    full, short = (ChatRenderer(tokenizer, tools_style=style) for style in ("schema", "compact"))
+    full, short = (ChatRenderer(tokenizer, ChatConfig(tools_style=style)) for style in ("schema", "compact"))
     text = short.template.render(asked, [OPEN])
     assert "open_box(number: integer, note?: string): Open a box." in text
     assert '<tool_call>\n{"name": "open_box", "arguments": {"number": 1}}\n</tool_call>' in text
@@ -78,7 +79,7 @@ def test_history_can_be_kept_where_the_template_would_drop_thinking() -> None:
     tokenizer = tokenizer_of("qwen3")
     segments = []
     for keeps in (False, True):
-        renderer = ChatRenderer(tokenizer, keeps_history=keeps)
+        renderer = ChatRenderer(tokenizer, ChatConfig(keeps_history=keeps))
         session = Session(renderer, [OPEN], (Message("user", "Go."),))
         ids = tokenizer.encode("<think>\nHm.\n</think>\n\nDone.<|im_end|>", add_special_tokens=False)
         zeros = (0,) * len(ids)
@@ -100,7 +101,7 @@ def test_what_a_template_leaves_out_is_said() -> None:
 
 @pytest.mark.parametrize("codec", ["react", "json", "compact", "qwen_xml"])
 def test_a_format_that_is_named_is_told_written_and_read(codec: str) -> None:
-    renderer = ChatRenderer(tokenizer_of("qwen3"), codec)
+    renderer = ChatRenderer(tokenizer_of("qwen3"), ChatConfig(codec=codec))
     wanted = ToolCall("open_box", {"number": 3}, "0")
     assert renderer.read(renderer.action_ids(Message("assistant", calls=(wanted,)), [OPEN]), [OPEN]).calls == (wanted,)
     told = renderer.template.render((Message("user", "Go."),), [OPEN])

@@ -17,6 +17,7 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
 from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -38,7 +39,7 @@ from agentgym.types import FinishReason, Message, Status, TrajectoryGroup
 
 TEXTS = ["say hello there!", "say hello", "look around", "the word is red", "<answer> blue </answer>"] * 40
 TOKENIZER = train_tokenizer(TEXTS, 400)
-RENDERER = ChatRenderer(TOKENIZER, "compact")
+RENDERER = ChatRenderer(TOKENIZER, ChatConfig(codec="compact"))
 TEMPLATE = "<answer>\n{answer}\n</answer>"
 
 

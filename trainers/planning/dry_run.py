@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.registry import find
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
     Footprint,
@@ -114,8 +114,8 @@ def _downloads(config: TrainConfig, num_parameters: int, entry: Any) -> tuple[st
     """What is not here yet, as far as one can tell without asking anybody."""
     path = config.model.path
     missing = []
-    if path and not Path(path).is_dir():
-        missing.append(f"{path} from Hugging Face, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
+    if path and cached_model(path) is None:
+        missing.append(f"{path}, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
     if not entry.is_available:
         missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
     return tuple(missing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -13,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.model import add_lora
+from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.models.tiny import network_shape
 from agentgym.trainers.types import CausalLM, ModelShape
 
@@ -35,6 +35,11 @@ KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
         **_QWEN3, "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
         "num_key_value_heads": 8, "vocab_size": 151936, "tie_word_embeddings": True,
     },
+    "smollm2": {
+        "model_type": "llama", "max_position_embeddings": 8192, "head_dim": 64, "hidden_size": 576,
+        "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+        "vocab_size": 49152, "tie_word_embeddings": True,
+    },
 }  # fmt: skip
 """Sizes from the models' public ``config.json``; no network is needed to plan with them."""
 
@@ -51,11 +56,11 @@ def load_shape(config: ModelConfig) -> ModelShape:
     if config.path in KNOWN:
         sizes = dict(KNOWN[config.path])
         return AutoConfig.for_model(sizes.pop("model_type"), **sizes)
-    folder = Path(config.path)
-    if not (folder / "config.json").is_file():
+    folder = cached_model(config.path)
+    if folder is None or not (folder / "config.json").is_file():
         raise UsageError(
-            f"model.path: no folder {config.path!r} with a config.json, and sizes are known of {', '.join(KNOWN)} "
-            "alone; download the model first, or its config.json"
+            f"model.path: no folder {config.path!r} with a config.json, and sizes are known only of "
+            f"{', '.join(KNOWN)}; fetch the model first: agentgym model import SOURCE FOLDER"
         )
     try:
         shape: ModelShape = AutoConfig.from_pretrained(folder)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.errors import ConfigError
+from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 
@@ -53,8 +54,8 @@ class CreditSettings:
     """How groups are played; ``group_size`` is not read."""
     max_context_tokens: int = 0
     """Longest conversation in tokens; 0 takes the model's own limit, at most 4096."""
-    codec: str = "auto"
-    """Tool-call format; ``auto`` takes the one the chat template asks for."""
+    chat: ChatConfig = ChatConfig()
+    """How conversations become text."""
     context: ContextConfig = ContextConfig()
     """What of an episode the prompt of its next turn holds."""
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"

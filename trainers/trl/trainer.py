@@ -103,7 +103,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         self.rollouts = CreditedRollouts(
             pool,
             self._embedded_engine(settings) if engine is None else engine,
-            ChatRenderer(self._tokenizer, settings.codec),
+            ChatRenderer(self._tokenizer, settings.chat),
             settings,
             sampling,
             seed=args.seed,

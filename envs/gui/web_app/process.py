@@ -20,6 +20,7 @@ from pathlib import Path
 
 import httpx
 
+from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.envs.gui import guard
 from agentgym.envs.gui.web_app.spec import WebApp
@@ -50,19 +51,13 @@ def make_data(app: WebApp, python: str) -> Path:
         if path.is_file()
     }
     name = f"{app.name}-{digest([python, app.prepare, dict(app.variables), sources])[:16]}"
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentgym" / "web_apps"
-    made = root / name
-    if made.is_dir():
-        return made
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as scratch:
-        data = Path(scratch) / "data"
-        data.mkdir()
+
+    def build(data: Path) -> None:
         words = {"python": python, "here": str(app.here), "data": str(data), "port": "0"}
-        _prepare(app, words, Path(scratch))
-        with suppress(OSError):  # another process was faster
-            data.rename(made)
-    return made
+        with tempfile.TemporaryDirectory() as scratch:
+            _prepare(app, words, Path(scratch))
+
+    return built_once(cache_folder() / "web_apps" / name, build)
 
 
 class AppProcess:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from testkit.corpora import DOCUMENTS, WordEmbedder
 
+from agentgym.cache import built_once, cache_folder
 from agentgym.tools.retrieval.corpus import Corpus, corpus_of
-from agentgym.tools.retrieval.index_folders import built_once, cache_folder
 from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import Document
 
@@ -56,8 +56,8 @@ def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
     left = tmp_path / "index.building-abc"
     left.mkdir()
     (left / "half").write_text("half")
-    folder = built_once(tmp_path / "index", {"n": 1}, lambda empty: (empty / "whole").touch())
-    assert sorted(path.name for path in folder.iterdir()) == ["index.json", "whole"]
+    folder = built_once(tmp_path / "index", lambda empty: (empty / "whole").touch())
+    assert sorted(path.name for path in folder.iterdir()) == ["whole"]
     assert not left.exists()
 
 

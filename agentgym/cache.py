@@ -1,9 +1,8 @@
-"""Indexes in a cache: each built once, by one process, and never seen half built."""
+"""The user's cache: folders that are expensive to make, each made once and never seen half made."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
@@ -11,27 +10,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-FORMAT = 1
-"""Raised when what an index folder holds changes; older ones are then left alone and built anew."""
-DESCRIPTION = "index.json"
-
 
 def cache_folder() -> Path:
-    """Where indexes are kept: ``AGENTGYM_CACHE``, else ``agentgym`` in the user's cache folder."""
+    """Return the cache's root: ``AGENTGYM_CACHE``, else ``agentgym`` in the user's cache folder."""
     named = os.environ.get("AGENTGYM_CACHE")
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentgym"
 
 
-def built_once(folder: Path, description: dict[str, object], build: Callable[[Path], None]) -> Path:
-    """The folder, built if it is not there.
+def built_once(folder: Path, build: Callable[[Path], None]) -> Path:
+    """Return ``folder``, after building it if it is missing.
 
-    Of several processes the first builds and the others wait for it. It builds beside and renames, so a folder with
-    the final name is whole, whatever was killed; where locks do not work both build and one result is dropped.
+    Of several processes, the first builds and the others wait for it. The result is built beside ``folder`` and
+    renamed, so a folder with the final name is complete, even after a kill. Where file locks do not work, each process
+    builds and one result is kept.
 
     Args:
-        description: kept in the folder for people who look into it.
         build: fills an empty folder.
     """
     if folder.is_dir():
@@ -45,7 +40,6 @@ def built_once(folder: Path, description: dict[str, object], build: Callable[[Pa
         building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.building-", dir=folder.parent))
         try:
             build(building)
-            (building / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
             building.chmod(0o755)
             with suppress(OSError):  # another machine, which the lock did not stop, was quicker
                 building.rename(folder)

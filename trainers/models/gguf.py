@@ -1,0 +1,112 @@
+"""GGUF files as ``from_pretrained`` folders, their quantized weights widened to float32."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentgym.errors import CorruptDataError, MissingExtraError
+from agentgym.trainers.types import Tokenizer
+
+CARD = "README.md"
+DIGITS_APART = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")
+"""Values of ``tokenizer.ggml.pre`` whose tokenizer cuts off every digit before GPT-2's own rule (llama.cpp,
+``src/llama-vocab.cpp``); transformers reads all of them as GPT-2's alone."""
+READ_BY_TRANSFORMERS = ("default", "gpt-2", "llama-bpe", "qwen2")
+"""Values of ``tokenizer.ggml.pre`` that transformers reads with the rule they stand for."""
+
+
+def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] = lambda line: None) -> None:
+    """Write a GGUF file's model, tokenizer, chat template and licence to a folder, with a card.
+
+    Args:
+        out: an empty folder.
+        origin: where the file came from, for the card.
+
+    Raises:
+        MissingExtraError: the package ``gguf`` is not installed.
+        CorruptDataError: the file cannot be read, or holds no causal language model.
+    """
+    if importlib.util.find_spec("gguf") is None:
+        raise MissingExtraError("reading GGUF files", "train")
+    say(f"reading {file.name}")
+    try:
+        facts = _facts(file)
+        with redirect_stderr(io.StringIO()):  # progress bars that cannot be turned off
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise CorruptDataError(f"{file.name} cannot be read: {type(error).__name__}: {first_line}") from error
+    if note := _mend_tokenizer(tokenizer, str(facts.get("tokenizer.ggml.pre", "default"))):
+        say(f"note: {note}")
+    tokenizer.model_max_length = int(model.config.max_position_embeddings)
+    del model.config.quantization_config  # the weights are widened; with it they would be widened again
+    del model.hf_quantizer
+    model.is_quantized = False
+    say(f"writing {out}")
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    for name in ("LICENSE", "LICENSE.txt", "NOTICE"):
+        if (file.parent / name).is_file():
+            shutil.copy(file.parent / name, out / name)
+    (out / CARD).write_text(_card(file, facts, origin, model.num_parameters(), note), encoding="utf-8")
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    """Return a file's header, without the vocabulary."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(file).fields
+    long = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type", "tokenizer.ggml.scores")
+    return {name: field.contents() for name, field in fields.items() if name not in long}
+
+
+def _mend_tokenizer(tokenizer: Tokenizer, rule: str) -> str:
+    """Give the tokenizer the rule by which its file says that text is cut; return a sentence where that is unsure."""
+    backend: Any = getattr(tokenizer, "backend_tokenizer")  # noqa: B009  (the base class has none)
+    if rule in DIGITS_APART:
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+        return ""
+    if rule in READ_BY_TRANSFORMERS:
+        return ""
+    return f"the file's tokenizer cuts text by the rule {rule!r}, which is not checked here; compare its token ids"
+
+
+def _card(file: Path, facts: dict[str, Any], origin: str, num_parameters: int, note: str) -> str:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    name = facts.get("general.name", file.stem)
+    licence = facts.get("general.license", "unknown")
+    maker = facts.get("general.organization", "unknown")
+    return f"""---
+license: {licence}
+library_name: transformers
+---
+
+# {name}
+
+Converted by `agentgym model import` from a quantized GGUF file. The weights are those of the file in float32, so they
+differ from the original model's by the rounding of the file's quantization.
+
+| | |
+|---|---|
+| source | `{origin}` |
+| file | `{file.name}` |
+| SHA-256 | `{digest}` |
+| made by | {maker} |
+| licence | {licence} |
+| parameters | {num_parameters:,} |
+| tokenizer rule | `{facts.get("tokenizer.ggml.pre", "default")}`{"; " + note if note else ""} |
+"""

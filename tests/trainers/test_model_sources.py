@@ -31,7 +31,8 @@ def tiny_llama(vocab_size: int) -> Any:
             "num_hidden_layers": 2,
             "max_position_embeddings": 256,
         }
-        return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, tie_word_embeddings=True, **sizes, **HEADS)).eval()
+        model: Any = LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, tie_word_embeddings=True, **sizes, **HEADS))
+        return model.eval()
 
 
 def permuted(weight: torch.Tensor, num_heads: int) -> torch.Tensor:

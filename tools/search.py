@@ -62,6 +62,8 @@ class SearchTools:
     retriever: Retriever
     budget: Budget = Budget()
     reading: Reading = Reading()
+    search_only: bool = False
+    """The agent cannot open documents, so results show no ids."""
     _opened: Document | None = None  # spares asking again for the next page; never another than reading.doc_id
 
     @tool
@@ -76,7 +78,7 @@ class SearchTools:
             raise ToolError(f"k is 1 to {MAX_RESULTS}, got {k}", "invalid_arguments")
         hits = await asearch(self.retriever, query, k)
         self.reading = self.reading.after_search([hit.doc_id for hit in hits])
-        return results_text(hits, self.budget)
+        return results_text(hits, self.budget, show_ids=not self.search_only)
 
     @tool
     async def open(self, doc_id: str, page: int = 1) -> str:
@@ -123,8 +125,8 @@ class SearchTools:
         return await adocument(self.retriever, doc_id)
 
 
-def results_text(hits: Sequence[Hit], budget: Budget) -> str:
-    """Ranked results as text, each with its share of the budget.
+def results_text(hits: Sequence[Hit], budget: Budget, show_ids: bool = True) -> str:
+    """Return ranked results as text, each with its share of the budget.
 
     Example:
         >>> print(results_text([Hit("lilu", "Lilu (mythology)", "A demon of the night.", 3.2)], Budget()))
@@ -136,7 +138,8 @@ def results_text(hits: Sequence[Hit], budget: Budget) -> str:
     share = budget.result_tokens // len(hits)
     shown = []
     for rank, hit in enumerate(hits, 1):
-        head = f"{rank}. {cut_to_tokens(hit.title or 'Untitled', max(share // 2, 1), budget)} [id: {hit.doc_id}]"
+        head = f"{rank}. {cut_to_tokens(hit.title or 'Untitled', max(share // 2, 1), budget)}"
+        head += f" [id: {hit.doc_id}]" if show_ids else ""
         snippet = cut_to_tokens(hit.snippet, share - budget.count_tokens(head), budget)
         shown.append(f"{head}\n{snippet}".rstrip())
     return "\n\n".join(shown)

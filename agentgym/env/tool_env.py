@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
@@ -36,7 +36,7 @@ class ToolEnv(Env):
         'Wrong.'
     """
 
-    _tools: ClassVar[dict[str, Tool]] = {}
+    _tools: Mapping[str, Tool] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

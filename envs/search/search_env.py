@@ -20,7 +20,19 @@ _MOST_CHOICES = 12
 
 
 class SearchEnv(SearchTools, QuestionEnv):
-    """Questions whose documents are searched, and opened by id. Arguments are those of :class:`QuestionEnv`."""
+    """Questions whose documents are searched, and opened by id.
+
+    Args:
+        search_only: offer ``search`` and ``answer`` alone; results then show titles and texts without ids. Episodes
+            are shorter, for small models. Documents should fit into a result.
+        others: see :class:`QuestionEnv`.
+    """
+
+    def __init__(self, *, search_only: bool = False, **others: Any) -> None:
+        super().__init__(**others)
+        self.search_only = search_only
+        if search_only:
+            self._tools = {name: known for name, known in type(self)._tools.items() if name not in {"open", "find"}}
 
     def start(self, task: Task) -> str:
         self.reading, self._opened = Reading(), None
@@ -87,7 +99,7 @@ class SearchEnv(SearchTools, QuestionEnv):
     def next_call(self) -> ToolCall:
         question = self.question
         for doc_id, query in zip(question.gold, question.queries, strict=True):
-            if doc_id not in self.progress.read:
+            if doc_id not in (self.reading.found if self.search_only else self.progress.read):
                 if doc_id in self.reading.found:
                     return ToolCall("open", {"doc_id": doc_id}, "0")
                 return ToolCall("search", {"query": self.query_for(doc_id, query)}, "0")
@@ -95,11 +107,12 @@ class SearchEnv(SearchTools, QuestionEnv):
 
     def admissible_actions(self) -> tuple[str, ...]:
         """Searches for the names in sight, documents that were found, and names in the open one as answers."""
-        opened = self.reading.doc_id
-        read = names_in(self.retriever.document(opened).text) if opened else ()
+        seen = self.reading.found if self.search_only else filter(None, (self.reading.doc_id,))
+        read = tuple(dict.fromkeys(name for doc in seen for name in names_in(self.retriever.document(doc).text)))
         queries = dict.fromkeys((self.question.text, *names_in(self.question.text), *read))
         calls = [ToolCall("search", {"query": query}) for query in queries]
-        calls += [ToolCall("open", {"doc_id": doc_id}) for doc_id in self.reading.found[:_MOST_CHOICES]]
+        if not self.search_only:
+            calls += [ToolCall("open", {"doc_id": doc_id}) for doc_id in self.reading.found[:_MOST_CHOICES]]
         calls += [ToolCall("answer", {"text": name}) for name in read]
         return tuple(format_call(call, self.tools) for call in calls)
 

@@ -14,6 +14,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError, UsageError
 from agentgym.trainers.engines.torch import runner
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.torch.slots import MIN_SHARED_TOKENS
 from agentgym.trainers.engines.torch.weights import read_weights
 from agentgym.types import Completion, FinishReason
 
@@ -141,8 +142,9 @@ def test_a_session_forwards_only_what_is_new(model: PreTrainedModel) -> None:
     # the last sampled token was never an input before, so it is read with the three new ones
     assert engine.stats.num_prefill_tokens == 30 + 1 + 3
     assert engine.stats.num_reused_tokens == 30 + 4
-    generate(engine, ids, max_new_tokens=1)
-    assert engine.stats.num_prefill_tokens == 34 + len(ids), "without a session nothing is kept"
+    for _ in range(2):  # without a session nothing is kept
+        generate(engine, prompt(2, 40), max_new_tokens=1)
+    assert engine.stats.num_prefill_tokens == 34 + 2 * 40
 
 
 def test_kept_tokens_do_not_change_the_result(model: PreTrainedModel) -> None:
@@ -168,6 +170,55 @@ def test_a_departing_prompt_rolls_back_to_the_common_prefix(
     assert engine.stats.num_prefill_tokens == 30 + num_read
     expected = full_logprobs(model, departing, departed, SamplingParams())
     assert departed.logprobs == pytest.approx(expected, abs=TOLERANCE)
+
+
+# ------------------------------------------------------------------------------------------------ shared beginnings
+
+
+@pytest.mark.parametrize("max_prefill_tokens", [7, 2048])
+def test_prompts_that_begin_alike_are_read_once(model: PreTrainedModel, max_prefill_tokens: int) -> None:
+    """A group's prompts are equal; those of another task share the tools alone."""
+    options: dict[str, Any] = {"num_slots": 8, "max_context_tokens": 128}
+    engine = TorchEngine(model, max_prefill_tokens=max_prefill_tokens, **options)
+    apart = TorchEngine(model, batch_invariant=True, **options)
+    tools = prompt(1, 40)
+    prompts = [*[[*tools, *prompt(2, 10)]] * 3, [*tools, *prompt(3, 25)], prompt(4, 30)]
+
+    async def play(of: TorchEngine) -> list[Completion]:
+        params = [SamplingParams(max_new_tokens=4, seed=number) for number in range(len(prompts))]
+        return await asyncio.gather(*map(of.generate, prompts, params))
+
+    shared, alone = run(play(engine)), run(play(apart))
+    assert [completion.token_ids for completion in shared] == [completion.token_ids for completion in alone]
+    for one, other in zip(shared, alone, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=TOLERANCE)
+    fewest = 50 + 2 * 1 + 25 + 30
+    all_tokens = sum(map(len, prompts))
+    assert engine.stats.num_prefill_tokens + engine.stats.num_reused_tokens == all_tokens
+    # in small pieces, the last tokens of a shared beginning are too few to wait for
+    assert engine.stats.num_prefill_tokens - fewest in ([0] if max_prefill_tokens == 2048 else range(MIN_SHARED_TOKENS))
+    assert apart.stats.num_reused_tokens == 0
+
+
+def test_a_beginning_is_copied_from_a_session_in_its_midst(model: PreTrainedModel) -> None:
+    engine = TorchEngine(model, max_context_tokens=128)
+    first = generate(engine, prompt(1, 30), session_id="a", max_new_tokens=8)
+    ids = [*prompt(1, 30), *first.token_ids[:3], 5, 6]
+    second = generate(engine, ids, session_id="b", max_new_tokens=5)
+    assert engine.stats.num_prefill_tokens == 30 + 2
+    assert second.logprobs == pytest.approx(full_logprobs(model, ids, second, SamplingParams()), abs=TOLERANCE)
+
+
+def test_new_weights_leave_nothing_to_copy() -> None:
+    model = tiny_model()
+    engine = TorchEngine(model, max_context_tokens=128)
+    generate(engine, prompt(1, 30), session_id="a", max_new_tokens=2)
+    edit(model)
+    run(engine.update_weights(1))
+    completion = generate(engine, prompt(1, 30), session_id="b", max_new_tokens=5)
+    assert engine.stats.num_reused_tokens == 0
+    expected = full_logprobs(model, prompt(1, 30), completion, SamplingParams())
+    assert completion.logprobs == pytest.approx(expected, abs=TOLERANCE)
 
 
 def test_the_least_recently_used_idle_session_gives_way(model: PreTrainedModel) -> None:

@@ -11,6 +11,7 @@ from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke
 from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
+from agentgym.trainers.recipes.smollm2 import SMOLLM2_RECIPES
 
 RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "finetune": finetune,
@@ -21,6 +22,7 @@ RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "tictactoe": tictactoe,
     "tiny": tiny,
     **QWEN_RECIPES,
+    **SMOLLM2_RECIPES,
 }
 
 

@@ -18,9 +18,9 @@ from functools import partial
 import torch
 
 from agentgym.engine import SamplingParams
-from agentgym.errors import AgentGymError, ClosedError, ConfigError, EngineError, boundary
+from agentgym.errors import ClosedError, ConfigError, EngineError, boundary
 from agentgym.trainers.engines.torch.forward import Chunk
-from agentgym.trainers.engines.torch.requests import EngineStats, Request
+from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error
 from agentgym.trainers.engines.torch.runner import ModelRunner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
@@ -295,7 +295,7 @@ class TorchEngine:
                 return any([self._advance([row], [chunk]) for row, chunk in zip(*self._next_chunks(), strict=True)])
         except Exception as error:
             # whatever failed, the cache may hold numbers that are not finite, and masks do not hide those
-            self._fail_all(partial(_as_engine_error, error), waiting=False)
+            self._fail_all(partial(as_engine_error, error), waiting=False)
             self._forget_cached()
             self._runner.cache.clear()
             return True
@@ -321,11 +321,17 @@ class TorchEngine:
         """The next tokens of every running row; prompts share ``max_prefill_tokens``, the earliest first."""
         requests, chunks = [], []
         budget = self._max_prefill_tokens
+        reading: list[Slot] = []
         for request in self._running:
             slot = request.slot
             assert slot is not None
             start, stop = slot.num_cached, len(slot.token_ids)
             if stop - start > 1 or start < request.num_prompt:
+                if not self._batch_invariant:
+                    start = self._borrow(slot)
+                    if any(slot.gains_by(other) for other in reading):
+                        continue  # another row reads the same beginning; copy it when it is there
+                    reading.append(slot)
                 stop = min(stop, start + budget)
                 if stop == start:
                     continue
@@ -335,6 +341,19 @@ class TorchEngine:
             requests.append(request)
             chunks.append(Chunk(slot.index, start, slot.token_ids[start:stop]))
         return requests, chunks
+
+    def _borrow(self, slot: Slot) -> int:
+        """Copy what another slot has cached of this slot's tokens, where that saves enough; return what is cached.
+
+        The members of a group begin with the same prompt, and episodes of one environment with the same tools.
+        """
+        if (donor := self._slots.donor(slot)) is not None:
+            cache, num_shared = self._runner.cache, slot.num_shared(donor)
+            cache.reserve(max(donor.index, slot.index) + 1, num_shared)
+            cache.copy(donor.index, slot.index, num_shared)
+            self._stats.num_reused_tokens += num_shared - slot.num_cached
+            slot.num_cached = num_shared
+        return slot.num_cached
 
     def _advance(self, requests: list[Request], chunks: list[Chunk]) -> bool:
         """Forward the chunks, and sample for every row whose input is complete; resolve the rows that are done."""
@@ -378,12 +397,3 @@ class TorchEngine:
             if not request.future.done():
                 request.future.set_result(request.completion(reason))
         return bool(finished)
-
-
-def _as_engine_error(error: Exception) -> AgentGymError:
-    """A new error for each caller: one shared by many would collect all their tracebacks."""
-    if isinstance(error, EngineError):
-        return EngineError(str(error))
-    wrapped = EngineError(f"the forward failed: {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped

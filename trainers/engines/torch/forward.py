@@ -100,6 +100,12 @@ class KVCache:
                 grown[:, :slots, :, :tokens] = old
                 setattr(self, name, grown)
 
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        """Copy the keys and values of the first ``num_tokens`` tokens of a slot to another slot."""
+        with torch.inference_mode():
+            for stored in (self.keys, self.values):
+                stored[:, target, :, :num_tokens] = stored[:, source, :, :num_tokens]
+
     def clear(self) -> None:
         """Overwrite everything with zeros; needed after numbers that are not finite, which no mask hides."""
         with torch.inference_mode():

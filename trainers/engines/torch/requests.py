@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from agentgym.engine import SamplingParams
+from agentgym.errors import EngineError
 from agentgym.trainers.engines.torch.slots import Slot
 from agentgym.types import Completion, FinishReason
 
@@ -51,3 +52,12 @@ class Request:
             policy_versions=tuple(self.policy_versions),
             finish_reason=reason,
         )
+
+
+def as_engine_error(error: Exception) -> EngineError:
+    """Return a new error for each caller: one shared by many would collect all their tracebacks."""
+    if isinstance(error, EngineError):
+        return EngineError(str(error))
+    wrapped = EngineError(f"the forward failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

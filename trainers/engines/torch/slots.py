@@ -6,6 +6,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+MIN_SHARED_TOKENS = 16
+"""Fewer common tokens are forwarded again rather than copied from another slot."""
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
@@ -28,6 +31,21 @@ class Slot:
         self.num_cached = _common_prefix(self.token_ids, token_ids, limit)
         self.token_ids = token_ids
         return self.num_cached
+
+    def begins_like(self, other: Slot) -> bool:
+        """Return True if both have the same first tokens: a quick test before the others are compared."""
+        return self.token_ids[:MIN_SHARED_TOKENS] == other.token_ids[:MIN_SHARED_TOKENS]
+
+    def num_shared(self, other: Slot) -> int:
+        """Return how many of this slot's tokens are cached in the other one; the last token is always computed."""
+        limit = min(len(self.token_ids) - 1, other.num_cached)
+        return _common_prefix(self.token_ids, other.token_ids, limit)
+
+    def gains_by(self, other: Slot) -> bool:
+        """Return True if ``other``, once all its tokens are cached, spares this slot enough of them."""
+        limit = min(len(self.token_ids), len(other.token_ids)) - 1
+        wanted = self.num_cached + MIN_SHARED_TOKENS
+        return limit >= wanted and _common_prefix(self.token_ids, other.token_ids, wanted) == wanted
 
 
 class SlotTable:
@@ -78,6 +96,12 @@ class SlotTable:
             if not slot.is_busy:
                 self._free_slot(slot)
 
+    def donor(self, slot: Slot) -> Slot | None:
+        """Return the slot whose cache spares this one the most tokens, None if none spares enough."""
+        others = [other for other in self._slots if other is not slot and other.begins_like(slot)]
+        best = max(others, key=slot.num_shared, default=None)
+        return best if best is not None and slot.num_shared(best) >= slot.num_cached + MIN_SHARED_TOKENS else None
+
     def forget_cached(self) -> None:
         """Nothing in the cache is of use any more; sessions and busy slots stay."""
         for slot in self._slots:
@@ -101,7 +125,7 @@ class SlotTable:
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
-    """How many of the first ``limit`` entries are equal; both must have that many."""
+    """Return how many of the first ``limit`` entries are equal; both must have that many."""
     if a[:limit] == b[:limit]:
         return limit
     return next(i for i in range(limit) if a[i] != b[i])

@@ -70,7 +70,7 @@ def open_run_folder(path: Path) -> RunFolder:
 
 
 def _order(folder: Path) -> tuple[int, str]:
-    return {"before": 0, "after": 2}.get(folder.name, 1), folder.name
+    return {"base": 0, "before": 1, "after": 3}.get(folder.name, 2), folder.name
 
 
 def _read_metrics(path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -116,6 +116,10 @@ class RunStoppedError(AgentGymError):
 # ------------------------------------------------------------------------------------------------ the policy's doing
 
 
+class PromptTooLongError(AgentGymError):
+    """The first prompt of an episode leaves no room for a completion; the episode ends without a turn."""
+
+
 class ToolError(AgentGymError):
     """A tool refuses a call; the message is shown to the model, which may try again."""
 

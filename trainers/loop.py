@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from agentgym.rollout.group import check_failure_rate
+from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
@@ -157,7 +157,7 @@ class TrainingLoop:
         clock = Clock()
         period = begin_period(config, state)
         groups = await run.ranks.from_main(lambda: rollouts.take(state.step, clock, period))
-        check_failure_rate(groups, config.group)
+        check_rollouts(groups, config.group)
         clock.lap("rollout")
 
         train = partial(train_step, run, state, groups, period, clock, self.log)

@@ -21,6 +21,7 @@ from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import check_turns_left
+from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.overrides import load_config, to_dict
@@ -60,8 +61,10 @@ class Run:
         check_turns_left(config.context, probe)
         _check_sub_agents(config, probe)
         self.model, self.tokenizer = self._model()
-        probe.close()
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
+        window = config.context.window(config.model.max_context_tokens)
+        check_tools_fit(self.renderer, probe, window, config.sampling.max_new_tokens)
+        probe.close()
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         self.model = shard(self.model, ranks)

@@ -64,6 +64,10 @@ class ChatRenderer:
         """Sentences on what the model's chat template cannot render, and what is done instead."""
         return self.template.notes()
 
+    def in_style(self, config: ChatConfig) -> ChatRenderer:
+        """Return a renderer of the same tokenizer with other settings."""
+        return ChatRenderer(self._tokenizer, config)
+
     # ----------------------------------------------------------------------------------------------- to token ids
 
     def prompt_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:

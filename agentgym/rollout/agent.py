@@ -14,6 +14,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
+from agentgym.rollout.first_prompt import check_first_prompt
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import (
@@ -69,7 +70,11 @@ class Agent(Protocol):
         ...
 
     async def decide(self) -> Decision | None:
-        """Return the next decision, or None if the context has no room for one."""
+        """Return the next decision, or None if the context has no room for one.
+
+        Raises:
+            PromptTooLongError: there is no room for the first one.
+        """
         ...
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
@@ -123,6 +128,7 @@ class ModelAgent:
     async def decide(self) -> Decision | None:
         context = self._context
         if context.max_new_tokens < 1:
+            check_first_prompt(len(context.prompt_ids), self._room.window, is_first=not self._num_decisions)
             return None
         sampling = replace(
             self._sampling,

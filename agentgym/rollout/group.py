@@ -182,17 +182,20 @@ async def run_groups(
     async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
     groups = tuple(job.result() for job in jobs)
-    check_failure_rate(groups, config)
+    check_rollouts(groups, config)
     return groups
 
 
-def check_failure_rate(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:
-    """Stop a run whose infrastructure fails too often.
+def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> None:
+    """Stop a run whose infrastructure fails too often, or whose first prompts are all too long.
 
     Raises:
-        RunStoppedError: more than ``max_failure_rate`` of the episodes failed; with the most frequent reason.
+        RunStoppedError: more than ``max_failure_rate`` of the episodes failed, or none had room for a turn; with the
+            most frequent reason.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    if trajectories and all(t.status is Status.TRUNCATED_TOKENS and not t.turns for t in trajectories):
+        raise RunStoppedError(f"no episode of {len(trajectories)} had room for a turn: {trajectories[0].error}")
     failed = [t for t in trajectories if not t.status.is_evidence]
     if len(failed) <= config.max_failure_rate * len(trajectories):
         return

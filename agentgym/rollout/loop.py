@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from agentgym.env.env import Env, StepInfo
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.errors import EngineError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, boundary
+from agentgym.errors import (
+    EngineError,
+    EnvError,
+    EnvTimeoutError,
+    InfrastructureError,
+    PromptTooLongError,
+    ToolError,
+    boundary,
+)
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
@@ -52,6 +60,8 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
                 break
             if not decision.is_summary:
                 agent.observe(outcome.turn.replies, outcome.turn.played)
+    except PromptTooLongError as raised:
+        status, success, error = Status.TRUNCATED_TOKENS, False, str(raised)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:

@@ -70,7 +70,7 @@ class GuiEnv(BrowserActions, ToolEnv):
                 raise unknown_name("set of actions", name, ACTION_SETS)
         offered = {tool for name in actions for tool in ACTION_SETS[name]}
         browsing = {tool for names in ACTION_SETS.values() for tool in names}
-        self._tools = {  # type: ignore[misc]  # an instance's own choice
+        self._tools = {  # an instance's own choice
             name: tool for name, tool in type(self)._tools.items() if name in offered or name not in browsing
         }
         self.observing = ObservationConfig(parts=tuple(observe), max_tokens=max_tokens)

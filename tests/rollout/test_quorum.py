@@ -16,7 +16,7 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
-from agentgym.rollout.group import GroupConfig, GroupPlayer, check_failure_rate
+from agentgym.rollout.group import GroupConfig, GroupPlayer, check_rollouts
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.quorum import Quorum, first_valid
@@ -104,10 +104,10 @@ def test_too_few_valid_members_end_the_group_all_the_same() -> None:
 def test_what_was_cut_is_no_failure_and_its_environment_is_not_used_again() -> None:
     slow = Timed(50)
     group, _, pool = play([slow, Timed(1), Timed(1)], Quorum(num_started=3, num_needed=2))
-    check_failure_rate([group], GroupConfig(group_size=2, max_failure_rate=0.0))
+    check_rollouts([group], GroupConfig(group_size=2, max_failure_rate=0.0))
     with pytest.raises(RunStoppedError):
         lost = replace(group, trajectories=(replace(group.trajectories[0], status=Status.TIMEOUT, error="slow"),))
-        check_failure_rate([lost], GroupConfig(group_size=2, max_failure_rate=0.0))
+        check_rollouts([lost], GroupConfig(group_size=2, max_failure_rate=0.0))
     assert slow._is_closed
     assert len(pool._idle) == 2
 

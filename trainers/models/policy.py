@@ -15,6 +15,7 @@ from agentgym.render.chat import ChatRenderer
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.context import FULL, ContextConfig, check_turns_left
+from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import CHAT_FILE, CONTEXT_FILE, load_model
 from agentgym.trainers.models.sources import local_model
@@ -35,9 +36,11 @@ class Policy:
             ConfigError: the context has no room for a turn.
         """
         self.context.check_room(self.engine.max_context_tokens, sampling.max_new_tokens)
+        window = self.context.window(self.engine.max_context_tokens)
 
         def make_agent(env: Env, seed: int) -> ModelAgent:
             check_turns_left(self.context, env)
+            check_tools_fit(self.renderer, env, window, sampling.max_new_tokens)
             return ModelAgent(self.engine, self.renderer, sampling, seed, self.context, env.max_turns)
 
         return make_agent

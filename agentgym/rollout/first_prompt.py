@@ -1,0 +1,49 @@
+"""Prompts that do not fit a model's context: refused with the numbers, before a run or where one is met."""
+
+from __future__ import annotations
+
+from agentgym.env.env import Env
+from agentgym.errors import ConfigError, PromptTooLongError
+from agentgym.render.chat import ChatRenderer
+from agentgym.types import Message
+
+
+def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_tokens: int) -> None:
+    """Refuse an environment whose tools alone leave no room for a turn. The environment need not be reset.
+
+    Args:
+        window: longest prompt plus completion in tokens.
+        max_new_tokens: longest completion.
+
+    Raises:
+        ConfigError: with the numbers, and what would fit.
+    """
+    said = (Message("user", "?"),)
+    num_tokens = len(renderer.prompt_ids(said, env.tools))
+    if num_tokens + max_new_tokens <= window:
+        return
+    advice = "raise model.max_context_tokens (--max-context-tokens in eval)"
+    if renderer.config.tools_style == "schema" and env.tools:
+        compact = renderer.in_style(renderer.config.changed({"tools_style": "compact"}))
+        num_compact = len(compact.prompt_ids(said, env.tools))
+        advice += (
+            ", or describe each tool in one line: model.tools_style=compact (chat.tools_style=compact in eval), "
+            f"{num_compact} tokens"
+        )
+    raise ConfigError(
+        f"the prompt of {env.env_id} with its {len(env.tools)} tools has {num_tokens} tokens before the task is told; "
+        f"with a completion of {max_new_tokens} that is more than the context of {window}: {advice}"
+    )
+
+
+def check_first_prompt(num_tokens: int, window: int, *, is_first: bool) -> None:
+    """Refuse the first prompt of an episode that fills the whole context; later ones end the episode as data.
+
+    Raises:
+        PromptTooLongError: with the numbers.
+    """
+    if is_first:
+        raise PromptTooLongError(
+            f"the first prompt has {num_tokens} tokens and the context holds {window}; raise model.max_context_tokens "
+            "(--max-context-tokens in eval), or shorten the prompt"
+        )

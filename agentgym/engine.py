@@ -25,6 +25,9 @@ class SamplingParams:
     """
 
     max_new_tokens: int = 64
+    max_thinking_tokens: int = 0
+    """Budget of a rollout's thinking, beside ``max_new_tokens`` for the answer; 0 lets both share ``max_new_tokens``.
+    Engines are given one limit for each request."""
     temperature: float = 1.0
     """0 means greedy; log-probabilities are then those of the unscaled distribution."""
     top_p: float = 1.0
@@ -35,9 +38,16 @@ class SamplingParams:
     seed: int = 0
     """The same prompt, weights and seed give the same completion, whatever else is in the batch (up to rounding)."""
 
+    @property
+    def max_completion_tokens(self) -> int:
+        """The longest completion: thinking and answer."""
+        return self.max_new_tokens + self.max_thinking_tokens
+
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if self.max_thinking_tokens < 0:
+            raise ConfigError(f"max_thinking_tokens must be at least 0, got {self.max_thinking_tokens}")
         if self.temperature < 0:
             raise ConfigError(f"temperature must be at least 0, got {self.temperature}")
         if not 0 < self.top_p <= 1:

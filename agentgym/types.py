@@ -284,6 +284,8 @@ class Turn:
     completion: Completion = EMPTY_COMPLETION
     usage: Usage | None = None
     """What an endpoint that gives no token ids counted; then ``prompt_ids`` and the completion's ids are empty."""
+    num_thinking_tokens: int = 0
+    """How many of the completion's first tokens are thinking, its marks included; all if it was cut while thinking."""
     action: Message
     played: Message | None = None
     """What was done in place of ``action``, an expert's action for one; None if it was the action itself. Later

@@ -63,7 +63,7 @@ class Run:
         self.model, self.tokenizer = self._model()
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
         window = config.context.window(config.model.max_context_tokens)
-        check_tools_fit(self.renderer, probe, window, config.sampling.max_new_tokens)
+        check_tools_fit(self.renderer, probe, window, config.sampling.max_completion_tokens)
         probe.close()
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)

@@ -46,6 +46,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
     split: Annotated[str | None, typer.Option(help="train, valid or test. [default: test]")] = None,
     temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy. [default: 1]")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per turn. [default: 64]")] = None,
+    max_thinking_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Budget of each turn's thinking, beside --max-new-tokens.")
+    ] = None,
     max_context_tokens: Annotated[
         int | None, typer.Option(min=1, help="Per episode. [default: the model's own limit]")
     ] = None,
@@ -61,7 +64,8 @@ def eval_(  # noqa: PLR0913  (a command's options)
     """Evaluate a policy: each task once, with intervals and a trace of every episode."""
     given = {
         "episodes": episodes, "seed": seed, "split": split, "temperature": temperature,
-        "max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens, "opponent": opponent,
+        "max_new_tokens": max_new_tokens, "max_thinking_tokens": max_thinking_tokens,
+        "max_context_tokens": max_context_tokens, "opponent": opponent,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     pairs = [target for target in targets or () if "=" in target]

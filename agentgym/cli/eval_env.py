@@ -26,6 +26,7 @@ class EvalPlan:
     split: str = "test"
     temperature: float = 1.0
     max_new_tokens: int = 64
+    max_thinking_tokens: int = 0
     max_context_tokens: int = 0
     opponent: str = ""
     """Who plays against the policy in a game that waits for the moves of all its players."""

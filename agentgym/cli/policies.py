@@ -21,6 +21,7 @@ class SamplingPlan:
 
     temperature: float = 1.0
     max_new_tokens: int = 64
+    max_thinking_tokens: int = 0
     max_context_tokens: int = 0
     chat: dict[str, Any] = field(default_factory=dict)
     """Values in place of how the model's conversations were rendered in training."""
@@ -45,10 +46,10 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
         from agentgym.trainers.engines.openai.http import parse_endpoint
 
         parse_endpoint(policy.removeprefix(ENDPOINT))
-        if plan.chat or plan.max_context_tokens or plan.context:
+        if plan.chat or plan.max_context_tokens or plan.context or plan.max_thinking_tokens:
             raise UsageError(
                 "an endpoint renders conversations and reads calls itself; leave out --codec, chat.KEY=VALUE, "
-                "context.KEY=VALUE and --max-context-tokens, and set them where the server is started"
+                "context.KEY=VALUE, --max-context-tokens and --max-thinking-tokens, and set them where the server is started"
             )
         return
     need_train_extra("evaluating a model")
@@ -77,7 +78,11 @@ def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAg
         return scripted(random_action), nothing
     from agentgym.engine import SamplingParams
 
-    sampling = SamplingParams(temperature=plan.temperature, max_new_tokens=plan.max_new_tokens)
+    sampling = SamplingParams(
+        temperature=plan.temperature,
+        max_new_tokens=plan.max_new_tokens,
+        max_thinking_tokens=plan.max_thinking_tokens,
+    )
     if policy.startswith(ENDPOINT):
         from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents, parse_endpoint
 

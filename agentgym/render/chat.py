@@ -6,6 +6,7 @@ message, so that sampled tokens are never decoded and encoded again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -110,7 +111,7 @@ class ChatRenderer:
     def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec]) -> Message:
         """Return a completion as the assistant message that it is: thinking, text and calls apart."""
         ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
-        return self.read_text(str(self._tokenizer.decode(list(ids), skip_special_tokens=False)), tools)
+        return self.read_text(self._decoded(ids), tools)
 
     def read_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Return the text of a completion as a message; nothing inside thinking is a call."""
@@ -124,6 +125,20 @@ class ChatRenderer:
             for call in reading.calls
         )
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
+
+    def num_thinking_tokens(self, token_ids: Sequence[int]) -> int:
+        """Return how many of a completion's first tokens are thinking, with the marks around it."""
+        whole = self._thought(self._decoded(token_ids))
+        if not whole.thinking or isinstance(self.format, Harmony):
+            return 0  # harmony writes its channels between calls, so thinking is not the beginning
+        if not whole.is_closed:
+            return len(token_ids)
+
+        def is_closed(num_tokens: int) -> bool:
+            thought = self._thought(self._decoded(token_ids[:num_tokens]))
+            return bool(thought.thinking) and thought.is_closed
+
+        return bisect_left(range(len(token_ids)), True, key=is_closed)
 
     def action_text(self, action: Message, tools: Sequence[ToolSpec]) -> str:
         """Return an action as the model would write it: its calls, or its text if it has none."""
@@ -221,6 +236,9 @@ class ChatRenderer:
         return tail[min(starts) :] if starts else None
 
     # ---------------------------------------------------------------------------------------------------- private
+
+    def _decoded(self, token_ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))

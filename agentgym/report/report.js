@@ -138,15 +138,17 @@
     const pre = make("pre", "action");
     const tint = colour(turn.advantage);
     if (!turn.tokens) {
+      if (turn.thinking) pre.append(make("span", "thinking", `${turn.thinking}\n`, "thinking"));
       const span = make("span", "", turn.action || "(empty)");
       span.style.backgroundColor = tint;
       pre.append(span);
       return pre;
     }
-    for (const [text, logprob] of turn.tokens) {
-      const chance = `p = ${number(Math.exp(logprob))}, log p = ${number(logprob)}`;
+    for (const [at, [text, logprob]] of turn.tokens.entries()) {
+      const isThinking = at < turn.num_thinking;
+      const chance = `${isThinking ? "thinking, " : ""}p = ${number(Math.exp(logprob))}, log p = ${number(logprob)}`;
       const credit = "advantage" in turn ? `, advantage ${signed(turn.advantage)}` : "";
-      const span = make("span", "", text, chance + credit);
+      const span = make("span", isThinking ? "thinking" : "", text, chance + credit);
       span.style.backgroundColor = byChance ? `rgba(var(--chance), ${(0.8 * (1 - Math.exp(logprob))).toFixed(2)})` : tint;
       pre.append(span);
     }
@@ -202,7 +204,8 @@
     if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");
     if (turn.key !== null) chip(shortened(turn.key), "soft", `state: ${turn.key}`);
     const [render, generate, env] = turn.seconds;
-    const tokens = turn.num_tokens ? `${turn.num_tokens} tokens, ` : "";
+    const thought = turn.num_thinking ? `${turn.num_thinking} of them thinking, ` : "";
+    const tokens = turn.num_tokens ? `${turn.num_tokens} tokens, ${thought}` : "";
     const version = turn.version === null ? "" : `; policy version ${turn.version}`;
     about.append(make("span", "time", `${tokens}${milliseconds(render + generate + env)}`,
       `rendering ${milliseconds(render)}, sampling ${milliseconds(generate)}, environment ${milliseconds(env)}${version}`));

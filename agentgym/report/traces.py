@@ -155,6 +155,8 @@ def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> di
         "played": None if turn.played is None else action_text(turn.played),
         "tokens": _tokens(turn, decode),
         "num_tokens": len(completion.token_ids),
+        "thinking": _cut(turn.action.thinking),
+        "num_thinking": turn.num_thinking_tokens,
         "version": max(completion.policy_versions, default=None),
         "malformed": [call.reason for call in turn.action.calls if isinstance(call, MalformedCall)],
         "replies": [_reply(message) for message in turn.replies],

@@ -17,6 +17,7 @@ from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.first_prompt import check_first_prompt
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.thinking_budget import generate_in_budget
 from agentgym.types import (
     EMPTY_COMPLETION,
     Completion,
@@ -39,6 +40,7 @@ class Decision:
     completion: Completion = EMPTY_COMPLETION
     usage: Usage | None = None
     """Token counts of an endpoint that returns no token ids."""
+    num_thinking_tokens: int = 0
     begins_segment: bool = False
     is_summary: bool = False
     """True for a summary of a full context, which the environment does not see."""
@@ -52,6 +54,7 @@ class Decision:
             prompt_ids=self.prompt_ids,
             completion=self.completion,
             usage=self.usage,
+            num_thinking_tokens=self.num_thinking_tokens,
             action=self.action,
             state_key=state_key,
             latency=Latency(self.render_s, self.generate_s),
@@ -114,7 +117,9 @@ class ModelAgent:
         self._seed = seed
         self._config = context
         self._room = Room(
-            window=context.window(engine.max_context_tokens), completion=sampling.max_new_tokens, max_turns=max_turns
+            window=context.window(engine.max_context_tokens),
+            completion=sampling.max_completion_tokens,
+            max_turns=max_turns,
         )
         self._session_id = f"{seed:x}-{id(self):x}"
         self._num_decisions = 0
@@ -130,15 +135,18 @@ class ModelAgent:
         if context.max_new_tokens < 1:
             check_first_prompt(len(context.prompt_ids), self._room.window, is_first=not self._num_decisions)
             return None
+        num_new = context.max_new_tokens
+        num_thinking = min(self._sampling.max_thinking_tokens, num_new - 1)
         sampling = replace(
             self._sampling,
             seed=derive_seed(self._seed, self._num_decisions),
-            max_new_tokens=context.max_new_tokens,
+            max_new_tokens=num_new - num_thinking,
+            max_thinking_tokens=num_thinking,
         )
         prompt_ids, added_ids = context.prompt_ids, context.added_ids
         begins_segment, is_summary = context.begins_segment, context.is_summarising
         started = time.perf_counter()
-        completion = await self._engine.generate(prompt_ids, sampling, session_id=self._session_id)
+        completion = await generate_in_budget(self._engine, self._renderer, prompt_ids, sampling, self._session_id)
         generate_s = time.perf_counter() - started
         started = time.perf_counter()
         action = context.add_completion(completion)
@@ -146,6 +154,7 @@ class ModelAgent:
             action=action,
             prompt_ids=added_ids,
             completion=completion,
+            num_thinking_tokens=self._renderer.num_thinking_tokens(completion.token_ids) if action.thinking else 0,
             begins_segment=begins_segment,
             is_summary=is_summary,
             render_s=self._render_s + time.perf_counter() - started,

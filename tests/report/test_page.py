@@ -111,9 +111,27 @@ def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
     assert [turn["anew"] for turn in member["turns"]] == [False, False, True]
     turn = member["turns"][1]
     assert "".join(text for text, _ in turn["tokens"]) == turn["action"] == "take: mug 1"
+    assert (turn["thinking"], turn["num_thinking"]) == ("", 0)
     assert (turn["advantage"], turn["to_go"], turn["anchor"], turn["anchor_size"]) == (1.5, 1.0, 1, 3)
     assert (turn["valid"], turn["malformed"], turn["replies"][0]["error"]) == (False, ["expected a name"], "tool_error")
     assert member["turns"][2]["parts"] == [["outcome", "outcome", 1.0]]
+
+
+def test_thinking_is_told_apart_from_the_answer(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
+    record = make_record(0, outcomes=(True,))
+    (trajectory,) = record.group.trajectories
+    first = trajectory.segments[0].turns[0]
+    thought = replace(
+        first,
+        action=Message("assistant", "<think>Which?</think>take: mug 1", thinking="Which?", answer="take: mug 1"),
+        num_thinking_tokens=4,
+    )
+    segments = (replace(trajectory.segments[0], turns=(thought, *trajectory.segments[0].turns[1:])),)
+    changed = replace(record, group=replace(record.group, trajectories=(replace(trajectory, segments=segments),)))
+    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").iterdir())
+    write_records(record_path(run_dir, step), [changed])
+    turn = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"][0]["turns"][0]
+    assert (turn["thinking"], turn["num_thinking"], turn["action"]) == ("Which?", 4, "take: mug 1")
 
 
 def test_what_was_done_in_place_of_an_action(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:

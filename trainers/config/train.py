@@ -238,7 +238,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.env.num_train_tasks < 0:
             raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
-        self.context.check_room(self.model.max_context_tokens, self.sampling.max_new_tokens)
+        self.context.check_room(self.model.max_context_tokens, self.sampling.max_completion_tokens)
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         check_columns(self.credit)
         rules.refuse_errors(self.findings())

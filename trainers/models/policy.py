@@ -35,12 +35,12 @@ class Policy:
         Raises:
             ConfigError: the context has no room for a turn.
         """
-        self.context.check_room(self.engine.max_context_tokens, sampling.max_new_tokens)
+        self.context.check_room(self.engine.max_context_tokens, sampling.max_completion_tokens)
         window = self.context.window(self.engine.max_context_tokens)
 
         def make_agent(env: Env, seed: int) -> ModelAgent:
             check_turns_left(self.context, env)
-            check_tools_fit(self.renderer, env, window, sampling.max_new_tokens)
+            check_tools_fit(self.renderer, env, window, sampling.max_completion_tokens)
             return ModelAgent(self.engine, self.renderer, sampling, seed, self.context, env.max_turns)
 
         return make_agent

@@ -96,7 +96,9 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         num_steps=config.num_steps,
         rollouts_per_step=num_rollouts,
         tokens_per_step=None if num_rows is None else num_rollouts * num_rows * longest_row(config),
-        sampled_per_step=None if num_turns is None else num_rollouts * num_turns * config.sampling.max_new_tokens,
+        sampled_per_step=None
+        if num_turns is None
+        else num_rollouts * num_turns * config.sampling.max_completion_tokens,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
         kv_cache=engine_cache(config, sizes),
         downloads=_downloads(config, num_own(model), entry),

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import get_args
 
 from agentgym.trainers.data.samples import ZERO, GroupVerdict
-from agentgym.types import CutReason, Status
+from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall
 
 
 def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
@@ -18,6 +18,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     of their anchor groups, ``zero_advantage_share`` the share of turns that teach nothing. ``staleness_*`` counts the
     versions between the policy a token was sampled from and ``version``, the one that is trained. ``num_cut`` counts
     the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
+    ``num_calls``, ``malformed_calls`` and ``thinking_tokens`` are means per turn: calls that were read, calls that
+    could not be read, and tokens of thinking. ``cut_share`` is the share of completions that the token limit ended.
     ``num_patched`` counts the turns of an episode in whose place another action was played.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
@@ -37,6 +39,10 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_turns": _mean([len(t.turns) for t in valid]),
         "invalid_share": _mean([not turn.is_valid for turn in turns]),
         "void_share": _mean([turn.is_void for turn in turns]),
+        "num_calls": _mean([sum(isinstance(call, ToolCall) for call in turn.action.calls) for turn in turns]),
+        "malformed_calls": _mean([sum(isinstance(call, MalformedCall) for call in t.action.calls) for t in turns]),
+        "cut_share": _mean([turn.completion.finish_reason is FinishReason.LENGTH for turn in turns]),
+        "thinking_tokens": _mean([turn.num_thinking_tokens for turn in turns]),
         "sampled_tokens": float(sum(len(turn.completion.token_ids) for turn in turns)),
         "staleness_mean": _mean(ages),
         "staleness_max": float(max(ages, default=0)),

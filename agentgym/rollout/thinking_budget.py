@@ -1,0 +1,43 @@
+"""Completions with a token budget for thinking and another one for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agentgym.engine import Engine, SamplingParams
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.seeds import derive_seed
+from agentgym.types import Completion, FinishReason
+
+
+async def generate_in_budget(
+    engine: Engine, renderer: ChatRenderer, prompt_ids: Sequence[int], sampling: SamplingParams, session_id: str
+) -> Completion:
+    """Sample a completion of at most ``max_thinking_tokens`` of thinking and ``max_new_tokens`` after it.
+
+    A completion that is still thinking when its budget is spent ends there, as one that the token limit cut: the turn
+    has no call, and the policy learns from that. Without a thinking budget both share ``max_new_tokens``.
+    """
+    budget = sampling.max_thinking_tokens
+    plain = replace(sampling, max_thinking_tokens=0)
+    if not budget:
+        return await engine.generate(prompt_ids, plain, session_id=session_id)
+    thought = await engine.generate(prompt_ids, replace(plain, max_new_tokens=budget), session_id=session_id)
+    if thought.finish_reason is not FinishReason.LENGTH or len(thought.token_ids) < budget:
+        return thought
+    num_thinking = renderer.num_thinking_tokens(thought.token_ids)
+    num_left = sampling.max_new_tokens - (budget - num_thinking)
+    if num_thinking == budget or num_left < 1:
+        return thought
+    rest = await engine.generate(
+        (*prompt_ids, *thought.token_ids),
+        replace(plain, max_new_tokens=num_left, seed=derive_seed(sampling.seed, "answer")),
+        session_id=session_id,
+    )
+    return Completion(
+        token_ids=(*thought.token_ids, *rest.token_ids),
+        logprobs=(*thought.logprobs, *rest.logprobs),
+        policy_versions=(*thought.policy_versions, *rest.policy_versions),
+        finish_reason=rest.finish_reason,
+    )

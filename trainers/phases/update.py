@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -57,6 +57,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     reference: CausalLM | None = None,
     history: EntropyHistory | None = None,
     seed: int = 0,
+    add_gradient: AddGradient | None = None,
 ) -> UpdateResult:
     """Train on the groups that were kept: ``num_epochs`` passes, each cut into ``num_updates`` optimizer steps.
 
@@ -68,6 +69,8 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
 
     Args:
         seed: of the shuffles between epochs and of random token masks; the same on all ranks.
+        add_gradient: called before each optimizer step with its number in this training step; adds another loss. Where
+            no group was kept, one optimizer step is made on that loss alone.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -95,13 +98,21 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         for outcome in outcomes:
             if outcome[-1]:
                 totals.add(*outcome)
+        if add_gradient is not None:
+            add_gradient(number)
         totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
+    if not samples and add_gradient is not None:
+        optimizer.zero_grad()
+        add_gradient(0)
+        totals.add_step(clip_and_step(model, optimizer, max_grad_norm, 1.0), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.regulariser("epo"):  # whose history holds this step already
         step.history = history.after(totals.entropy_of_turn())
     return UpdateResult(metrics=totals.means(), history=step.history)
 
 
+AddGradient = Callable[[int], None]
+"""Adds a loss's gradient to an optimizer step, which has a number."""
 Share = list[tuple[TrainBatch, int]]
 Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
 """Its rows, all its micro-batches, this rank's share, and what the share's ratios compare with."""
@@ -213,8 +224,11 @@ class PartialUpdate:
         self._divisor += averaged or 0
         self._num_batches += len(batches)
 
-    def finish(self) -> UpdateResult:
+    def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:
         """Divide the summed gradient by what the whole averages over, and make the step; none if there were no rows.
+
+        Args:
+            add_gradient: adds another loss before the step, which is then made without rows too.
 
         Raises:
             RunStoppedError: the gradient is not finite.
@@ -225,6 +239,9 @@ class PartialUpdate:
                 if parameter.grad is not None:
                     parameter.grad.div_(divisor)
             self._totals.loss /= divisor
+        if add_gradient is not None:
+            add_gradient(0)
+        if self._num_batches or add_gradient is not None:
             self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
         return UpdateResult(metrics=self._totals.means(), history=self._history.after(self._totals.entropy_of_turn()))
 

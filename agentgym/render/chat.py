@@ -143,7 +143,7 @@ class ChatRenderer:
 
     def action_ids(self, action: Message, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """Return a demonstrated action as a completion: :meth:`action_text`, then the token that ends the turn."""
-        return (*self._encode(self.action_text(action, tools)), self.turn_end_ids[0])
+        return (*self._encode(self.action_text(action, tools)), self._end_after(action, tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return a text's token ids, and the indices of those that hold characters of the half-open ``span``.
@@ -290,15 +290,29 @@ class ChatRenderer:
 
     def _written(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
         """Return an assistant message as the chat template writes it after a prompt, None if it changes the prompt."""
-        after: Observation = (_USER,)
-        if self.template.renders_calls(said) and self.template.abilities.results:
-            after = tuple(_reply("tool", "?") for _ in said.calls)
         before = self.template.render([_USER], tools)
-        whole = self.template.render([_USER, said, *after], tools)
-        suffix = self._after_mark(self.template.render([_USER, self._marked(said), *after], tools))
+        whole = self.template.render([_USER, said, *self._after(said)], tools)
+        suffix = self._suffix_after(said, tools)
         if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
             return None
         return whole[len(before) : len(whole) - len(suffix)]
+
+    def _after(self, said: Message) -> Observation:
+        """Return what may follow an assistant message: results of its calls, or a user message."""
+        if self.template.renders_calls(said) and self.template.abilities.results:
+            return tuple(_reply("tool", "?") for _ in said.calls)
+        return (_USER,)
+
+    def _suffix_after(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
+        return self._after_mark(self.template.render([_USER, self._marked(said), *self._after(said)], tools))
+
+    def _end_after(self, action: Message, tools: Sequence[ToolSpec]) -> int:
+        """Return the token that ends an action: some templates end calls and text by different ones."""
+        calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
+        if not calls:
+            return self.turn_end_ids[0]
+        first = self._encode(self._suffix_after(Message("assistant", calls=calls), tools) or "")[:1]
+        return first[0] if first and first[0] in self._ends else self.turn_end_ids[0]
 
     def _find_opened_thinking(self) -> bool:
         think = self.family.think

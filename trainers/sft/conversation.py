@@ -158,9 +158,7 @@ def _answered(row: Mapping[str, Any], open_calls: list[ToolCall]) -> ToolCall:
     if wanted and call.id and wanted != call.id:
         raise RowError(f"tool_call_id {wanted!r}, expected {call.id!r}: results in the order of the calls")
     if name and name != call.name:
-        raise RowError(
-            f"a result of the tool {name!r}, expected one of {call.name!r}: results in the order of the calls"
-        )
+        raise RowError(f"a result of the tool {name!r}, expected {call.name!r}: results in the order of the calls")
     return open_calls.pop(0)
 
 

@@ -100,8 +100,9 @@ class Sources:
         """
         written = [await self.writer.write(conversation) for conversation in conversations]
         demos = [demo for demo in written if demo is not None]
-        self._say("sft.files", f"{len(conversations)} conversations, {len(demos)} used", len(written) - len(demos))
-        self._need(demos, "sft.files: no conversation")
+        counts = f"{len(conversations)} conversations, {len(demos)} used"
+        counts = self._say("sft.files", counts, len(written) - len(demos))
+        self._need(demos, "sft.files: no conversation", counts)
         return demos
 
     async def of_episodes(self, recorded: Recorded) -> list[Trajectory]:
@@ -137,8 +138,8 @@ class Sources:
             counts += f"; {len(valid) - len(open_to_all)} left out as tasks of the split {split!r} (eval.split)"
         if num_malformed:
             counts += f"; {num_malformed} left out for malformed calls, which another format cannot write"
-        self._say(recorded.name, counts, num_long)
-        self._need(demos, f"{recorded.name}: no episode of {counts}")
+        counts = self._say(recorded.name, counts, num_long)
+        self._need(demos, f"{recorded.name}: no episode", counts)
         return demos
 
     async def of_oracle(self, schedule: TaskSchedule) -> list[Trajectory]:
@@ -183,16 +184,16 @@ class Sources:
             self._tools[task.content_hash] = await _tools_in(env, task)
         return self._tools[task.content_hash]
 
-    def _say(self, name: str, counts: str, num_long: int) -> None:
+    def _say(self, name: str, counts: str, num_long: int) -> str:
+        """Say the counts of a source, and return them."""
         limit = self._run.config.model.max_context_tokens
-        long = f"; {num_long} left out as longer than model.max_context_tokens={limit}" if num_long else ""
-        self._log.say(f"{name}: {counts}{long}")
+        counts += f"; {num_long} left out as longer than model.max_context_tokens={limit}" if num_long else ""
+        self._log.say(f"{name}: {counts}")
+        return counts
 
-    def _need(self, demos: list[Trajectory], what: str) -> None:
+    def _need(self, demos: list[Trajectory], what: str, counts: str) -> None:
         if not demos:
-            raise UsageError(
-                f"{what} can be learnt from; see the counts above, and change sft.keep or model.max_context_tokens"
-            )
+            raise UsageError(f"{what} is left to learn from: {counts}; choose others by sft.*, or make room for them")
 
 
 async def _tools_in(env: Env, task: Task) -> tuple[ToolSpec, ...]:

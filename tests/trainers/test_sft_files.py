@@ -25,7 +25,7 @@ from agentgym.trainers.sft.rows import sft_rows
 from agentgym.trainers.sft.write import Writer
 from agentgym.types import Completion, FinishReason, Message, ToolCall, Trajectory
 
-ADD = {
+ADD: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "add",

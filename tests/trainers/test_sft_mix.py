@@ -12,7 +12,7 @@ import torch
 from testkit.counting_runs import config, weights
 from testkit.killed_runs import resume
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig, SftMixConfig
@@ -54,7 +54,7 @@ def test_the_gradient_does_not_depend_on_micro_batches(small_model: Any, tokens_
     made = mixed(loss=LossConfig(tokens_per_microbatch=tokens_per_microbatch))
     sums = sft_sums(small_model, rows)
     loss = sums.loss / sums.weight
-    (0.25 * loss).backward()
+    (0.25 * loss).backward()  # type: ignore[no-untyped-call]
     expected = gradients(small_model)
     small_model.zero_grad()
     step = SftMix(made, small_model, rows).at_step(2)  # half of the way: half of the weight
@@ -129,6 +129,12 @@ def test_demonstrations_may_be_for_the_mix_alone(tmp_path: Path) -> None:
     train(made, tmp_path / "run")
     phases = [row["phase"] for row in read_json_lines(tmp_path / "run" / "metrics.jsonl")]
     assert phases == ["eval", "rl", "eval"]
+
+
+def test_too_few_demonstrations_for_a_batch_are_said(tmp_path: Path) -> None:
+    made = apply_overrides(mixed(), ["sft.num_demos=3", "sft.mix.batch_size=9"])
+    with pytest.raises(UsageError, match=r"3 rows, fewer than sft\.mix\.batch_size=9"):
+        train(made, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
-from agentgym.trainers.phases.update import AddGradient, PartialUpdate, UpdateResult
+from agentgym.trainers.phases.optimizer_step import AddGradient
+from agentgym.trainers.phases.update import PartialUpdate, UpdateResult
 from agentgym.types import TrajectoryGroup
 
 

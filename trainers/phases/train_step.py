@@ -12,9 +12,10 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.mix import SftMix
+from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.phases.schedule import learning_rate
-from agentgym.trainers.phases.update import AddGradient, PartialUpdate, UpdateResult, update_policy
+from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.reporting.rollout_metrics import describe_rollouts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -30,7 +30,7 @@ from agentgym.trainers.losses.loss import (
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
-from agentgym.trainers.phases.optimizer_step import clip_and_step
+from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.trainers.types import CausalLM
@@ -69,8 +69,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
 
     Args:
         seed: of the shuffles between epochs and of random token masks; the same on all ranks.
-        add_gradient: called before each optimizer step with its number in this training step; adds another loss. Where
-            no group was kept, one optimizer step is made on that loss alone.
+        add_gradient: adds another loss to every optimizer step, and makes one where no group was kept.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -102,17 +101,13 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
             add_gradient(number)
         totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
     if not samples and add_gradient is not None:
-        optimizer.zero_grad()
-        add_gradient(0)
-        totals.add_step(clip_and_step(model, optimizer, max_grad_norm, 1.0), 1.0)
+        totals.add_step(step_alone(model, optimizer, max_grad_norm, add_gradient), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.regulariser("epo"):  # whose history holds this step already
         step.history = history.after(totals.entropy_of_turn())
     return UpdateResult(metrics=totals.means(), history=step.history)
 
 
-AddGradient = Callable[[int], None]
-"""Adds a loss's gradient to an optimizer step, which has a number."""
 Share = list[tuple[TrainBatch, int]]
 Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
 """Its rows, all its micro-batches, this rank's share, and what the share's ratios compare with."""

@@ -17,6 +17,8 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], log: Log) ->
     config = run.config
     num_steps = num_sft_steps(config.sft, len(rows))
     log.begin("sft", num_steps, state.step)
+    if num_steps == 0:
+        log.say(f"note: no warm start, {len(rows)} rows are fewer than sft.batch_size={config.sft.batch_size}")
 
     def after_step(metrics: Metrics) -> None:
         state.step += 1

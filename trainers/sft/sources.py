@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass
 
 from agentgym.env.env import Env
@@ -21,6 +22,7 @@ from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, re
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
 from agentgym.trainers.sft.teacher import play_teacher
 from agentgym.trainers.sft.write import Writer
+from agentgym.trainers.trl.versions import check_trl
 from agentgym.types import Task, ToolSpec, Trajectory
 
 
@@ -37,8 +39,10 @@ def read_given(config: SftConfig) -> Given:
 
     Raises:
         UsageError: naming the file and line, or the folder, or the teacher's address.
-        MissingExtraError: Parquet without pyarrow.
+        MissingExtraError: Parquet without pyarrow, or ``sft.trainer=trl`` without TRL.
     """
+    if config.trainer == "trl":
+        check_trl("sft.trainer=trl")
     if config.teacher:
         parse_endpoint(config.teacher.removeprefix(ENDPOINT))
     return Given(
@@ -54,22 +58,22 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
         UsageError: a source has nothing to learn from, or a resumed run's demonstrations are other ones than before.
     """
     config = run.config
-    sources = Sources(run, log)
-    demos = await sources.of_files(given.conversations) if given.conversations else []
-    for recorded in given.runs:
-        demos += await sources.of_episodes(recorded)
-    if config.sft.num_demos:
-        schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "demo tasks"))
-        if config.sft.teacher:
-            demos += await sources.of_episodes(await play_teacher(run, schedule, log))
-        else:
-            demos += await sources.of_oracle(schedule)
+    with closing(Sources(run, log)) as sources:
+        demos = await sources.of_files(given.conversations) if given.conversations else []
+        for recorded in given.runs:
+            demos += await sources.of_episodes(recorded)
+        if config.sft.num_demos:
+            schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "demo tasks"))
+            if config.sft.teacher:
+                demos += await sources.of_episodes(await play_teacher(run, schedule, log))
+            else:
+                demos += await sources.of_oracle(schedule)
     rows = sft_rows(demos, config.sft, run.renderer)
     if config.sft.files or config.sft.runs or config.sft.teacher:
         for loss in sources.writer.losses():
             log.say(f"note: demonstrations: {loss}")
         _check_same(run, rows)
-        _check_enough(config.sft, rows)
+    _check_enough(config.sft, rows)
     return rows
 
 
@@ -216,8 +220,9 @@ def _check_same(run: Run, rows: list[SftRow]) -> None:
 
 
 def _check_enough(config: SftConfig, rows: list[SftRow]) -> None:
-    needed = {"sft.batch_size": config.batch_size} if config.has_phase else {}
-    needed |= {"sft.mix.batch_size": config.mix.batch_size} if config.mix.weight else {}
+    needed = {"sft.mix.batch_size": config.mix.batch_size} if config.mix.weight else {}
+    if config.has_phase and (config.files or config.runs or config.teacher):
+        needed["sft.batch_size"] = config.batch_size
     for name, size in needed.items():
         if len(rows) < size:
             raise UsageError(f"the demonstrations make {len(rows)} rows, fewer than {name}={size}: lower {name}")

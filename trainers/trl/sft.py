@@ -6,6 +6,7 @@ TRL makes the forward pass, the loss, the gradient and the step. It masks tokens
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -61,26 +62,17 @@ def trl_sft(
     rates = LambdaLR(
         optimizer, lambda step: learning_rate(sft.optimizer, first_step + step, num_steps) / sft.optimizer.lr
     )
-    with tempfile.TemporaryDirectory() as folder, _left_as_it_was(model), torch.random.fork_rng(devices=[]):
-        arguments = SFTConfig(
-            output_dir=folder,
-            per_device_train_batch_size=sft.batch_size,
-            max_steps=num_steps - first_step,
-            max_grad_norm=sft.optimizer.max_grad_norm,
-            train_sampling_strategy="sequential",
-            max_length=None,
-            gradient_checkpointing=False,
-            bf16=False,
-            use_cpu=not torch.cuda.is_available(),
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            seed=config.seed % 2**32,
-        )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _left_as_it_was(model),
+        torch.random.fork_rng(devices=[]),
+        warnings.catch_warnings(),
+    ):
+        # transformers calls gradient_checkpointing by another name from 5.23 on, and TRL does not yet
+        warnings.filterwarnings("ignore", message=".gradient_checkpointing. is deprecated", category=FutureWarning)
         trainer = SFTTrainer(
             model=model,
-            args=arguments,
+            args=_arguments(config, num_steps - first_step, folder),
             train_dataset=dataset,
             processing_class=tokenizer,
             optimizers=(optimizer, rates),
@@ -90,6 +82,25 @@ def trl_sft(
         trainer.train()
     for group in optimizer.param_groups:
         del group["initial_lr"]
+
+
+def _arguments(config: TrainConfig, num_steps: int, folder: str) -> Any:
+    return SFTConfig(
+        output_dir=folder,
+        per_device_train_batch_size=config.sft.batch_size,
+        max_steps=num_steps,
+        max_grad_norm=config.sft.optimizer.max_grad_norm,
+        train_sampling_strategy="sequential",
+        max_length=None,
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=not torch.cuda.is_available(),
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=config.seed % 2**32,
+    )
 
 
 @contextmanager

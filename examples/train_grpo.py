@@ -24,14 +24,17 @@ from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.config.train import ModelConfig, OptimizerConfig, SftConfig
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.demos import collect_demos, collect_texts
 from agentgym.trainers.data.samples import build_samples, judge_groups
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.losses.loss import token_logprobs
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
-from agentgym.trainers.phases.sft import sft_rows, sft_steps
+from agentgym.trainers.phases.sft import sft_steps
+from agentgym.trainers.sft.rows import sft_rows
 from agentgym.types import Task, TrajectoryGroup
 
 # One room, few things: what there is to say is little enough for a model of 0.3 million parameters.
@@ -85,7 +88,7 @@ async def warm_start(model: Any, renderer: ChatRenderer, pool: EnvPool, tasks: S
         seed=seed,
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=WARM_START.optimizer.lr)
-    for _ in sft_steps(model, optimizer, sft_rows(demos), WARM_START, seed, 0):
+    for _ in sft_steps(model, optimizer, sft_rows(demos, WARM_START, renderer), WARM_START, seed, 0):
         pass
 
 

@@ -6,6 +6,7 @@ _.list_commands  # typer's group: order of the commands in --help
 _._root  # typer's callback: options before the command
 _.on_step_begin  # transformers.TrainerCallback
 _.on_step_end
+_.on_log
 _.support_avx512bf16_for_cpu  # bitsandbytes.nn.Linear4bit reads it
 
 _.force_recompile  # textworld.GameOptions: how a game is made

@@ -17,6 +17,7 @@ from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_che
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import frozen_copy, save_model
 from agentgym.trainers.phases.evaluation import evaluate_policy
+from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.phases.train_step import begin_period, train_step
 from agentgym.trainers.phases.warm_start import warm_start
@@ -26,6 +27,8 @@ from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, chec
 from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.columns import ColumnMaker
+from agentgym.trainers.sft.rows import SftRow
+from agentgym.trainers.sft.sources import Given, collect_rows, read_given
 from agentgym.trainers.types import Metrics
 
 
@@ -68,10 +71,13 @@ class TrainingLoop:
     def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks = Ranks()) -> None:  # noqa: B008
         self.config = config
         self.checkpoint = load_latest_checkpoint(run_dir) if resume else None
+        phase = self.checkpoint.phase if self.checkpoint else "sft"
+        self.learns_from_demos = bool(config.sft.mix.weight) or (phase == "sft" and config.sft.has_phase)
+        self.given = read_given(config.sft) if self.learns_from_demos and ranks.is_main else Given()
+        self.mix: SftMix | None = None
         self.run = Run(config, run_dir, ranks)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.run.train_tasks)
-        phase = self.checkpoint.phase if self.checkpoint else "sft"
         self.state = TrainState(
             phase=phase,
             model=self.run.model,
@@ -90,10 +96,13 @@ class TrainingLoop:
                 self.log.say(f"note: {warning}")
             await run.connect_engine(self.log.say)
             await self.restore()
+            rows = await self.demonstrations()
             if state.phase == "sft":
-                if config.sft.num_demos:
-                    await warm_start(run, state, self.log)
+                if config.sft.has_phase:
+                    warm_start(run, state, rows, self.log)
                 await self.begin_rl()
+            if config.sft.mix.weight:
+                self.mix = SftMix(config, run.model, rows)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             model = run.whole_model()
@@ -118,6 +127,12 @@ class TrainingLoop:
         self.checkpoint = None  # frees its memory
         await self.run.update_engine(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
+
+    async def demonstrations(self) -> list[SftRow]:
+        """Return the rows of all demonstrations, if what is left of the run learns from them."""
+        if not self.learns_from_demos:
+            return []
+        return await self.run.ranks.from_main(lambda: collect_rows(self.run, self.given, self.log))
 
     async def begin_rl(self) -> None:
         """Make what RL needs from the policy as it is now, and evaluate that policy."""
@@ -160,7 +175,7 @@ class TrainingLoop:
         check_rollouts(groups, config.group)
         clock.lap("rollout")
 
-        train = partial(train_step, run, state, groups, period, clock, self.log)
+        train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
             metrics = await asyncio.to_thread(train)
         else:

@@ -24,8 +24,9 @@ from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import load_config, to_dict
-from agentgym.trainers.config.train import MADE_BY_TRAINER, OptimizerConfig, TrainConfig
+from agentgym.trainers.config.train import MADE_BY_TRAINER, TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, whole
@@ -236,6 +237,7 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
         *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *(["loss.precision=bfloat16, which is tried on one alone"] if config.loss.precision == "bfloat16" else []),
         *(["LoRA, whose adapters fit on one"] if config.model.lora.rank else []),
+        *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
     ]
     if hindrances:
         raise ConfigError(

@@ -141,19 +141,20 @@ class ChatRenderer:
         return bisect_left(range(len(token_ids)), True, key=is_closed)
 
     def action_text(self, action: Message, tools: Sequence[ToolSpec]) -> str:
-        """Return an action as the model would write it: its calls, or its text if it has none."""
+        """Return an action as the model would write it: its calls, or its text if it has none.
+
+        Thinking is written where the family has a form for it, and text beside calls where the message gives it apart
+        (``answer``).
+        """
         calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
-        if calls:
-            said = Message("assistant", calls=calls)
-            if not self.template.renders_calls(said):
-                said = Message("assistant", self.format.format(calls, tools))
-        else:
-            said = Message("assistant", action.text)
-        return self._written(said, tools) or self.format.format(calls, tools) or action.text
+        text = (action.answer or "") if calls else action.text
+        if self.opens_thinking or action.thinking:
+            return self._with_thinking(action.thinking, text, calls, tools)
+        return self._plain_text(text, calls, tools)
 
     def action_ids(self, action: Message, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """Return a demonstrated action as a completion: :meth:`action_text`, then the token that ends the turn."""
-        return (*self._encode(self.action_text(action, tools)), self.turn_end_ids[0])
+        return (*self._encode(self.action_text(action, tools)), self._end_after(action, tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return a text's token ids, and the indices of those that hold characters of the half-open ``span``.
@@ -161,17 +162,26 @@ class ChatRenderer:
         Raises:
             UsageError: the tokenizer cannot say which characters a token holds.
         """
-        try:
-            encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        except NotImplementedError as error:
-            raise UsageError(
-                "the model's tokenizer gives no character offsets, so the answer's tokens cannot be found; "
-                "use a model with a fast tokenizer (tokenizer.json in its folder)"
-            ) from error
+        encoded = self._with_offsets(text)
         first, last = span
         offsets = encoded["offset_mapping"]
         inside = tuple(index for index, (start, end) in enumerate(offsets) if start < last and end > first)
         return tuple(encoded["input_ids"]), inside
+
+    def token_spans(self, token_ids: Sequence[int]) -> tuple[str, tuple[tuple[int, int], ...]]:
+        """Return the text of rendered token ids, and the half-open range of its characters that each of them holds.
+
+        Raises:
+            UsageError: the tokenizer cannot say, or encodes the text as other ids.
+        """
+        text = str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        encoded = self._with_offsets(text)
+        if tuple(encoded["input_ids"]) != tuple(token_ids):
+            raise UsageError(
+                "the model's tokenizer encodes the text of a prompt as other tokens, so the tokens of its messages "
+                "cannot be found; leave sft.loss_roles as it is by default"
+            )
+        return text, tuple(encoded["offset_mapping"])
 
     # ------------------------------------------------------------------------------------------- suffixes, private
 
@@ -240,6 +250,45 @@ class ChatRenderer:
     def _decoded(self, token_ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
+    def _with_offsets(self, text: str) -> Any:
+        try:
+            return self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        except NotImplementedError as error:
+            raise UsageError(
+                "the model's tokenizer gives no character offsets, so the tokens of a text cannot be found; "
+                "use a model with a fast tokenizer (tokenizer.json in its folder)"
+            ) from error
+
+    def _plain_text(self, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
+        """Return a completion without thinking."""
+        said = Message("assistant", text, calls)
+        if not calls:
+            return self._written(said, tools) or text
+        if not self.template.renders_calls(said) or (text and not self.template.abilities.text_beside_calls):
+            said = Message("assistant", "\n".join([*([text] if text else []), self.format.format(calls, tools)]))
+        return self._written(said, tools) or self.format.format(calls, tools)
+
+    def _with_thinking(self, thinking: str, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
+        """Return a completion that thinks first: as the template writes its last message, else by the family's row."""
+        said = Message("assistant", text, calls, thinking=thinking, answer=text)
+        if not calls or self.template.renders_calls(said):
+            before = self.template.render([_USER], tools)
+            whole = self.template.render([_USER, said], tools, more=False).rstrip()
+            end = next((end for end in self._ends.values() if end and whole.endswith(end)), "")
+            body = whole[len(before) : len(whole) - len(end)]
+            if whole.startswith(before) and self._says(body, said, tools):
+                return body
+        plain = self._plain_text(text, calls, tools)
+        if self.family.think is None:
+            return plain
+        opening, closing = (mark.strip() for mark in self.family.think)
+        thought = f"{thinking}\n{closing}\n\n{plain}"
+        return thought if self.opens_thinking else f"{opening}\n{thought}"
+
+    def _says(self, body: str, said: Message, tools: Sequence[ToolSpec]) -> bool:
+        read = self.read_text(body, tools)
+        return (read.thinking, read.text, _facts(read)) == (said.thinking.strip(), said.text.strip(), _facts(said))
+
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
@@ -255,15 +304,29 @@ class ChatRenderer:
 
     def _written(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
         """Return an assistant message as the chat template writes it after a prompt, None if it changes the prompt."""
-        after: Observation = (_USER,)
-        if self.template.renders_calls(said) and self.template.abilities.results:
-            after = tuple(_reply("tool", "?") for _ in said.calls)
         before = self.template.render([_USER], tools)
-        whole = self.template.render([_USER, said, *after], tools)
-        suffix = self._after_mark(self.template.render([_USER, self._marked(said), *after], tools))
+        whole = self.template.render([_USER, said, *self._after(said)], tools)
+        suffix = self._suffix_after(said, tools)
         if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
             return None
         return whole[len(before) : len(whole) - len(suffix)]
+
+    def _after(self, said: Message) -> Observation:
+        """Return what may follow an assistant message: results of its calls, or a user message."""
+        if self.template.renders_calls(said) and self.template.abilities.results:
+            return tuple(_reply("tool", "?") for _ in said.calls)
+        return (_USER,)
+
+    def _suffix_after(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
+        return self._after_mark(self.template.render([_USER, self._marked(said), *self._after(said)], tools))
+
+    def _end_after(self, action: Message, tools: Sequence[ToolSpec]) -> int:
+        """Return the token that ends an action: some templates end calls and text by different ones."""
+        calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
+        if not calls:
+            return self.turn_end_ids[0]
+        first = self._encode(self._suffix_after(Message("assistant", calls=calls), tools) or "")[:1]
+        return first[0] if first and first[0] in self._ends else self.turn_end_ids[0]
 
     def _find_opened_thinking(self) -> bool:
         think = self.family.think

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.env.env import Env, StepInfo
@@ -70,7 +71,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         task=request.task,
         env_id=env.env_id,
         status=status,
-        segments=(*_segments(turns), *(delegation.segments if delegation else ())),
+        segments=(*as_segments(turns), *(delegation.segments if delegation else ())),
         seed=request.seed,
         observation=observation,
         success=success,
@@ -148,7 +149,8 @@ def _status_of(error: InfrastructureError) -> Status:
     return Status.ABORTED if isinstance(error, EngineError) else Status.ENV_ERROR
 
 
-def _segments(turns: list[tuple[Turn, bool]]) -> tuple[Segment, ...]:
+def as_segments(turns: Sequence[tuple[Turn, bool]]) -> tuple[Segment, ...]:
+    """Return an episode's turns as segments; each turn comes with whether it begins one."""
     segments: list[list[Turn]] = []
     for turn, begins_segment in turns:
         if begins_segment or not segments:

@@ -23,7 +23,8 @@ from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, OptimizerConfig, TrainConfig
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.trl.environments import environment_factory, episode_return
 

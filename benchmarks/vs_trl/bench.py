@@ -45,7 +45,8 @@ from agentgym.registry import make
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.train import OptimizerConfig, SftConfig
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.models.policy import open_policy
 
 ARMS: dict[str, dict[str, Arm]] = {

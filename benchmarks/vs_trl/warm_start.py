@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from agentgym.render.formats.hermes import Hermes
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.train import ModelConfig, SftConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.demos import collect_demos, collect_texts
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.models.tiny import build_model
-from agentgym.trainers.phases.sft import sft_rows, sft_steps
+from agentgym.trainers.phases.sft import sft_steps
+from agentgym.trainers.sft.rows import sft_rows
 from agentgym.types import Completion, FinishReason, Message, Segment, ToolCall, Trajectory, Turn
 
 TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
@@ -62,16 +65,16 @@ def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
     return wrapped
 
 
-def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> list[Segment]:
-    """A demonstration's rows; one that ended well has a last message without a call.
+def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> Trajectory:
+    """A demonstration; one that ended well has a last message without a call.
 
     TRL asks for messages until one has no call, so the model must know what to say when all is done. Our own rollouts
     end with the environment and never get there.
     """
-    rows = sft_rows([demo])
     if not demo.success:
-        return rows
-    last = rows[-1].turns[-1]
+        return demo
+    *earlier, segment = demo.segments
+    last = segment.turns[-1]
     said = renderer.action_ids(Message("assistant", FAREWELL), ())
     completion = Completion(
         token_ids=said, logprobs=(0.0,) * len(said), finish_reason=FinishReason.STOP, policy_versions=(0,) * len(said)
@@ -84,7 +87,7 @@ def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> list[Segment]:
         completion=completion,
         action=Message("assistant", FAREWELL),
     )
-    return [*rows[:-1], Segment((*rows[-1].turns, turn))]
+    return replace(demo, segments=(*earlier, Segment((*segment.turns, turn))))
 
 
 async def _demos(setting: Setting, renderer: ChatRenderer, seed: int, num_demos: int) -> tuple[Trajectory, ...]:
@@ -110,7 +113,7 @@ def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig) -> Non
     renderer = ChatRenderer(tokenizer)
     model = build_model(tokenizer, MODEL, derive_seed(seed, "model"))
     demos = asyncio.run(_demos(setting, renderer, seed, sft.num_demos or setting.num_demos))
-    rows = [row for demo in demos for row in with_farewell(demo, renderer)]
+    rows = sft_rows([with_farewell(demo, renderer) for demo in demos], sft, renderer)
     print(f"{setting.name}: {len(rows)} demonstrations of {sum(len(r.token_ids) for r in rows) / len(rows):.0f} tokens")
     optimizer = torch.optim.AdamW(model.parameters(), lr=sft.optimizer.lr, betas=sft.optimizer.betas, weight_decay=0.01)
     metrics = list(sft_steps(model, optimizer, rows, sft, seed, 0))

@@ -13,7 +13,7 @@ from testkit.policy_updates import on_policy, verdicts
 from testkit.token_batches import tokens
 
 from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config.train import SftConfig
+from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig

@@ -19,7 +19,8 @@ from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.group import GroupConfig, run_groups
-from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import load_model

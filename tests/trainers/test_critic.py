@@ -25,6 +25,7 @@ from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, save_config
+from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import (
     MADE_BY_TRAINER,
     NOT_MADE,
@@ -32,7 +33,6 @@ from agentgym.trainers.config.train import (
     EvalConfig,
     LoraSettings,
     ModelConfig,
-    SftConfig,
     TrainConfig,
 )
 from agentgym.trainers.critics.archer import TwinCritic

@@ -20,7 +20,8 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import POLICY_LOSSES
 from agentgym.trainers.recipes import load_recipe

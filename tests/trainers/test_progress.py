@@ -20,7 +20,8 @@ from agentgym.credit.shapers.progress import SpaOptions
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import CriticConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import CriticConfig, EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.critics.critic import after_turns
 from agentgym.trainers.critics.progress import ProgressEstimator
 from agentgym.trainers.distributed.checkpoint import checkpoint_path

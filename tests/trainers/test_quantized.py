@@ -17,7 +17,8 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train

@@ -15,7 +15,8 @@ from testkit import TESTKIT
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.loop import TrainingLoop, train
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.ray.config import ClusterConfig

@@ -16,7 +16,8 @@ from agentgym.registry import make
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe

@@ -17,7 +17,8 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.loop import train

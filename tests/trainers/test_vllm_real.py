@@ -22,15 +22,10 @@ from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import (
-    EvalConfig,
-    LoraSettings,
-    ModelConfig,
-    OptimizerConfig,
-    SftConfig,
-    TrainConfig,
-)
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm

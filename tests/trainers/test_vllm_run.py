@@ -20,7 +20,8 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config, save_config
-from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.build import model_facts, serve_command
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine

@@ -16,7 +16,8 @@ from agentgym.credit.shapers.information_gain import InformationGainOptions, inf
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
-from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.data.demos import demonstrator
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import load_model

@@ -19,7 +19,9 @@ from agentgym.errors import ConfigError
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
+from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
+from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.ray.config import ClusterConfig
@@ -79,51 +81,6 @@ class ModelConfig(ChatConfig):
     max_context_tokens: int = 512
     """Longest conversation in tokens, for the engine and for a model built from scratch."""
     lora: LoraSettings = LoraSettings()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
-    """AdamW with warm-up and a schedule over the phase's steps."""
-
-    lr: float = 2e-4
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = 0
-    final_lr_share: float = 0.1
-    """Learning rate at the end of a linear or cosine schedule, as a share of ``lr``."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-5
-    """Adam's epsilon. With 1e-8 the tiny gradients of words the policy never says are scaled up to whole steps, and a
-    policy pushed away from its mistakes drifts into them; 1e-5 is what PPO implementations settled on."""
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.lr <= 0:
-            raise ConfigError(f"lr must be above 0, got {self.lr}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SftConfig:
-    """Warm start by supervised fine-tuning on the environment's oracle."""
-
-    num_demos: int = 0
-    """Episodes of the oracle to learn from; 0 leaves the phase out."""
-    noise: float = 0.15
-    """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
-    demonstrations then teach no more than the form of actions."""
-    num_epochs: int = 2
-    batch_size: int = 16
-    observation_weight: float = 0.3
-    """Loss weight of observation tokens; sampled tokens weigh 1. Small models learn to copy from them."""
-    optimizer: OptimizerConfig = OptimizerConfig(
-        lr=3e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.noise <= 1:
-            raise ConfigError(f"noise must be in [0, 1], got {self.noise}")
-        if self.batch_size < 1 or self.num_epochs < 1 or self.num_demos < 0:
-            raise ConfigError("batch_size and num_epochs must be at least 1, num_demos at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

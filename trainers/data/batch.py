@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -59,6 +59,16 @@ class TrainBatch:
 
 
 Unit = Literal["trajectory", "turn"]
+
+
+class HasTokens(Protocol):
+    """A row that is forwarded."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]: ...
+
+
+AnyRow = TypeVar("AnyRow", bound=HasTokens)
 
 
 def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Floats:
@@ -170,12 +180,12 @@ def _micro_batches(rows: Sequence[_Row], layout: LayoutKind, room: int) -> list[
         shared = [some for group in groups.values() for some in _after_prefix(group, room)]
         made = [(some, layout) for some in shared if _pays(some)]
         alone = [row for some in shared if not _pays(some) for row in some]
-    return made + [(some, "rows") for some in _under_each_other(alone, room)]
+    return made + [(some, "rows") for some in rows_of_similar_length(alone, room)]
 
 
-def _under_each_other(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
-    """Rows of similar length, at most so many tokens with padding (or one row)."""
-    batches: list[list[_Row]] = []
+def rows_of_similar_length(rows: Sequence[AnyRow], room: int) -> list[list[AnyRow]]:
+    """Return rows in batches of at most ``room`` tokens with padding (or of one row)."""
+    batches: list[list[AnyRow]] = []
     for row in sorted(rows, key=lambda row: len(row.token_ids)):
         if batches and (len(batches[-1]) + 1) * len(row.token_ids) <= room:
             batches[-1].append(row)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.distributed.sharding import whole
 from agentgym.trainers.types import CausalLM
+
+AddGradient = Callable[[int], None]
+"""Adds the gradient of another loss to the optimizer step with this number in the training step."""
 
 
 def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_norm: float, lr_scale: float) -> float:
@@ -25,6 +29,15 @@ def clip_and_step(model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_no
         raise RunStoppedError(f"the gradient's norm is {norm}; lower optimizer.lr or look at the latest rollouts")
     _step_scaled(optimizer, lr_scale)
     return norm
+
+
+def step_alone(
+    model: CausalLM, optimizer: torch.optim.Optimizer, max_grad_norm: float, add_gradient: AddGradient
+) -> float:
+    """Make an optimizer step on the other loss alone, and return the gradient's norm before clipping."""
+    optimizer.zero_grad()
+    add_gradient(0)
+    return clip_and_step(model, optimizer, max_grad_norm, 1.0)
 
 
 def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:

@@ -25,6 +25,7 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult
 from agentgym.types import TrajectoryGroup
 
@@ -52,11 +53,12 @@ class Period:
         if samples:
             self._update.add(samples)
 
-    def finish(self, verdicts: Sequence[GroupVerdict]) -> UpdateResult:
+    def finish(self, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None = None) -> UpdateResult:
         """Make the optimizer's step.
 
         Args:
             verdicts: of the whole step, its credit computed at once.
+            add_gradient: adds another loss before the step.
 
         Raises:
             RunStoppedError: credit of the whole is not that of the parts, which the gradient was taken with; or the
@@ -69,7 +71,7 @@ class Period:
                     "pipeline.mode=periodic has not seen when it trains it; use mode=sync, or credit.* that compares "
                     "within groups alone"
                 )
-        return self._update.finish()
+        return self._update.finish(add_gradient)
 
 
 def _trains_alike(one: CreditColumns, other: CreditColumns) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agentgym.trainers.config.train import OptimizerConfig
+from agentgym.trainers.config.optimizer import OptimizerConfig
 
 
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:

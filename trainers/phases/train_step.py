@@ -11,6 +11,8 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.distributed.checkpoint import TrainState
+from agentgym.trainers.phases.mix import SftMix
+from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
@@ -39,12 +41,19 @@ def begin_period(config: TrainConfig, state: TrainState) -> Period | None:
 
 
 def train_step(
-    run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], period: Period | None, clock: Clock, log: Log
+    run: Run,
+    state: TrainState,
+    groups: Sequence[TrajectoryGroup],
+    period: Period | None,
+    mix: SftMix | None,
+    clock: Clock,
+    log: Log,
 ) -> Metrics:
     """Train on the groups of the step after ``state.step``, and return the step's metrics.
 
     Args:
         period: holds the gradient of the groups, if they were trained while they were played.
+        mix: adds the loss of demonstrations, if they are trained beside RL.
     """
     config, step = run.config, state.step
     made = state.columns.make(groups)
@@ -69,15 +78,19 @@ def train_step(
     rate = learning_rate(config.optimizer, step, config.num_steps)
     for parameters in state.optimizer.param_groups:
         parameters["lr"] = rate
-    update = period.finish(verdicts) if period else _update(config, state, verdicts)
+    mixed = mix.at_step(step) if mix else None
+    add_gradient = mixed.add_gradient if mixed else None
+    update = period.finish(verdicts, add_gradient) if period else _update(config, state, verdicts, add_gradient)
     state.entropy_history = update.history
     clock.lap("train")
 
     described = describe_rollouts(verdicts, version=step) | _credit_metrics(credit)
-    return described | made.metrics | learnt | update.metrics | {"lr": rate}
+    return described | made.metrics | learnt | update.metrics | {"lr": rate} | (mixed.metrics() if mixed else {})
 
 
-def _update(config: TrainConfig, state: TrainState, verdicts: Sequence[GroupVerdict]) -> UpdateResult:
+def _update(
+    config: TrainConfig, state: TrainState, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None
+) -> UpdateResult:
     return update_policy(
         state.model,
         state.optimizer,
@@ -88,6 +101,7 @@ def _update(config: TrainConfig, state: TrainState, verdicts: Sequence[GroupVerd
         reference=state.reference,
         history=state.entropy_history,
         seed=derive_seed(config.seed, "updates", state.step),
+        add_gradient=add_gradient,
     )
 
 

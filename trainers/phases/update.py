@@ -30,7 +30,7 @@ from agentgym.trainers.losses.loss import (
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
-from agentgym.trainers.phases.optimizer_step import clip_and_step
+from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.trainers.types import CausalLM
@@ -57,6 +57,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     reference: CausalLM | None = None,
     history: EntropyHistory | None = None,
     seed: int = 0,
+    add_gradient: AddGradient | None = None,
 ) -> UpdateResult:
     """Train on the groups that were kept: ``num_epochs`` passes, each cut into ``num_updates`` optimizer steps.
 
@@ -68,6 +69,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
 
     Args:
         seed: of the shuffles between epochs and of random token masks; the same on all ranks.
+        add_gradient: adds another loss to every optimizer step, and makes one where no group was kept.
 
     Raises:
         RunStoppedError: the loss is not finite.
@@ -95,7 +97,11 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         for outcome in outcomes:
             if outcome[-1]:
                 totals.add(*outcome)
+        if add_gradient is not None:
+            add_gradient(number)
         totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
+    if not samples and add_gradient is not None:
+        totals.add_step(step_alone(model, optimizer, max_grad_norm, add_gradient), 1.0)
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.regulariser("epo"):  # whose history holds this step already
         step.history = history.after(totals.entropy_of_turn())
@@ -213,8 +219,11 @@ class PartialUpdate:
         self._divisor += averaged or 0
         self._num_batches += len(batches)
 
-    def finish(self) -> UpdateResult:
+    def finish(self, add_gradient: AddGradient | None = None) -> UpdateResult:
         """Divide the summed gradient by what the whole averages over, and make the step; none if there were no rows.
+
+        Args:
+            add_gradient: adds another loss before the step, which is then made without rows too.
 
         Raises:
             RunStoppedError: the gradient is not finite.
@@ -225,6 +234,9 @@ class PartialUpdate:
                 if parameter.grad is not None:
                     parameter.grad.div_(divisor)
             self._totals.loss /= divisor
+        if add_gradient is not None:
+            add_gradient(0)
+        if self._num_batches or add_gradient is not None:
             self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
         return UpdateResult(metrics=self._totals.means(), history=self._history.after(self._totals.entropy_of_turn()))
 

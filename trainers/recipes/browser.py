@@ -5,14 +5,9 @@ from __future__ import annotations
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config.train import (
-    EnvConfig,
-    EvalConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SftConfig,
-    TrainConfig,
-)
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
 
 SFT_OPTIMIZER = OptimizerConfig(lr=2e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8)
 TASKS = [

@@ -7,14 +7,9 @@ from dataclasses import replace
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config.train import (
-    EnvConfig,
-    EvalConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SftConfig,
-    TrainConfig,
-)
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
 
 SFT_OPTIMIZER = OptimizerConfig(lr=1.5e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8)
 KITCHEN = {

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config.train import (
-    EnvConfig,
-    EvalConfig,
-    LoraSettings,
-    ModelConfig,
-    OptimizerConfig,
-    SftConfig,
-    TrainConfig,
-)
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, LoraSettings, ModelConfig, TrainConfig
 
 
 def tiny() -> TrainConfig:

@@ -19,14 +19,8 @@ from agentgym.credit.estimators.gigpo import GigpoOptions
 from agentgym.engine import SamplingParams
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
-from agentgym.trainers.config.train import (
-    EnvConfig,
-    EvalConfig,
-    LoraSettings,
-    ModelConfig,
-    OptimizerConfig,
-    TrainConfig,
-)
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.train import EnvConfig, EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
 

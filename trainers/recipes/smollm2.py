@@ -5,12 +5,12 @@ from __future__ import annotations
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.rollout.group import GroupConfig
+from agentgym.trainers.config.optimizer import OptimizerConfig
+from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import (
     EnvConfig,
     EvalConfig,
     ModelConfig,
-    OptimizerConfig,
-    SftConfig,
     TrainConfig,
 )
 from agentgym.trainers.losses.config import LossConfig

@@ -9,7 +9,8 @@ from typing import Any
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, SftConfig, TrainConfig
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.recipes import load_recipe
 
 ENV_FILE = Path(__file__).parent / "counting_env.py"

@@ -133,6 +133,23 @@ class OpenAIClient:
         except EngineError as error:
             raise EngineError(f"{self.endpoint.url}: {error}") from None
 
+    async def check(self) -> None:
+        """Ask once whether anybody answers, before work begins that would wait for it.
+
+        Raises:
+            UsageError: nobody answers at the address, or the key is refused.
+        """
+        try:
+            await self._ask_once("GET", "/models", None)
+        except _BusyError as error:
+            if not error.is_answer:
+                raise UsageError(
+                    f"the endpoint {self.endpoint.url} cannot be reached ({error}); start its server, or correct the "
+                    "address"
+                ) from None
+        except (EngineError, _NotFoundError):
+            pass  # somebody answers, if only that they list no models
+
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
@@ -177,7 +194,7 @@ class OpenAIClient:
             return self._decoded(response)
         fault = f"status {response.status_code}: {shown(response.text)}"
         if response.status_code >= _SERVER_ERROR or response.status_code in (_TOO_MANY, _TIMEOUT):
-            raise _BusyError(fault, _asked_wait_s(response))
+            raise _BusyError(fault, _asked_wait_s(response), is_answer=True)
         raise self._refusal(response, fault)
 
     def _decoded(self, response: httpx.Response) -> Json:
@@ -193,7 +210,7 @@ class OpenAIClient:
         if code in _REFUSED_KEY:
             return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
         if code == _NOT_FOUND:
-            return UsageError(f"{url} knows no model {self._model!r}, or no such address ({fault})")
+            return _NotFoundError(f"{url} knows no model {self._model!r}, or no such address ({fault})")
         if code == _BAD_REQUEST and ("context_length_exceeded" in text or "maximum context length" in text):
             return ContextFullError(f"{url}: {fault}")
         if code == _BAD_REQUEST and self._limit_name == _LIMIT and _NEW_LIMIT in text:
@@ -254,12 +271,16 @@ def endpoint_agents(client: OpenAIClient, sampling: SamplingParams) -> MakeAgent
     return make_agent
 
 
+class _NotFoundError(UsageError):
+    """There is no such model or address."""
+
+
 class _BusyError(Exception):
     """The server may do better soon."""
 
-    def __init__(self, fault: str, wait_s: float = 0.0) -> None:
+    def __init__(self, fault: str, wait_s: float = 0.0, *, is_answer: bool = False) -> None:
         super().__init__(fault)
-        self.wait_s = wait_s
+        self.wait_s, self.is_answer = wait_s, is_answer
 
 
 class _OtherLimitError(Exception):

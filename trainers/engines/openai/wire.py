@@ -163,7 +163,7 @@ def read_answer(answer: Any, num_before: int) -> Said:
     if wires:
         row["tool_calls"] = wires
     return Said(
-        action=Message("assistant", text, tuple(calls)),
+        action=Message("assistant", text, tuple(calls), thinking=_thinking(message), answer=text),
         wire=row,
         completion=Completion(
             token_ids=(),
@@ -216,6 +216,12 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
     if not isinstance(arguments, dict):
         return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)
     return ToolCall(name, arguments, call_id)
+
+
+def _thinking(message: JsonObject) -> str:
+    """Return what a reasoning model thought, under the keys that vLLM, SGLang and others give it."""
+    said = (message.get(key) for key in ("reasoning_content", "reasoning"))
+    return next((text for text in said if isinstance(text, str)), "")
 
 
 def _read_usage(answer: JsonObject) -> Usage | None:

@@ -1,0 +1,29 @@
+"""The optimizer's settings, which both phases of a run have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentgym.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW with warm-up and a schedule over the phase's steps."""
+
+    lr: float = 2e-4
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    final_lr_share: float = 0.1
+    """Learning rate at the end of a linear or cosine schedule, as a share of ``lr``."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-5
+    """Adam's epsilon. With 1e-8 the tiny gradients of words the policy never says are scaled up to whole steps, and a
+    policy pushed away from its mistakes drifts into them; 1e-5 is what PPO implementations settled on."""
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ConfigError(f"lr must be above 0, got {self.lr}")

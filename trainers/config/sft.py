@@ -1,0 +1,119 @@
+"""Supervised fine-tuning: where demonstrations come from, and how the policy learns from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentgym.errors import ConfigError
+from agentgym.trainers.config.optimizer import OptimizerConfig
+
+LossRole = Literal["system", "user", "assistant", "tool"]
+Keep = Literal["all", "success", "best"]
+ENDPOINT = "openai:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftMixConfig:
+    """Demonstrations beside RL: every optimizer step of RL adds the SFT loss of a batch of them."""
+
+    weight: float = 0.0
+    """Factor of the SFT loss; 0 leaves it out."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """``linear`` lowers the weight with every RL step, to 0 after the last."""
+    batch_size: int = 8
+    """Rows per optimizer step."""
+
+    def __post_init__(self) -> None:
+        if self.weight < 0 or self.batch_size < 1:
+            raise ConfigError("sft.mix.weight must be at least 0 and sft.mix.batch_size at least 1")
+
+    def weight_at(self, step: int, num_steps: int) -> float:
+        """Return the factor of a 0-based step of RL.
+
+        Example:
+            >>> [SftMixConfig(weight=0.5, schedule="linear").weight_at(step, 4) for step in (0, 2, 3)]
+            [0.5, 0.25, 0.125]
+        """
+        return self.weight * (1 - step / num_steps) if self.schedule == "linear" else self.weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftConfig:
+    """Supervised fine-tuning before RL, and beside it (``mix``). All sources that are set are joined."""
+
+    num_demos: int = 0
+    """Training tasks that the environment's oracle plays, or the teacher where one is named; 0 plays none."""
+    noise: float = 0.15
+    """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
+    demonstrations then teach no more than the form of actions."""
+    files: tuple[str, ...] = ()
+    """Conversations as ``.jsonl`` or ``.parquet``, with the columns ``messages`` and ``tools`` of OpenAI and TRL."""
+    runs: tuple[str, ...] = ()
+    """Folders of training runs and evaluations, whose recorded episodes are demonstrations."""
+    teacher: str = ""
+    """``openai:URL?model=NAME``: the endpoint that plays the demonstrations in place of the oracle."""
+    teacher_max_new_tokens: int = 1024
+    """Longest answer of the teacher, in its own tokens."""
+    episodes_per_task: int = 1
+    """Episodes of each task that the teacher plays."""
+    keep: Keep = "success"
+    """Which valid episodes of runs and of the teacher are demonstrations: ``all``, those with ``success``, or of each
+    task the ``best`` by return (the first among equals)."""
+    num_epochs: int = 2
+    """Passes over the demonstrations before RL; 0 leaves the phase out, for demonstrations that ``mix`` alone uses."""
+    batch_size: int = 16
+    loss_roles: tuple[LossRole, ...] = ("assistant",)
+    """Roles whose messages weigh 1 in the loss; all other tokens weigh ``observation_weight``."""
+    observation_weight: float = 0.3
+    """Loss weight of the other tokens. Small models learn to copy from them; set 0 for a pretrained model."""
+    trainer: Literal["own", "trl"] = "own"
+    """``trl`` runs the phase in TRL's SFTTrainer (extra ``trl``)."""
+    mix: SftMixConfig = SftMixConfig()
+    optimizer: OptimizerConfig = OptimizerConfig(
+        lr=3e-3, schedule="linear", warmup_steps=20, weight_decay=0.01, eps=1e-8
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= 1:
+            raise ConfigError(f"noise must be in [0, 1], got {self.noise}")
+        if min(self.num_epochs, self.num_demos) < 0 or self.batch_size < 1:
+            raise ConfigError("batch_size must be at least 1, num_epochs and num_demos at least 0")
+        if self.observation_weight < 0 or not (self.loss_roles or self.observation_weight):
+            raise ConfigError("sft.observation_weight must be at least 0, and above 0 where sft.loss_roles is empty")
+        self._check_teacher()
+        if self.mix.weight and not self.has_source:
+            raise ConfigError(
+                "sft.mix.weight adds a loss of demonstrations, and there are none: set sft.files, sft.runs or "
+                "sft.num_demos"
+            )
+        if self.has_source and not self.num_epochs and not self.mix.weight:
+            raise ConfigError(
+                "sft.num_epochs=0 leaves the warm start out, so the demonstrations would not be used: set "
+                "sft.num_epochs to at least 1, or sft.mix.weight above 0"
+            )
+        if self.trainer == "trl" and self.observation_weight not in (0.0, 1.0):
+            raise ConfigError(
+                f"sft.trainer=trl masks tokens and does not weigh them, got sft.observation_weight="
+                f"{self.observation_weight:g}: set it to 0 or 1"
+            )
+
+    def _check_teacher(self) -> None:
+        if self.teacher and not self.teacher.startswith(ENDPOINT):
+            raise ConfigError(f"sft.teacher must be {ENDPOINT}URL?model=NAME, got {self.teacher!r}")
+        if self.teacher and not self.num_demos:
+            raise ConfigError("sft.teacher plays sft.num_demos training tasks: set sft.num_demos")
+        if min(self.teacher_max_new_tokens, self.episodes_per_task) < 1:
+            raise ConfigError("sft.teacher_max_new_tokens and sft.episodes_per_task must be at least 1")
+        if self.episodes_per_task > 1 and not self.teacher:
+            raise ConfigError("sft.episodes_per_task counts the teacher's episodes: set sft.teacher too")
+
+    @property
+    def has_source(self) -> bool:
+        """True if there are demonstrations."""
+        return bool(self.num_demos or self.files or self.runs)
+
+    @property
+    def has_phase(self) -> bool:
+        """True if the policy is fine-tuned before RL."""
+        return self.has_source and self.num_epochs > 0

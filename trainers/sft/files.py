@@ -1,0 +1,93 @@
+"""Conversations from files: JSON lines, and Parquet through pyarrow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.trainers.sft.conversation import Conversation, RowError, read_conversation
+
+SUFFIXES = (".jsonl", ".parquet")
+
+
+def read_files(paths: Sequence[str]) -> list[Conversation]:
+    """Return the conversations of all files, in order.
+
+    Raises:
+        UsageError: a file is missing, of another kind or empty, or has bad rows; the message names the first of them.
+        MissingExtraError: a file is Parquet and pyarrow is not installed.
+    """
+    return [conversation for path in paths for conversation in _read(Path(path))]
+
+
+def _read(path: Path) -> list[Conversation]:
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"sft.files: {path} is neither {' nor '.join(SUFFIXES)}; convert it to one of them")
+    if not path.is_file():
+        raise UsageError(f"sft.files: there is no file {path}")
+    rows = _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+    good: list[Conversation] = []
+    bad: list[str] = []
+    for where, row in rows:
+        try:
+            good.append(read_conversation(_loaded(row) if isinstance(row, bytes) else row, where))
+        except RowError as error:
+            bad.append(f"{where}: {error}")
+    if bad:
+        raise UsageError(
+            f"{bad[0]} ({_counted(len(bad), 'bad row')}, {_counted(len(good), 'good row')} in {path.name})"
+        )
+    if not good:
+        raise UsageError(f"sft.files: {path} has no rows, expected at least one conversation")
+    return good
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, bytes]]:
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"{path}, line {number}", line
+
+
+def _loaded(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"not JSON ({error}), expected an object with messages") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise MissingExtraError(f"sft.files: {path}", "parquet") from error
+    number = 0
+    try:
+        for batch in ParquetFile(path).iter_batches(batch_size=1024):
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", without_nulls(row)
+    except (ArrowException, OSError) as error:
+        raise CorruptDataError(f"sft.files: {path} cannot be read as Parquet ({error})") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a value of a Parquet table without the keys that are null.
+
+    A struct column gives every row the keys of all rows: the arguments of one tool to the calls of another.
+
+    Example:
+        >>> without_nulls({"name": "look", "arguments": {"at": None, "far": False}})
+        {'name': 'look', 'arguments': {'far': False}}
+    """
+    if isinstance(value, dict):
+        return {key: without_nulls(held) for key, held in value.items() if held is not None}
+    return [without_nulls(held) for held in value] if isinstance(value, list) else value
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

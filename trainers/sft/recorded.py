@@ -1,0 +1,86 @@
+"""Recorded episodes as demonstrations: which of them, and their messages for a model with other tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentgym.errors import UsageError
+from agentgym.evals.episodes import read_groups
+from agentgym.render.families import FORMATS
+from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.trainers.config.sft import Keep
+from agentgym.trainers.sft.conversation import Conversation, Exchange
+from agentgym.types import MalformedCall, Message, ToolSpec, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """All episodes of one source, failed ones included."""
+
+    name: str
+    trajectories: tuple[Trajectory, ...]
+
+
+def read_run(path: str) -> Recorded:
+    """Read the rollouts and evaluations of a training run's folder, or the episodes of an evaluation's folder.
+
+    Raises:
+        UsageError: there is no such folder, or it holds no recorded episodes.
+        CorruptDataError: a record cannot be read.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UsageError(f"sft.runs: there is no folder {path}; name the folder of a training run or an evaluation")
+    groups = [record.group for step in recorded_steps(folder) for record in read_records(record_path(folder, step))]
+    for evaluation in (folder, *sorted((folder / "eval").glob("*"))):
+        groups += read_groups(evaluation)
+    if not groups:
+        raise UsageError(
+            f"sft.runs: {path} holds no recorded episodes (rollouts/step-*.jsonl.gz, eval/*/episodes.jsonl.gz or "
+            "episodes.jsonl.gz); name the folder of a training run or an evaluation"
+        )
+    return Recorded(f"sft.runs: {path}", tuple(trajectory for group in groups for trajectory in group.trajectories))
+
+
+def chosen(trajectories: Iterable[Trajectory], keep: Keep) -> list[Trajectory]:
+    """Return the valid episodes that ``keep`` names, in order; failed ones are never among them."""
+    valid = [trajectory for trajectory in trajectories if trajectory.status.is_evidence and trajectory.turns]
+    if keep == "all":
+        return valid
+    if keep == "success":
+        return [trajectory for trajectory in valid if trajectory.success]
+    best: dict[tuple[str, str, int], Trajectory] = {}
+    for trajectory in valid:
+        key = (trajectory.env_id, trajectory.task.content_hash, trajectory.player)
+        if key not in best or _return(trajectory) > _return(best[key]):
+            best[key] = trajectory
+    return list(best.values())
+
+
+def as_conversation(trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> Conversation | None:
+    """Return an episode's messages, None if a call of it is malformed and so has no form in another format.
+
+    Summaries are left out, and so are sub-agents, since a record does not hold what they were told.
+    """
+    turns = [
+        turn for segment in trajectory.segments if not segment.agent for turn in segment.turns if turn.kind != "summary"
+    ]
+    if any(isinstance(call, MalformedCall) for turn in turns for call in turn.action.calls):
+        return None
+    exchanges = tuple(Exchange(_apart(turn.action, tools), turn.replies, turn.played) for turn in turns)
+    return Conversation(f"task {trajectory.task.id}", tools, trajectory.observation, exchanges)
+
+
+def _apart(action: Message, tools: Sequence[ToolSpec]) -> Message:
+    """Return an action whose text is only what stands beside its calls."""
+    if action.calls and FORMATS["compact"].parse(action.text, tools).calls == action.calls:
+        return replace(action, content="", answer="")  # in that format the text is the calls themselves
+    return action
+
+
+def _return(trajectory: Trajectory) -> float:
+    value = trajectory.reward
+    assert value is not None, "a valid episode has a return"
+    return value

@@ -1,0 +1,102 @@
+"""Demonstrations to training rows: one row per segment, with a loss weight on every token.
+
+One rule sets the weights: tokens of ``sft.loss_roles`` weigh 1, and all other tokens weigh ``sft.observation_weight``.
+Tokens of the assistant are its whole completions, with the token that ends them. Tokens of another role are the
+contents of its messages, where they first appear. The others are the template's own tokens, tool descriptions, and
+messages that a later segment repeats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentgym.credit.table import Bools
+from agentgym.errors import UsageError
+from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.types import Observation, Segment, Trajectory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SftRow:
+    """One training row; all columns have length ``T``."""
+
+    token_ids: tuple[int, ...]
+    weights: NDArray[np.float32]
+    """Loss weights; that of the first token is never used."""
+    is_sampled: Bools
+    """True on the tokens of the assistant's messages, which a policy would sample."""
+
+
+def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRenderer) -> list[SftRow]:
+    """Return the training rows of demonstrations, in order.
+
+    Raises:
+        UsageError: the chat template rewrites messages of a role that ``sft.loss_roles`` names.
+    """
+    others: set[str] = {role for role in config.loss_roles if role != "assistant"}
+    rows = []
+    for demo in demos:
+        for segment, added in _with_messages(demo):
+            is_sampled = np.asarray(segment.loss_mask, dtype=bool)
+            weighs_one = is_sampled if "assistant" in config.loss_roles else np.zeros_like(is_sampled)
+            if others:
+                weighs_one = weighs_one | _is_of_roles(segment, added, others, renderer)
+            weights = np.where(weighs_one, 1.0, config.observation_weight).astype(np.float32)
+            rows.append(SftRow(segment.token_ids, weights, is_sampled))
+    return rows
+
+
+def digest_of(rows: Sequence[SftRow]) -> str:
+    """Return a 128-bit hex digest of all tokens and weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for row in rows:
+        digest.update(np.asarray(row.token_ids, dtype=np.int64).tobytes())
+        digest.update(row.weights.tobytes())
+    return digest.hexdigest()
+
+
+def _with_messages(demo: Trajectory) -> Iterator[tuple[Segment, list[Observation]]]:
+    """Yield every segment with the messages that each of its turns is the first to show."""
+    waiting = demo.observation
+    for segment in demo.segments:
+        if segment.agent:  # the record does not hold what a sub-agent was told
+            yield segment, [() for _ in segment.turns]
+            continue
+        added = []
+        for turn in segment.turns:
+            is_summary = turn.kind == "summary"  # its prompt asks for it, and the next segment shows the observation
+            added.append(() if is_summary else waiting)
+            waiting = waiting if is_summary else turn.replies
+        yield segment, added
+
+
+def _is_of_roles(segment: Segment, added: Sequence[Observation], roles: set[str], renderer: ChatRenderer) -> Bools:
+    """Return which tokens of a segment render the contents of new messages of these roles, shape ``[T]``."""
+    parts = []
+    for turn, messages in zip(segment.turns, added, strict=True):
+        mask = np.zeros(len(turn.prompt_ids), dtype=bool)
+        wanted = [message for message in messages if message.role in roles and message.text.strip()]
+        if wanted:
+            text, spans = renderer.token_spans(turn.prompt_ids)
+            end = len(text)
+            for message in reversed(messages):  # what is new stands at the end of a prompt
+                content = message.text.strip()
+                at = text.rfind(content, 0, end) if content else end
+                if at < 0 and message.role in roles:
+                    raise UsageError(
+                        f"the model's chat template rewrites the {message.role} message {content[:40]!r}, so its "
+                        f"tokens cannot be found: leave {message.role!r} out of sft.loss_roles"
+                    )
+                if at < 0:
+                    continue
+                if message.role in roles:
+                    mask |= np.array([start < at + len(content) and stop > at for start, stop in spans], dtype=bool)
+                end = at
+        parts += [mask, np.zeros(len(turn.completion.token_ids), dtype=bool)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=bool)

@@ -1,0 +1,228 @@
+"""The demonstrations of a run: every source that ``sft.*`` names, as training rows."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+
+from agentgym.env.env import Env
+from agentgym.errors import EnvError, UsageError, boundary
+from agentgym.rollout.record import read_json_object, replace_text
+from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.sft import ENDPOINT, SftConfig
+from agentgym.trainers.data.demos import collect_demos
+from agentgym.trainers.engines.openai.http import parse_endpoint
+from agentgym.trainers.reporting.metrics import Log
+from agentgym.trainers.run import Run
+from agentgym.trainers.sft.conversation import Conversation
+from agentgym.trainers.sft.files import read_files
+from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
+from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
+from agentgym.trainers.sft.teacher import play_teacher
+from agentgym.trainers.sft.write import Writer
+from agentgym.trainers.trl.versions import check_trl
+from agentgym.types import Task, ToolSpec, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """Demonstrations that are there before the run begins."""
+
+    conversations: tuple[Conversation, ...] = ()
+    runs: tuple[Recorded, ...] = ()
+
+
+def read_given(config: SftConfig) -> Given:
+    """Read all files and recorded runs, so that what is wrong with them is said before a model is made.
+
+    Raises:
+        UsageError: naming the file and line, or the folder, or the teacher's address.
+        MissingExtraError: Parquet without pyarrow, or ``sft.trainer=trl`` without TRL.
+    """
+    if config.trainer == "trl":
+        check_trl("sft.trainer=trl")
+    if config.teacher:
+        parse_endpoint(config.teacher.removeprefix(ENDPOINT))
+    return Given(
+        conversations=tuple(read_files(config.files)),
+        runs=tuple(read_run(path) for path in config.runs),
+    )
+
+
+async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
+    """Return the training rows of all sources, in the order of files, runs, and teacher or oracle.
+
+    Raises:
+        UsageError: a source has nothing to learn from, or a resumed run's demonstrations are other ones than before.
+    """
+    config = run.config
+    with closing(Sources(run, log)) as sources:
+        demos = await sources.of_files(given.conversations) if given.conversations else []
+        for recorded in given.runs:
+            demos += await sources.of_episodes(recorded)
+        if config.sft.num_demos:
+            schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "demo tasks"))
+            if config.sft.teacher:
+                demos += await sources.of_episodes(await play_teacher(run, schedule, log))
+            else:
+                demos += await sources.of_oracle(schedule)
+    rows = sft_rows(demos, config.sft, run.renderer)
+    if config.sft.files or config.sft.runs or config.sft.teacher:
+        for loss in sources.writer.losses():
+            log.say(f"note: demonstrations: {loss}")
+        _check_same(run, rows)
+    _check_enough(config.sft, rows)
+    return rows
+
+
+class Sources:
+    """Turns the sources of one run into episodes with token ids.
+
+    Args:
+        log: is told what of each source is used, and what is left out.
+    """
+
+    def __init__(self, run: Run, log: Log) -> None:
+        self._run, self._log, config = run, log, run.config
+        self._env: Env | None = None
+        self._tools: dict[str, tuple[ToolSpec, ...]] = {}
+        self.writer = Writer(
+            renderer=run.renderer,
+            context=config.context,
+            max_context_tokens=config.model.max_context_tokens,
+            max_new_tokens=config.sampling.max_new_tokens,
+            max_turns=self._probe().max_turns if config.context.turns_left else None,
+        )
+
+    async def of_files(self, conversations: tuple[Conversation, ...]) -> list[Trajectory]:
+        """Write conversations in the model's tokens.
+
+        Raises:
+            UsageError: the model cannot write one, or all are too long.
+        """
+        written = [await self.writer.write(conversation) for conversation in conversations]
+        demos = [demo for demo in written if demo is not None]
+        counts = f"{len(conversations)} conversations, {len(demos)} used"
+        counts = self._say("sft.files", counts, len(written) - len(demos))
+        self._need(demos, "sft.files: no conversation", counts)
+        return demos
+
+    async def of_episodes(self, recorded: Recorded) -> list[Trajectory]:
+        """Choose episodes by ``sft.keep``, with the ids that they recorded or written again.
+
+        Raises:
+            UsageError: the episodes are of another environment, none is left, or the model cannot write one.
+        """
+        valid = [trajectory for trajectory in recorded.trajectories if trajectory.status.is_evidence]
+        split = self._run.config.eval.split
+        open_to_all = [trajectory for trajectory in valid if trajectory.task.split != split or split == "train"]
+        kept = chosen(open_to_all, self._run.config.sft.keep)
+        demos: list[Trajectory] = []
+        num_as_recorded = num_malformed = num_long = 0
+        for trajectory in kept:
+            tools = await self._tools_of(trajectory, recorded.name)
+            if self.writer.holds(trajectory, tools):
+                demos.append(trajectory)
+                num_as_recorded += 1
+                continue
+            conversation = as_conversation(trajectory, tools)
+            demo = None if conversation is None else await self.writer.write(conversation)
+            num_malformed += conversation is None
+            num_long += conversation is not None and demo is None
+            demos += [] if demo is None else [demo]
+        counts = (
+            f"{len(recorded.trajectories)} episodes, {len(recorded.trajectories) - len(valid)} failed, "
+            f"{sum(bool(trajectory.success) for trajectory in valid)} succeeded, {len(kept)} kept "
+            f"(sft.keep={self._run.config.sft.keep}), {num_as_recorded} with their recorded token ids, "
+            f"{len(demos) - num_as_recorded} rendered again"
+        )
+        if len(open_to_all) < len(valid):
+            counts += f"; {len(valid) - len(open_to_all)} left out as tasks of the split {split!r} (eval.split)"
+        if num_malformed:
+            counts += f"; {num_malformed} left out for malformed calls, which another format cannot write"
+        counts = self._say(recorded.name, counts, num_long)
+        self._need(demos, f"{recorded.name}: no episode", counts)
+        return demos
+
+    async def of_oracle(self, schedule: TaskSchedule) -> list[Trajectory]:
+        """Play the environment's oracle."""
+        run, config = self._run, self._run.config
+        self._log.begin("demos", config.sft.num_demos)
+        demos = await collect_demos(
+            schedule.take(0, config.sft.num_demos),
+            run.pool,
+            run.renderer,
+            noise=config.sft.noise,
+            max_context_tokens=config.model.max_context_tokens,
+            max_new_tokens=config.sampling.max_new_tokens,
+            context=config.context,
+            seed=config.seed,
+            on_episode=lambda _: self._log.advance("demos"),
+        )
+        share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
+        segments = [segment for demo in demos for segment in demo.segments]
+        num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
+        self._log.say(f"{len(demos)} demonstrations, {share:.0%} successful, {num_tokens:.0f} tokens each")
+        return list(demos)
+
+    def close(self) -> None:
+        """Close the environment that told its tools."""
+        if self._env is not None:
+            self._env.close()
+
+    def _probe(self) -> Env:
+        self._env = self._env or self._run.make_env()
+        return self._env
+
+    async def _tools_of(self, trajectory: Trajectory, name: str) -> tuple[ToolSpec, ...]:
+        """Return the tools of an episode's task, which a record does not hold; they may depend on the task."""
+        env, task = self._probe(), trajectory.task
+        if trajectory.env_id != env.env_id:
+            raise UsageError(
+                f"{name} has episodes of {trajectory.env_id}, and the run trains on {env.env_id}: set env.id to that, "
+                "or choose another folder"
+            )
+        if task.content_hash not in self._tools:
+            self._tools[task.content_hash] = await _tools_in(env, task)
+        return self._tools[task.content_hash]
+
+    def _say(self, name: str, counts: str, num_long: int) -> str:
+        """Say the counts of a source, and return them."""
+        limit = self._run.config.model.max_context_tokens
+        counts += f"; {num_long} left out as longer than model.max_context_tokens={limit}" if num_long else ""
+        self._log.say(f"{name}: {counts}")
+        return counts
+
+    def _need(self, demos: list[Trajectory], what: str, counts: str) -> None:
+        if not demos:
+            raise UsageError(f"{what} is left to learn from: {counts}; choose others by sft.*, or make room for them")
+
+
+async def _tools_in(env: Env, task: Task) -> tuple[ToolSpec, ...]:
+    with boundary(EnvError, f"{env.env_id} reset"):
+        await env.areset(seed=task.seed, options={"task": task})
+    return tuple(env.tools)
+
+
+def _check_same(run: Run, rows: list[SftRow]) -> None:
+    """Refuse to resume a run whose demonstrations have changed, since it would not end as it would have."""
+    path = run.run_dir / "demos" / "rows.json"
+    now = {"num_rows": len(rows), "digest": digest_of(rows)}
+    before = read_json_object(path)
+    if before and before != now:
+        raise UsageError(
+            f"the demonstrations of {run.run_dir} have changed since it began ({before['num_rows']} rows then, "
+            f"{len(rows)} now): bring the files and folders of sft.* back, or begin a new run"
+        )
+    replace_text(path, json.dumps(now) + "\n")
+
+
+def _check_enough(config: SftConfig, rows: list[SftRow]) -> None:
+    needed = {"sft.mix.batch_size": config.mix.batch_size} if config.mix.weight else {}
+    if config.has_phase and (config.files or config.runs or config.teacher):
+        needed["sft.batch_size"] = config.batch_size
+    for name, size in needed.items():
+        if len(rows) < size:
+            raise UsageError(f"the demonstrations make {len(rows)} rows, fewer than {name}={size}: lower {name}")

@@ -49,7 +49,8 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
         if plan.chat or plan.max_context_tokens or plan.context or plan.max_thinking_tokens:
             raise UsageError(
                 "an endpoint renders conversations and reads calls itself; leave out --codec, chat.KEY=VALUE, "
-                "context.KEY=VALUE, --max-context-tokens and --max-thinking-tokens, and set them where the server is started"
+                "context.KEY=VALUE, --max-context-tokens and --max-thinking-tokens, and set them where the server is "
+                "started"
             )
         return
     need_train_extra("evaluating a model")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from agentgym.render.formats.reading import (
+    MAX_CALLS,
     Block,
     NotReadableError,
     Reading,
@@ -19,6 +20,7 @@ from agentgym.render.formats.reading import (
     object_calls,
     outside,
     read_blocks,
+    too_many,
 )
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
@@ -119,12 +121,15 @@ class Json:
         calls: list[Call] = []
         spans: list[Span] = []
         found = self._START.search(text)
-        while found:
+        while found and len(calls) < MAX_CALLS:
             call, end = call_at(text, found.start(1), str(len(calls)), "arguments")
             fence = self._END.match(text, end) if found.group().startswith("```") else None
             calls.append(call)
             spans.append((found.start(), fence.end() if fence else end))
             found = self._START.search(text, spans[-1][1])
+        if found:
+            calls.append(too_many(text, found.start()))
+            spans.append((found.start(), len(text)))
         return Reading(outside(text, spans), tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentgym.render.formats.python_values import NAME, Effort, PythonReader
 from agentgym.render.formats.reading import (
+    MAX_CALLS,
+    SHOWN,
+    Block,
     NotReadableError,
     Reading,
     Span,
-    blocks,
     check_value,
-    outside,
+    read_blocks,
+    too_many,
 )
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
 _EXPECTED = "expected a call like name(key=value)"
-_SHOWN = 200
-"""Characters of a call that cannot be read that are kept of it."""
 _PER_VALUE = 50
 """Characters of a call that cannot be read that count as one value: they may be read again."""
 
@@ -67,17 +69,16 @@ class Marked:
         self._opening, self._closing, self._joined = opening, closing, joined
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
-        calls: list[Call] = []
-        spans: list[Span] = []
         effort = Effort()
-        for block in blocks(text, self._opening, self._closing):
+
+        def read(block: Block, call_id: str) -> list[Call]:
             body = block.body.strip()
-            found, end = _calls(body, block.span, len(calls), effort)
-            calls += found
+            calls, end = _calls(body, block.span, int(call_id), effort)
             if end < len(body):
-                calls.append(MalformedCall(block.span, "text after the calls", body[end : end + _SHOWN]))
-            spans.append(block.span)
-        return Reading(outside(text, spans), tuple(calls))
+                calls.append(MalformedCall(block.span, "text after the calls", body[end : end + SHOWN]))
+            return calls
+
+        return read_blocks(text, self._opening, self._closing, read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         body = _listed(calls) if self._joined else "\n".join(_call_text(call) for call in calls)
@@ -101,7 +102,9 @@ def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list
         between = _SEPARATORS.match(source, end)
         at = between.end() if between else end
         if at >= len(source):
-            return calls or [MalformedCall(span, _EXPECTED, source[:_SHOWN])], at
+            return calls or [MalformedCall(span, _EXPECTED, source[:SHOWN])], at
+        if first_id + len(calls) >= MAX_CALLS:
+            return [*calls, replace(too_many(source, at), span=span)], len(source)
         if calls and "]" in source[end:at] and not _HEAD.match(source, at):
             return calls, at
         try:
@@ -112,7 +115,7 @@ def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list
             end = following.end() if following else len(source)
             piece = source[at : following.start() + 1 if following else end].rstrip()
             loose = _loose_call(piece.removesuffix("]").rstrip(), str(first_id + len(calls)), effort)
-            calls.append(loose or MalformedCall(span, str(error), piece[:_SHOWN]))
+            calls.append(loose or MalformedCall(span, str(error), piece[:SHOWN]))
         else:
             calls.append(call)
 

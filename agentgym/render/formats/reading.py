@@ -21,6 +21,15 @@ Span = tuple[int, int]
 MAX_DEPTH = 50
 """How deep the arguments of a call may be nested."""
 
+MAX_CALLS = 1_000
+"""How many calls of a completion are read; what follows is one malformed call.
+
+A call that is no JSON costs time in proportion to its position, so many of them would take quadratic time.
+"""
+
+SHOWN = 200
+"""How many characters are kept of a text that is too long or broken to be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -94,9 +103,18 @@ def read_blocks(text: str, opening: str, closing: str, read: Callable[[Block, st
     calls: list[Call] = []
     spans: list[Span] = []
     for block in blocks(text, opening, closing):
+        if len(calls) >= MAX_CALLS:
+            calls.append(too_many(text, block.span[0]))
+            spans.append((block.span[0], len(text)))
+            break
         calls += read(block, str(len(calls)))
         spans.append(block.span)
     return Reading(outside(text, spans), tuple(calls))
+
+
+def too_many(text: str, at: int) -> MalformedCall:
+    """Return what is left of a completion after :data:`MAX_CALLS` calls."""
+    return MalformedCall((at, len(text)), f"more than {MAX_CALLS:,} calls", text[at : at + SHOWN])
 
 
 # ---------------------------------------------------------------------------------------------------------- JSON
@@ -225,6 +243,8 @@ def object_calls(text: str, at: int, key: str, separators: str) -> tuple[tuple[C
     """Read calls from ``at`` on, one object after another; also return where they end."""
     calls: list[Call] = []
     while text.startswith("{", at):
+        if len(calls) >= MAX_CALLS:
+            return (*calls, too_many(text, at)), len(text)
         call, at = call_at(text, at, str(len(calls)), key)
         calls.append(call)
         while at < len(text) and text[at] in separators:

@@ -100,7 +100,8 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
 
 def _parse_value(raw: str, schema: JsonSchema) -> Json:
     value: Json = raw if _is_text(schema) and not raw.startswith('"') else json.loads(raw)
-    json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can spell, is a ValueError here
+    # NaN, infinity and half a surrogate pair, which json.loads takes, are a ValueError here
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return value
 
 

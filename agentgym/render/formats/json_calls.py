@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from agentgym.render.formats.reading import (
     MAX_CALLS,
     Block,
+    JsonCalls,
     NotReadableError,
     Reading,
     Span,
     as_json,
-    call_at,
     json_at,
     json_call,
     json_value,
     listed_calls,
-    object_calls,
     outside,
     read_blocks,
     too_many,
@@ -43,7 +42,7 @@ class LlamaJson:
         body = text.replace("<|python_tag|>", "").strip()
         if not body.startswith("{"):
             return Reading(body)
-        calls, at = object_calls(body, 0, "parameters", separators="; \n\t,")
+        calls, at = JsonCalls(body, "parameters").listed(0, "; \n\t,")
         return Reading(body[at:].strip(), calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
@@ -120,9 +119,10 @@ class Json:
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         calls: list[Call] = []
         spans: list[Span] = []
+        objects = JsonCalls(text, "arguments")
         found = self._START.search(text)
         while found and len(calls) < MAX_CALLS:
-            call, end = call_at(text, found.start(1), str(len(calls)), "arguments")
+            call, end = objects.call(found.start(1), str(len(calls)), in_prose=True)
             fence = self._END.match(text, end) if found.group().startswith("```") else None
             calls.append(call)
             spans.append((found.start(), fence.end() if fence else end))

@@ -82,10 +82,12 @@ class Mistral:
 
 
 class Phi:
-    """``<|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|>``: Phi-4-mini.
+    """``<|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|>``, or ``functools[...]``: Phi-4-mini.
 
     Example:
         >>> Phi().parse('<|tool_call|>[{"name": "look", "arguments": {}}]<|/tool_call|>', []).calls
+        (ToolCall(name='look', arguments={}, id='0'),)
+        >>> Phi().parse('functools[{"name": "look", "arguments": {}}]', []).calls
         (ToolCall(name='look', arguments={}, id='0'),)
     """
 
@@ -95,7 +97,12 @@ class Phi:
         def read(block: Block, call_id: str) -> Sequence[Call]:
             return listed_calls(block.body.strip(), block.span, call_id)
 
-        return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read)
+        def read_bare(block: Block, call_id: str) -> Sequence[Call]:
+            return listed_calls("[" + block.body.strip(), block.span, call_id)
+
+        if "<|tool_call|>" in text or "functools[" not in text:
+            return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read)
+        return read_blocks(text, "functools[", "<|end|>", read_bare)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         bodies = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]

@@ -72,12 +72,13 @@ PHI = (
     '`functools[{"name": "write", "arguments": {"tags": []}}]` gives none. Ours reads the list as JSON and is right.'
 )
 LOSSY = (
-    "Ours and vLLM's agree. The template writes null as `None`, which an argument that may be text or null reads as that "
-    "text."
+    "Ours and vLLM's agree. The template writes null as `None`, which is read as text where an argument may be text."
 )
 ROWS = (
-    Row("hermes", "hermes"), Row("hermes", "hermes", "qwen3"), Row("hermes", "qwen3_json"), Row("hermes", "hermes", "qwen2_5"),
-    Row("qwen_xml", "qwen3_coder"), Row("qwen_xml", "qwen3_xml"), Row("qwen_xml", "qwen3_xml", "qwen3_5_nothink", explained=LOSSY),
+    Row("hermes", "hermes"), Row("hermes", "hermes", "qwen3"), Row("hermes", "qwen3_json"),
+    Row("hermes", "hermes", "qwen2_5"),
+    Row("qwen_xml", "qwen3_coder"), Row("qwen_xml", "qwen3_xml"),
+    Row("qwen_xml", "qwen3_xml", "qwen3_5_nothink", explained=LOSSY),
     Row("qwen_xml", "qwen3_xml", "nemotron_3_nano"),
     Row("glm", "glm45"), Row("glm", "glm45", "glm4moe"), Row("glm", "glm47"),
     Row("llama_json", "llama3_json"), Row("llama_json", "llama3_json", "llama3_1"),
@@ -200,9 +201,12 @@ def compare(num_cases: int, seed: int = 0) -> dict[str, Any]:
 
 
 def unexplained(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows where ours is wrong, or differs from vLLM's without a reason."""
+    """Return the rows where ours is wrong more often than vLLM's, or where a difference has no reason."""
     return [
-        row for row in results["rows"] if row["ours_wrong"] or (row["equal"] < row["cases"] and not row["explained"])
+        row
+        for row in results["rows"]
+        if row["ours_wrong"] > row["vllm_wrong"]
+        or (not row["explained"] and (row["ours_wrong"] or row["equal"] < row["cases"]))
     ]
 
 

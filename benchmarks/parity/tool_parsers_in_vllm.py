@@ -1,9 +1,9 @@
 """Read completions with vLLM's tool parsers; run by ``tool_parsers.py`` with the Python of vLLM's environment.
 
 Takes one JSON object on standard input: ``marks``, the texts that are special tokens; ``tools``, as functions; and
-``cases``, each with ``parser``, ``text`` and ``without``, the marks that its tokenizer lacks. The last line of standard
-output is one JSON object: ``vllm``, its version, and ``readings``, one for each case. A reading is the calls as pairs of
-name and arguments, or the reason why there are none.
+``cases``, each with ``parser``, ``text`` and ``without``, the marks that its tokenizer lacks. The last line of output
+is one JSON object: ``vllm``, its version, and ``readings``, one for each case. A reading is the calls as pairs of name
+and arguments, or the reason why there are none.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -15,8 +16,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.skipif(not PYTHON, reason="needs vLL
 
 
 def test_every_difference_is_explained() -> None:
-    import tool_parsers
-
+    tool_parsers = importlib.import_module("tool_parsers")
     results = tool_parsers.compare(num_cases=12, seed=5)
     assert [row["cases"] for row in results["rows"]] == [12] * len(tool_parsers.ROWS)
     assert tool_parsers.unexplained(results) == []

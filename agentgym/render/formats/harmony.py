@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentgym.render.formats.reading import NotReadableError, Reading, as_json, json_call, json_value
+from agentgym.render.formats.reading import (
+    MAX_CALLS,
+    NotReadableError,
+    Reading,
+    as_json,
+    json_call,
+    json_value,
+    too_many,
+)
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
 _START = "<|start|>assistant"
@@ -31,6 +39,9 @@ class Harmony:
         for piece in text.split(_START):
             span = (at, at + len(piece))
             at = span[1] + len(_START)
+            if len(calls) >= MAX_CALLS:
+                calls.append(too_many(text, span[0]))
+                break
             header, found, body = piece.partition("<|message|>")
             body = _ENDS.split(body, maxsplit=1)[0]
             recipient = _TO.search(header)

@@ -6,19 +6,20 @@ import re
 from collections.abc import Sequence
 
 from agentgym.render.formats.reading import (
+    MAX_CALLS,
     Block,
+    JsonCalls,
     NotReadableError,
     Reading,
     Span,
     as_json,
-    call_at,
     json_at,
     json_call,
     json_value,
     listed_calls,
-    object_calls,
     outside,
     read_blocks,
+    too_many,
 )
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
@@ -41,7 +42,7 @@ class LlamaJson:
         body = text.replace("<|python_tag|>", "").strip()
         if not body.startswith("{"):
             return Reading(body)
-        calls, at = object_calls(body, 0, "parameters", separators="; \n\t,")
+        calls, at = JsonCalls(body, "parameters").listed(0, "; \n\t,")
         return Reading(body[at:].strip(), calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
@@ -81,10 +82,12 @@ class Mistral:
 
 
 class Phi:
-    """``<|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|>``: Phi-4-mini.
+    """``<|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|>``, or ``functools[...]``: Phi-4-mini.
 
     Example:
         >>> Phi().parse('<|tool_call|>[{"name": "look", "arguments": {}}]<|/tool_call|>', []).calls
+        (ToolCall(name='look', arguments={}, id='0'),)
+        >>> Phi().parse('functools[{"name": "look", "arguments": {}}]', []).calls
         (ToolCall(name='look', arguments={}, id='0'),)
     """
 
@@ -94,7 +97,12 @@ class Phi:
         def read(block: Block, call_id: str) -> Sequence[Call]:
             return listed_calls(block.body.strip(), block.span, call_id)
 
-        return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read)
+        def read_bare(block: Block, call_id: str) -> Sequence[Call]:
+            return listed_calls("[" + block.body.strip(), block.span, call_id)
+
+        if "<|tool_call|>" in text or "functools[" not in text:
+            return read_blocks(text, "<|tool_call|>", "<|/tool_call|>", read)
+        return read_blocks(text, "functools[", "<|end|>", read_bare)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         bodies = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
@@ -118,13 +126,17 @@ class Json:
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         calls: list[Call] = []
         spans: list[Span] = []
+        objects = JsonCalls(text, "arguments")
         found = self._START.search(text)
-        while found:
-            call, end = call_at(text, found.start(1), str(len(calls)), "arguments")
+        while found and len(calls) < MAX_CALLS:
+            call, end = objects.call(found.start(1), str(len(calls)), in_prose=True)
             fence = self._END.match(text, end) if found.group().startswith("```") else None
             calls.append(call)
             spans.append((found.start(), fence.end() if fence else end))
             found = self._START.search(text, spans[-1][1])
+        if found:
+            calls.append(too_many(text, found.start()))
+            spans.append((found.start(), len(text)))
         return Reading(outside(text, spans), tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentgym.call_syntax import format_call, parse_calls
-from agentgym.render.formats.reading import Reading
+from agentgym.render.formats.reading import MAX_CALLS, Reading, too_many
 from agentgym.types import ToolCall, ToolSpec
 
 
@@ -18,7 +18,11 @@ class Compact:
     name = "compact"
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
-        return Reading(text, parse_calls(text, tools))
+        *lines, rest = text.split("\n", MAX_CALLS)
+        if len(lines) < MAX_CALLS or not rest.strip():
+            return Reading(text, parse_calls(text, tools))
+        end = len(text) - len(rest)
+        return Reading(text, (*parse_calls(text[:end], tools), too_many(text, end)))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         return "\n".join(format_call(call, tools) for call in calls)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from agentgym.render.formats.python_values import NAME, Effort, PythonReader
 from agentgym.render.formats.reading import (
+    MAX_CALLS,
+    SHOWN,
+    Block,
     NotReadableError,
     Reading,
     Span,
-    blocks,
     check_value,
-    outside,
+    read_blocks,
+    too_many,
 )
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
-MAX_SOURCE = 100_000
-"""Characters of one block that Python's parser is given; its memory is many times the text's."""
+_EXPECTED = "expected a call like name(key=value)"
+_PER_VALUE = 50
+"""Characters of a call that cannot be read that count as one value: they may be read again."""
 
-_LOOSE = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
-_BETWEEN = re.compile(r"(?<=\))\s*[,\n]\s*(?=[A-Za-z_][\w.]*\()")
-_KEY = re.compile(r"(?:^|,)\s*(\w+)=")
-_SOUNDS_LIKE_CALL = re.compile(r"\[\s*[A-Za-z_][\w.]*\(")
+_HEAD = re.compile(rf"({NAME})\s*+\(")
+_SEPARATORS = re.compile(r"(?:[\s,;\[\]()]++|#[^\n]*+|\\\n)*+")
+_BETWEEN = re.compile(rf"\)(?:\s*+[,;\]][\s,;\[\]]*+|[^\S\n]*+\n\s*+)(?={NAME}\()")
+_LOOSE = re.compile(rf"({NAME})\((.*)\)", re.DOTALL)
+_KEY = re.compile(r"(?:^|,)\s*+([\w\-]++)=")
+_SOUNDS_LIKE_CALL = re.compile(rf"\[\s*+{NAME}\(")
 
 
 class Pythonic:
@@ -41,7 +47,8 @@ class Pythonic:
         body = text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip()
         if not _SOUNDS_LIKE_CALL.match(body):
             return Reading(body)
-        return Reading("", tuple(_calls(body, (0, len(text)), 0)))
+        calls, end = _calls(body, (0, len(text)), 0, Effort())
+        return Reading(body[end:], tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         return _listed(calls)
@@ -62,108 +69,93 @@ class Marked:
         self._opening, self._closing, self._joined = opening, closing, joined
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
-        calls: list[Call] = []
-        spans: list[Span] = []
-        for block in blocks(text, self._opening, self._closing):
-            calls += _calls(block.body.strip(), block.span, len(calls))
-            spans.append(block.span)
-        return Reading(outside(text, spans), tuple(calls))
+        effort = Effort()
+
+        def read(block: Block, call_id: str) -> list[Call]:
+            body = block.body.strip()
+            calls, end = _calls(body, block.span, int(call_id), effort)
+            if end < len(body):
+                calls.append(MalformedCall(block.span, "text after the calls", body[end : end + SHOWN]))
+            return calls
+
+        return read_blocks(text, self._opening, self._closing, read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         body = _listed(calls) if self._joined else "\n".join(_call_text(call) for call in calls)
         return f"{self._opening}{body}{self._closing}"
 
 
-def _calls(source: str, span: Span, first_id: int) -> list[Call]:
-    """Read one or more calls; where the text is no Python as a whole, each call of it is read alone."""
-    try:
-        nodes = _nodes(source)
-    except NotReadableError as error:
-        pieces = _pieces(source)
-        if len(pieces) > 1:
-            return [call for n, piece in enumerate(pieces) for call in _calls(piece, span, first_id + n)]
-        loose = _loose_call(pieces[0] if pieces else "", str(first_id))
-        return [loose or MalformedCall(span, str(error), source[:200])]
+def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list[Call], int]:
+    """Read calls one after another; also return where text begins that follows a list of them.
+
+    A call that cannot be read ends where the next one begins, after a bracket and a comma or line break. Reading goes
+    on there, so a part of the text may be read again. ``effort`` bounds that part, which makes the time linear.
+
+    Args:
+        span: where the source lies in the completion, for malformed calls.
+        first_id: id of the first call.
+        effort: what may be read; what is left is one malformed call.
+    """
     calls: list[Call] = []
-    for node in nodes:
+    end, reader = 0, PythonReader(source, effort)
+    while True:
+        between = _SEPARATORS.match(source, end)
+        at = between.end() if between else end
+        if at >= len(source):
+            return calls or [MalformedCall(span, _EXPECTED, source[:SHOWN])], at
+        if first_id + len(calls) >= MAX_CALLS:
+            return [*calls, replace(too_many(source, at), span=span)], len(source)
+        if calls and "]" in source[end:at] and not _HEAD.match(source, at):
+            return calls, at
         try:
-            calls.append(_call(node, str(first_id + len(calls))))
+            call, end = _call_at(reader, at, str(first_id + len(calls)))
         except NotReadableError as error:
-            calls.append(MalformedCall(span, str(error), source[:200]))
-    return calls
+            effort.left -= (error.end - at) // _PER_VALUE
+            following = _BETWEEN.search(source, at) if effort.left > 0 else None
+            end = following.end() if following else len(source)
+            piece = source[at : following.start() + 1 if following else end].rstrip()
+            loose = _loose_call(piece.removesuffix("]").rstrip(), str(first_id + len(calls)), effort)
+            calls.append(loose or MalformedCall(span, str(error), piece[:SHOWN]))
+        else:
+            calls.append(call)
 
 
-def _loose_call(source: str, call_id: str) -> ToolCall | None:
+def _call_at(reader: PythonReader, at: int, call_id: str) -> tuple[ToolCall, int]:
+    head = _HEAD.match(reader.text, at)
+    if head is None:
+        raise NotReadableError(_EXPECTED, at)
+    reader.effort.spend(1, at)
+    arguments, end = reader.arguments(head.end())
+    try:
+        check_value(arguments)
+    except NotReadableError as error:
+        raise NotReadableError(str(error), end) from None
+    return ToolCall(head.group(1), arguments, call_id), end
+
+
+def _loose_call(source: str, call_id: str, effort: Effort) -> ToolCall | None:
     """Read a call whose text holds its own quotes unescaped, as LFM2.5's chat template writes it."""
-    found = _LOOSE.fullmatch(source.strip())
+    found = _LOOSE.fullmatch(source)
     if found is None:
         return None
-    keys = list(_KEY.finditer(found.group(2)))
+    inside = found.group(2)
+    keys = list(_KEY.finditer(inside))
+    if not keys or keys[0].start() > 0:
+        return None
     arguments: dict[str, Any] = {}
     for key, following in zip(keys, [*keys[1:], None], strict=True):
-        text = found.group(2)[key.end() : following.start() if following else len(found.group(2))].strip()
+        text = inside[key.end() : following.start() if following else len(inside)].strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
             arguments[key.group(1)] = text[1:-1]
             continue
         try:
-            arguments[key.group(1)] = _value(ast.parse(text, mode="eval").body)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            arguments[key.group(1)], end = PythonReader(text, effort).value(0)
+            check_value(arguments[key.group(1)])
+        except NotReadableError:
+            return None
+        if end < len(text):
             return None
     return ToolCall(found.group(1), arguments, call_id)
-
-
-def _nodes(source: str) -> list[ast.expr]:
-    if len(source) > MAX_SOURCE:
-        raise NotReadableError(f"a call longer than {MAX_SOURCE} characters")
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise NotReadableError(f"not a Python call: {type(error).__name__}") from None
-    nodes: list[ast.expr] = []
-    for statement in body:
-        if not isinstance(statement, ast.Expr):
-            raise NotReadableError("expected calls like name(key=value)")
-        nodes += statement.value.elts if isinstance(statement.value, ast.List | ast.Tuple) else [statement.value]
-    if not nodes:
-        raise NotReadableError("expected calls like name(key=value)")
-    return nodes
-
-
-def _call(node: ast.expr, call_id: str) -> ToolCall:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
-        raise NotReadableError("expected a call like name(key=value)")
-    if node.args or any(keyword.arg is None for keyword in node.keywords):
-        raise NotReadableError("arguments must be named: name(key=value)")
-    try:
-        arguments = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
-        name = ast.unparse(node.func)
-    except RecursionError:
-        raise NotReadableError("nested too deep") from None
-    check_value(arguments)
-    return ToolCall(name, arguments, call_id)
-
-
-def _value(node: ast.expr) -> Any:
-    """Return a literal; ``true``, ``false`` and ``null`` count, since models write them."""
-    if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
-        return json.loads(node.id)
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        return {str(_value(key)): _value(value) for key, value in zip(node.keys, node.values, strict=True) if key}
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError):
-        raise NotReadableError("values must be literals") from None
-    if not isinstance(value, str | int | float | bool | None):
-        raise NotReadableError("values must be text, numbers, lists or objects")
-    return value
-
-
-def _pieces(source: str) -> list[str]:
-    """Cut ``[f(..), g(..)]`` between calls."""
-    inside = source.strip().removeprefix("[").removesuffix("]")
-    return [piece.strip() for piece in _BETWEEN.split(inside) if piece.strip()]
 
 
 def _listed(calls: Sequence[ToolCall]) -> str:

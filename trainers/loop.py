@@ -95,7 +95,10 @@ class TrainingLoop:
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
             await run.connect_engine(self.log.say)
+            is_new = self.checkpoint is None
             await self.restore()
+            if config.eval.base and config.sft.has_phase and is_new:
+                await evaluate_policy(run, self.log, "base", 0)
             rows = await self.demonstrations()
             if state.phase == "sft":
                 if config.sft.has_phase:

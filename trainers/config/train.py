@@ -154,6 +154,9 @@ class EvalConfig:
     every: int = 0
     """RL steps between further evaluations on the way, which give a curve; 0 for none."""
 
+    base: bool = False
+    """Also evaluate the model as it comes, before it has seen a demonstration."""
+
     def __post_init__(self) -> None:
         if self.every < 0:
             raise ConfigError(f"eval.every must be at least 0, got {self.every}")

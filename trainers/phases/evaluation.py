@@ -30,8 +30,9 @@ async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSumm
         group_config=replace(config.group, group_size=1, min_valid=1),
         on_episode=lambda _: log.advance(f"evaluation {label}"),
     )
-    log.log("eval", step, {name: getattr(summary, name) for name in LOGGED})
+    if label != "base":  # the curve begins with the policy that RL begins with
+        log.log("eval", step, {name: getattr(summary, name) for name in LOGGED})
     interval = f"{summary.success_low:.3f} to {summary.success_high:.3f}"
-    when = f"{label} RL" if label in ("before", "after") else f"after {step} steps"
+    when = {"base": "of the base model", "before": "before RL", "after": "after RL"}.get(label, f"after {step} steps")
     log.say(f"success {when}: {summary.success:.3f} ({interval}), {len(tasks)} {config.eval.split} tasks")
     return summary

@@ -19,7 +19,7 @@ from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import Reading
 from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
-from agentgym.types import Call, MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
+from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _SENTINEL = "agentgym-assistant-text"
 _USER = Message("user", "?")
@@ -108,14 +108,29 @@ class ChatRenderer:
 
     # --------------------------------------------------------------------------------------------- from token ids
 
-    def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec]) -> Message:
-        """Return a completion as the assistant message that it is: thinking, text and calls apart."""
-        ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
-        return self.read_text(self._decoded(ids), tools)
+    def opens_after(self, prompt_ids: Sequence[int]) -> bool:
+        """Return True if a prompt ends with the mark that opens thinking, so that the completion begins inside it.
 
-    def read_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
+        Some templates open thinking for the first message only, or not after tool results.
+        """
+        think = self.family.think
+        if not self.opens_thinking or think is None:
+            return False
+        num_last = len(self._encode(think[0])) + 1
+        return self._opens(self._decoded(prompt_ids[-num_last:]))
+
+    def read(self, token_ids: Sequence[int], tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
+        """Return a completion as the assistant message that it is: thinking, text and calls apart.
+
+        Args:
+            is_open: the prompt opened the thinking (:meth:`opens_after`); None for a first prompt.
+        """
+        ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
+        return self.read_text(self._decoded(ids), tools, is_open=is_open)
+
+    def read_text(self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
         """Return the text of a completion as a message; nothing inside thinking is a call."""
-        thought = self._thought(text)
+        thought = self._thought(text, is_open)
         reading = self.format.parse(thought.rest, tools) if tools else Reading(thought.rest.strip())
         shift = len(text) - len(thought.rest)
         calls = tuple(
@@ -126,21 +141,21 @@ class ChatRenderer:
         )
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
-    def num_thinking_tokens(self, token_ids: Sequence[int]) -> int:
+    def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:
         """Return how many of a completion's first tokens are thinking, with the marks around it."""
-        whole = self._thought(self._decoded(token_ids))
+        whole = self._thought(self._decoded(token_ids), is_open)
         if not whole.thinking or isinstance(self.format, Harmony):
             return 0  # harmony writes its channels between calls, so thinking is not the beginning
         if not whole.is_closed:
             return len(token_ids)
 
         def is_closed(num_tokens: int) -> bool:
-            thought = self._thought(self._decoded(token_ids[:num_tokens]))
+            thought = self._thought(self._decoded(token_ids[:num_tokens]), is_open)
             return bool(thought.thinking) and thought.is_closed
 
         return bisect_left(range(len(token_ids)), True, key=is_closed)
 
-    def action_text(self, action: Message, tools: Sequence[ToolSpec]) -> str:
+    def action_text(self, action: Message, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> str:
         """Return an action as the model would write it: its calls, or its text if it has none.
 
         Thinking is written where the family has a form for it, and text beside calls where the message gives it apart
@@ -148,13 +163,14 @@ class ChatRenderer:
         """
         calls = tuple(call for call in action.calls if isinstance(call, ToolCall)) if tools else ()
         text = (action.answer or "") if calls else action.text
-        if self.opens_thinking or action.thinking:
-            return self._with_thinking(action.thinking, text, calls, tools)
+        begins_inside = self.opens_thinking if is_open is None else is_open
+        if begins_inside or action.thinking:
+            return self._with_thinking(action.thinking, text, calls, tools, begins_inside)
         return self._plain_text(text, calls, tools)
 
-    def action_ids(self, action: Message, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+    def action_ids(self, action: Message, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> tuple[int, ...]:
         """Return a demonstrated action as a completion: :meth:`action_text`, then the token that ends the turn."""
-        return (*self._encode(self.action_text(action, tools)), self._end_after(action, tools))
+        return (*self._encode(self.action_text(action, tools, is_open=is_open)), self._end_after(action, tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return a text's token ids, and the indices of those that hold characters of the half-open ``span``.
@@ -190,15 +206,16 @@ class ChatRenderer:
     ) -> str | None:
         """Render the whole conversation, and cut off what follows the assistant's last message."""
         said = messages[-1]
-        if said.thinking and not self._thought(str(said.content)).is_closed:
-            return None  # the template would close it
         before = self.template.render(messages[:-1], tools)
+        if said.thinking and not self._thought(str(said.content), self._opens(before)).is_closed:
+            return None  # the template would close it
         whole = self.template.render([*messages, *replies], tools)
         marked = self.template.render([*messages[:-1], self._marked(said), *replies], tools)
         suffix = self._after_mark(marked)
         if suffix is None or not whole.startswith(before) or not whole.endswith(suffix):
             return None
-        written = self.read_text(whole[len(before) : len(whole) - len(suffix)], tools)
+        is_open = self._opens(before)
+        written = self.read_text(whole[len(before) : len(whole) - len(suffix)], tools, is_open=is_open)
         if (written.thinking, written.text, _facts(written)) != (said.thinking, said.text, _facts(said)):
             return None
         return suffix if self._has_thinking(written) == self._has_thinking(said) else None
@@ -268,10 +285,12 @@ class ChatRenderer:
             said = Message("assistant", "\n".join([*([text] if text else []), self.format.format(calls, tools)]))
         return self._written(said, tools) or self.format.format(calls, tools)
 
-    def _with_thinking(self, thinking: str, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
+    def _with_thinking(
+        self, thinking: str, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec], is_open: bool
+    ) -> str:
         """Return a completion that thinks first: as the template writes its last message, else by the family's row."""
         said = Message("assistant", text, calls, thinking=thinking, answer=text)
-        if not calls or self.template.renders_calls(said):
+        if is_open == self.opens_thinking and (not calls or self.template.renders_calls(said)):
             before = self.template.render([_USER], tools)
             whole = self.template.render([_USER, said], tools, more=False).rstrip()
             end = next((end for end in self._ends.values() if end and whole.endswith(end)), "")
@@ -283,7 +302,7 @@ class ChatRenderer:
             return plain
         opening, closing = (mark.strip() for mark in self.family.think)
         thought = f"{thinking}\n{closing}\n\n{plain}"
-        return thought if self.opens_thinking else f"{opening}\n{thought}"
+        return thought if is_open else f"{opening}\n{thought}"
 
     def _says(self, body: str, said: Message, tools: Sequence[ToolSpec]) -> bool:
         read = self.read_text(body, tools)
@@ -297,10 +316,14 @@ class ChatRenderer:
         think = self.family.think
         return bool(message.thinking) or (think is not None and think[1].strip() in str(message.content))
 
-    def _thought(self, text: str) -> Thought:
+    def _opens(self, prompt: str) -> bool:
+        think = self.family.think
+        return think is not None and prompt.rstrip().endswith(think[0].strip())
+
+    def _thought(self, text: str, is_open: bool | None = None) -> Thought:
         if isinstance(self.format, Harmony):
             return Thought(self.format.thinking(text), text, True)
-        return split_thinking(text, self.family.think, is_open=self.opens_thinking)
+        return split_thinking(text, self.family.think, is_open=self.opens_thinking if is_open is None else is_open)
 
     def _written(self, said: Message, tools: Sequence[ToolSpec]) -> str | None:
         """Return an assistant message as the chat template writes it after a prompt, None if it changes the prompt."""
@@ -329,8 +352,7 @@ class ChatRenderer:
         return first[0] if first and first[0] in self._ends else self.turn_end_ids[0]
 
     def _find_opened_thinking(self) -> bool:
-        think = self.family.think
-        return think is not None and self.template.render([_USER], ()).rstrip().endswith(think[0].rstrip())
+        return self._opens(self.template.render([_USER], ()))
 
     def _find_ends(self) -> dict[int, str]:
         """Return the tokens that end an assistant message, with their texts; the template's own comes first."""
@@ -353,12 +375,6 @@ def _call(number: int) -> ToolCall:
 
 def _reply(role: Role, text: str) -> Message:
     return Message(role, text, result=ToolResult(text, _PROBE.name) if role == "tool" else None)
-
-
-def _moved(call: Call, shift: int) -> Call:
-    if isinstance(call, ToolCall):
-        return call
-    return replace(call, span=(call.span[0] + shift, call.span[1] + shift))
 
 
 def _facts(message: Message) -> list[tuple[str, Any]]:

@@ -144,7 +144,7 @@ class ModelAgent:
             max_thinking_tokens=num_thinking,
         )
         prompt_ids, added_ids = context.prompt_ids, context.added_ids
-        begins_segment, is_summary = context.begins_segment, context.is_summarising
+        begins_segment, is_summary, is_open = context.begins_segment, context.is_summarising, context.opens_thinking
         started = time.perf_counter()
         completion = await generate_in_budget(self._engine, self._renderer, prompt_ids, sampling, self._session_id)
         generate_s = time.perf_counter() - started
@@ -154,7 +154,7 @@ class ModelAgent:
             action=action,
             prompt_ids=added_ids,
             completion=completion,
-            num_thinking_tokens=self._renderer.num_thinking_tokens(completion.token_ids) if action.thinking else 0,
+            num_thinking_tokens=self._num_thinking(completion, is_open) if action.thinking else 0,
             begins_segment=begins_segment,
             is_summary=is_summary,
             render_s=self._render_s + time.perf_counter() - started,
@@ -171,6 +171,9 @@ class ModelAgent:
 
     async def end(self) -> None:
         await self._engine.release(self._session_id)
+
+    def _num_thinking(self, completion: Completion, is_open: bool) -> int:
+        return self._renderer.num_thinking_tokens(completion.token_ids, is_open=is_open)
 
 
 class ScriptedAgent:
@@ -248,7 +251,7 @@ class DemonstrationAgent:
         pass
 
     def _action_ids(self, action: Message) -> tuple[int, ...]:
-        return self._renderer.action_ids(action, self._tools)
+        return self._renderer.action_ids(action, self._tools, is_open=self._context.opens_thinking)
 
     def _summary_ids(self) -> tuple[int, ...]:
         longest = self._context.max_new_tokens
@@ -256,4 +259,4 @@ class DemonstrationAgent:
         return self._said_ids(text)
 
     def _said_ids(self, text: str) -> tuple[int, ...]:
-        return self._renderer.action_ids(Message("assistant", text), ())
+        return self._renderer.action_ids(Message("assistant", text), (), is_open=self._context.opens_thinking)

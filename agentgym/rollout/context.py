@@ -158,6 +158,11 @@ class Context:
         return self._session.begins_segment
 
     @property
+    def opens_thinking(self) -> bool:
+        """True if the next completion begins inside thinking, which the prompt has opened."""
+        return self._session.opens_thinking
+
+    @property
     def num_free_tokens(self) -> int:
         """Free tokens in the window; below 1 the episode must end."""
         return self._room.window - self._session.num_tokens

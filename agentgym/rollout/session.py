@@ -48,6 +48,11 @@ class Session:
         """True until the segment has a completion."""
         return self._num_committed == 0
 
+    @property
+    def opens_thinking(self) -> bool:
+        """True if the next completion begins inside thinking, which the prompt has opened."""
+        return self._renderer.opens_after(self._tokens)
+
     def begin_segment(self, messages: Sequence[Message]) -> None:
         """Start a segment whose prompt is these messages."""
         self._messages: list[Message] = list(messages)
@@ -58,9 +63,10 @@ class Session:
 
     def add_completion(self, completion: Completion) -> Message:
         """Append sampled tokens, and return the message that they render."""
+        is_open = self.opens_thinking
         self._tokens += completion.token_ids
         self._num_committed = len(self._tokens)
-        message = self._renderer.read(completion.token_ids, self._tools)
+        message = self._renderer.read(completion.token_ids, self._tools, is_open=is_open)
         self._messages.append(message)
         ends = completion.finish_reason is FinishReason.STOP and completion.token_ids[-1] in self._renderer.turn_end_ids
         self._end = completion.token_ids[-1] if ends else None

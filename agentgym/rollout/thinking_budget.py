@@ -26,7 +26,7 @@ async def generate_in_budget(
     thought = await engine.generate(prompt_ids, replace(plain, max_new_tokens=budget), session_id=session_id)
     if thought.finish_reason is not FinishReason.LENGTH or len(thought.token_ids) < budget:
         return thought
-    num_thinking = renderer.num_thinking_tokens(thought.token_ids)
+    num_thinking = renderer.num_thinking_tokens(thought.token_ids, is_open=renderer.opens_after(prompt_ids))
     num_left = sampling.max_new_tokens - (budget - num_thinking)
     if num_thinking == budget or num_left < 1:
         return thought

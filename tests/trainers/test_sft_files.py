@@ -42,7 +42,8 @@ OPENS_THINKING = {
     "nemotron_3_ultra",
     "qwen3_8",
 }
-"""Templates whose first prompt opens a block of thinking, and whose later prompts do not."""
+"""Templates whose prompt opens a block of thinking. A demonstration without thinking closes it; the history that these
+templates render has no such block."""
 
 
 def called(number: Any = 1, call_id: str = "a", **more: Any) -> dict[str, Any]:

@@ -312,7 +312,8 @@ def test_an_episode_whose_browser_is_killed_has_no_reward() -> None:
 
 
 OWNER = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 from testkit.gui_pages import PageEnv
 env = PageEnv("<button onclick='for(;;);'>x</button>")
 env.reset(seed=0)

@@ -76,6 +76,7 @@ class TrainingLoop:
         self.given = read_given(config.sft) if self.learns_from_demos and ranks.is_main else Given()
         self.mix: SftMix | None = None
         self.run = Run(config, run_dir, ranks)
+        self.config = config = self.run.config  # with the worked example of prompts, where one is shown
         if "answer_logprobs" in config.credit.columns():
             check_references(self.run.train_tasks)
         self.state = TrainState(

@@ -60,6 +60,7 @@ class Run:
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
         check_turns_left(config.context, probe)
+        config = self.config = dataclasses.replace(config, context=config.context.with_example(probe))
         _check_sub_agents(config, probe)
         self.model, self.tokenizer = self._model()
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat)

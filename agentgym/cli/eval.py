@@ -123,6 +123,8 @@ def _begin(
         raise UsageError(
             f"a suite fixes {', '.join(fixed)}; to change that, write a suite of your own (docs/evaluation.md)"
         )
+    if given.get("context", {}).get("example_turns"):
+        raise UsageError("context.example_turns shows an episode of one environment; evaluate it by itself")
     episodes = given.pop("episodes", None)
     made, folder = eval_suites.begin(suites, policies, episodes, SamplingPlan(**given), run_dir)
     return _play_suites(made, folder, num_envs, False, out)

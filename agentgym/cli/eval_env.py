@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     from agentgym.cli.progress import episode_progress
     from agentgym.evals.runner import evaluate
     from agentgym.registry import find
+    from agentgym.rollout.context import FULL
     from agentgym.rollout.group import GroupConfig
     from agentgym.rollout.pool import EnvPool
 
@@ -80,14 +81,18 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
 
     probe = make_env()
     tasks = probe.tasks(plan.split)[: plan.episodes]
+    sampling = plan.sampling
+    if plan.context.get("example_turns"):
+        shown = FULL.changed(plan.context).with_example(probe).examples
+        sampling = replace(sampling, context={**plan.context, "examples": [asdict(message) for message in shown]})
     probe.close()
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
     num_slots = max(1, min(num_envs, len(tasks)))
-    make_agent, close = open_agents(plan.policy, plan.sampling, num_slots)
+    make_agent, close = open_agents(plan.policy, sampling, num_slots)
     make_opponent, close_opponent = None, None
     if plan.opponent:
-        make_opponent, close_opponent = open_agents(plan.opponent, plan.sampling, num_slots)
+        make_opponent, close_opponent = open_agents(plan.opponent, sampling, num_slots)
     pool = EnvPool(make_env, num_envs)
     try:
         with episode_progress(out.status, len(tasks)) as count:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.example import worked_example
 from agentgym.rollout.memory import (
     NOW,
     SUMMARY,
@@ -45,6 +46,11 @@ class ContextConfig:
     """``window``: past turns in a prompt; fewer if they do not fit."""
     turns_left: bool = False
     """Add to every observation how many turns are left; the environment must have a limit."""
+    example_turns: int = 0
+    """``full``: begin prompts with so many turns of a worked example: the oracle's, on a training task. A model that
+    knows no tool-call format may act by it, and can then be trained by RL alone."""
+    examples: tuple[Message, ...] = ()
+    """The messages of the worked example; filled in when a run or an evaluation starts."""
     window_tokens: int = 0
     """Longest segment; 0 takes the engine's limit (``model.max_context_tokens``)."""
     summary_tokens: int = 128
@@ -57,6 +63,8 @@ class ContextConfig:
     def __post_init__(self) -> None:
         if self.num_turns < 0 or self.window_tokens < 0 or self.max_summaries < 0:
             raise ConfigError("context.num_turns, window_tokens and max_summaries must be at least 0")
+        if self.example_turns < 0 or (self.example_turns and self.policy != "full"):
+            raise ConfigError("context.example_turns must be at least 0, and needs context.policy=full")
         if self.summary_tokens < 1 or not self.instruction.strip():
             raise ConfigError("context.summary_tokens must be at least 1 and context.instruction must say something")
 
@@ -73,6 +81,16 @@ class ContextConfig:
         if unknown := sorted(set(values) - set(asdict(self))):
             raise unknown_name("key", f"context.{unknown[0]}", [f"context.{name}" for name in asdict(self)])
         return checked(ContextConfig, asdict(self) | dict(values), "context")
+
+    def with_example(self, env: Env) -> ContextConfig:
+        """Return a copy that holds the messages of the worked example, if one is to be shown.
+
+        Raises:
+            UsageError: the environment has no oracle, or its episodes are too short.
+        """
+        if not self.example_turns or self.examples:
+            return self
+        return replace(self, examples=worked_example(env, self.example_turns))
 
     def window(self, max_context_tokens: int) -> int:
         """Return the longest segment on an engine with this limit."""
@@ -140,7 +158,8 @@ class Context:
         self._first, self._now = first, first
         self.past: list[Exchange] = []
         """Finished turns, without summaries."""
-        self._session = Session(renderer, tools, self._noted(first))
+        shown = (*(_as_said(message, renderer, tools) for message in config.examples), *self._noted(first))
+        self._session = Session(renderer, tools, shown)
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -260,6 +279,13 @@ def open_context(
 ) -> Context:
     """Return the context of an episode that begins with ``first``."""
     return _CONTEXTS[config.policy](config, renderer, tools, first, room)
+
+
+def _as_said(message: Message, renderer: ChatRenderer, tools: Sequence[ToolSpec]) -> Message:
+    """Return a message of an example; an action as the model would have said it."""
+    if message.role != "assistant":
+        return message
+    return renderer.read_text(renderer.action_text(message, tools, is_open=False), tools, is_open=False)
 
 
 def _said(message: Message) -> str:

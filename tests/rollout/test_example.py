@@ -71,5 +71,5 @@ def test_what_cannot_be_shown_is_refused() -> None:
         worked_example(NoOracle(), 1)
     with pytest.raises(UsageError, match="example_turns=9: no episode of the oracle"):
         worked_example(Counting(), 9)
-    with pytest.raises(ConfigError, match="needs context.policy=full"):
+    with pytest.raises(ConfigError, match=r"needs context\.policy=full"):
         ContextConfig(policy="window", example_turns=1)

@@ -16,7 +16,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import frozen_copy, save_model
-from agentgym.trainers.phases.evaluation import evaluate_policy
+from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.phases.train_step import begin_period, train_step
@@ -117,6 +117,7 @@ class TrainingLoop:
             run_dir=str(run.run_dir),
             steps=config.num_steps,
             num_trajectories=state.num_trajectories,
+            success_base=base_success(run.run_dir),
             success_before=state.success_before,
             success_after=after.success if after else None,
             wall_s=state.wall_s,

@@ -273,6 +273,8 @@ class TrainResult:
     run_dir: str
     steps: int
     num_trajectories: int
+    success_base: float | None
+    """Of the model as it came, where ``eval.base`` asks for it."""
     success_before: float | None
     success_after: float | None
     wall_s: float

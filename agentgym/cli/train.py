@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentgym.cli.episodes import print_episodes
 from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
 
-def train(
+def train(  # noqa: PLR0913, PLR0917  # one per option
     recipe: Annotated[str | None, typer.Argument(help="A recipe's name; left out with --resume.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, as in optimizer.lr=1e-4.")
@@ -28,6 +29,9 @@ def train(
     device_gib: Annotated[
         float | None, typer.Option(min=0.0, help="With --dry-run: refuse what does not fit a device of so many GiB.")
     ] = None,
+    episodes: Annotated[
+        int, typer.Option(min=0, help="At the end, print the episodes of the first N tasks of each evaluation.")
+    ] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Train an agent end to end: warm start, reinforcement learning, evaluation before and after."""
@@ -55,15 +59,17 @@ def train(
                 return
             report = write_report(folder)
         out.result(asdict(result))
-        before, after = (
-            f"{s:.1%}" if s is not None else "not measured" for s in (result.success_before, result.success_after)
-        )
+        measured = {"base model": result.success_base, "before RL": result.success_before}
+        shown = [f"{when} {success:.1%}" for when, success in measured.items() if success is not None]
+        after = f"{result.success_after:.1%}" if result.success_after is not None else "not measured"
         out.console.print(
-            f"success before RL {before}, after [bold]{after}[/]; "
+            f"success: {', '.join([*shown, f'after [bold]{after}[/]'])}; "
             f"{result.steps} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
             f"report: {report}",
             soft_wrap=True,
         )
+        if episodes:
+            print_episodes(folder, episodes, out)
 
 
 def _plan_on_paper(

@@ -30,6 +30,7 @@ class FakeResult:
     run_dir: str
     steps: int = 3
     num_trajectories: int = 12
+    success_base: float | None = None
     success_before: float | None = 0.25
     success_after: float | None = 0.75
     wall_s: float = 1.5
@@ -64,13 +65,13 @@ def test_train(run: Command, trainer: Behave) -> None:
     calls = trainer(None)
     done = run("train", "household-demo", "num_steps=3", "group.group_size=4", "--json")
     assert done.json == {
-        "run_dir": "runs/household-demo-001", "steps": 3, "num_trajectories": 12, "success_before": 0.25,
-        "success_after": 0.75, "wall_s": 1.5,
+        "run_dir": "runs/household-demo-001", "steps": 3, "num_trajectories": 12, "success_base": None,
+        "success_before": 0.25, "success_after": 0.75, "wall_s": 1.5,
     }  # fmt: skip
     config, folder, resume = calls[0]
     assert (config.num_steps, config.group.group_size, folder, resume) == (3, 4, Path("runs/household-demo-001"), False)
     shown = run("train", "household-demo", "--run-dir", "mine")
-    assert "success before RL 25.0%, after 75.0%" in shown.out
+    assert "success: before RL 25.0%, after 75.0%; 3 steps" in shown.out
     assert "report: mine/report.html" in shown.out
     assert Path("mine/report.html").is_file()
 
@@ -159,7 +160,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_doctor(run: Command) -> None:
     value = run("doctor", "--json").json
-    assert set(value) == {"machine", "engines", "sandboxes", "envs", "extras"}
+    assert set(value) == {"machine", "engines", "models", "sandboxes", "envs", "extras"}
     names = {fact["name"] for fact in value["machine"]}
     wanted = {
         "CPU",

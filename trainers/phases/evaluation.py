@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from agentgym.evals.runner import EvalSummary, evaluate
+from agentgym.evals.runner import EvalSummary, evaluate, load_summary
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
@@ -36,3 +37,9 @@ async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSumm
     when = {"base": "of the base model", "before": "before RL", "after": "after RL"}.get(label, f"after {step} steps")
     log.say(f"success {when}: {summary.success:.3f} ({interval}), {len(tasks)} {config.eval.split} tasks")
     return summary
+
+
+def base_success(run_dir: Path) -> float | None:
+    """Return the success of the model as it came, if it was evaluated."""
+    folder = run_dir / "eval" / "base"
+    return load_summary(folder).success if (folder / "summary.json").is_file() else None

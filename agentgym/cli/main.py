@@ -5,7 +5,6 @@ Each verb's module imports what it needs inside its function, so that ``agentgym
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
@@ -88,9 +87,6 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    # OpenMP's threads spin while they wait, unless told otherwise before torch is loaded. Where other programs use the
-    # cores, two threads are then several times slower than one.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app()
 
 

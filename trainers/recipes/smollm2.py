@@ -57,7 +57,7 @@ def smollm2_wiki() -> TrainConfig:
 
 
 def smollm2_demo() -> TrainConfig:
-    """The same in minutes on two cores: fewer demonstrations and steps."""
+    """The same in minutes on two cores: fewer demonstrations, steps and rollouts."""
     wiki = smollm2_wiki()
     return replace(
         wiki,
@@ -65,7 +65,8 @@ def smollm2_demo() -> TrainConfig:
         num_threads=2,
         sft=replace(wiki.sft, num_demos=40),
         num_steps=6,
-        eval=replace(wiki.eval, num_episodes=40),
+        group=replace(wiki.group, group_size=6),
+        eval=replace(wiki.eval, num_episodes=32),
     )
 
 

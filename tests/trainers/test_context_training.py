@@ -125,7 +125,7 @@ def test_a_model_of_whole_histories_says_nothing_about_its_context(whole: Path) 
 
 def test_a_context_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / CONTEXT_FILE).write_text('{"policy": "last"}')
-    with pytest.raises(CorruptDataError, match=rf"{CONTEXT_FILE} is not a context"):
+    with pytest.raises(CorruptDataError, match=rf"{CONTEXT_FILE} cannot be read"):
         load_context(tmp_path)
 
 

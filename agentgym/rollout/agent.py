@@ -14,7 +14,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
-from agentgym.rollout.first_prompt import check_first_prompt
+from agentgym.rollout.first_prompt import too_long
 from agentgym.rollout.memory import scripted_summary
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.thinking_budget import generate_in_budget
@@ -133,7 +133,8 @@ class ModelAgent:
     async def decide(self) -> Decision | None:
         context = self._context
         if context.max_new_tokens < 1:
-            check_first_prompt(len(context.prompt_ids), self._room.window, is_first=not self._num_decisions)
+            if not self._num_decisions:
+                raise too_long(len(context.prompt_ids), self._room.window)
             return None
         num_new = context.max_new_tokens
         num_thinking = min(self._sampling.max_thinking_tokens, num_new - 1)

@@ -36,14 +36,9 @@ def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_token
     )
 
 
-def check_first_prompt(num_tokens: int, window: int, *, is_first: bool) -> None:
-    """Refuse the first prompt of an episode that fills the whole context; later ones end the episode as data.
-
-    Raises:
-        PromptTooLongError: with the numbers.
-    """
-    if is_first:
-        raise PromptTooLongError(
-            f"the first prompt has {num_tokens} tokens and the context holds {window}; raise model.max_context_tokens "
-            "(--max-context-tokens in eval), or shorten the prompt"
-        )
+def too_long(num_tokens: int, window: int) -> PromptTooLongError:
+    """Return the error of an episode whose first prompt fills the whole context, with the numbers."""
+    return PromptTooLongError(
+        f"the first prompt has {num_tokens} tokens and the context holds {window}; raise model.max_context_tokens "
+        "(--max-context-tokens in eval), or shorten the prompt"
+    )

@@ -164,10 +164,11 @@ def _cached(source: str) -> Path:
 
 
 def _model_folder(folder: Path) -> Path:
-    if (folder / "config.json").is_file() and not (folder / "model" / "config.json").is_file():
-        return folder
-    if (folder / "model").is_dir():  # a training run keeps its model inside
+    # a training run's folder has a config.json too, its own, so the model inside is looked for first
+    if (folder / "model").is_dir():
         return folder / "model"
+    if (folder / "config.json").is_file():
+        return folder
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
         return Path(local_model(files[0]))

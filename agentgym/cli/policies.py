@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SCRIPTED = ("oracle", "random")
 ENDPOINT = "openai:"
+SERVED = "vllm:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +57,24 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     need_train_extra("evaluating a model")
     from agentgym.trainers.models.sources import NAMED, is_source
 
-    if not is_source(policy):
-        hint = f"or {ENDPOINT}URL, or a model: a folder, a GGUF file, pypi:PACKAGE or a hub name"
-        raise unknown_name("policy", policy, (*SCRIPTED, *NAMED), hint)
+    model = policy
+    if policy.startswith(SERVED):
+        from agentgym.trainers.models.served import parse_served
+
+        model = parse_served(policy.removeprefix(SERVED)).model
+    if not is_source(model):
+        hint = f"or {ENDPOINT}URL, {SERVED}URL, or a model: a folder, a GGUF file, pypi:PACKAGE or a hub name"
+        raise unknown_name("policy", model, (*SCRIPTED, *NAMED), hint)
 
 
-def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
+async def open_agents(
+    policy: str, plan: SamplingPlan, num_slots: int
+) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
     """Agents that play the policy, and what frees it.
 
     Raises:
         UsageError: the model cannot be loaded, or its context has no room.
+        ConfigError, EngineError: no vLLM server can be used.
     """
     from agentgym.check.policies import random_action
     from agentgym.evals.policies import oracle, scripted
@@ -91,13 +100,18 @@ def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAg
         return endpoint_agents(client, sampling), client.close
     from agentgym.trainers.models.policy import open_policy
 
-    opened = open_policy(
-        policy,
-        num_slots=num_slots,
-        max_context_tokens=plan.max_context_tokens,
-        chat=plan.chat,
-        context=plan.context,
-    )
+    status = Console(stderr=True, highlight=False)
+    changes: dict[str, Any] = {
+        "max_context_tokens": plan.max_context_tokens,
+        "chat": plan.chat,
+        "context": plan.context,
+    }
+    if policy.startswith(SERVED):
+        from agentgym.trainers.models.served import open_served, parse_served
+
+        opened = await open_served(parse_served(policy.removeprefix(SERVED)), **changes, say=status.print)
+    else:
+        opened = open_policy(policy, num_slots=num_slots, **changes)
     for note in opened.renderer.notes:
-        Console(stderr=True, highlight=False).print(f"note: the model: {note}")
+        status.print(f"note: the model: {note}")
     return opened.agents(sampling), opened.engine.close

@@ -19,7 +19,7 @@ from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import Reading
 from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
-from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
+from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _SENTINEL = "agentgym-assistant-text"
 _USER = Message("user", "?")
@@ -132,13 +132,7 @@ class ChatRenderer:
         """Return the text of a completion as a message; nothing inside thinking is a call."""
         thought = self._thought(text, is_open)
         reading = self.format.parse(thought.rest, tools) if tools else Reading(thought.rest.strip())
-        shift = len(text) - len(thought.rest)
-        calls = tuple(
-            replace(call, span=(call.span[0] + shift, call.span[1] + shift))
-            if isinstance(call, MalformedCall)
-            else call
-            for call in reading.calls
-        )
+        calls = reading.calls_after(len(text) - len(thought.rest))
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
     def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:

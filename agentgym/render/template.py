@@ -16,7 +16,7 @@ from jinja2.exceptions import TemplateError
 from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
-from agentgym.render.tool_texts import tools_text
+from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
 
 Chat = list[dict[str, Any]]
@@ -194,7 +194,7 @@ class ChatTemplate:
     def _result(self, message: Message, open_ids: list[str]) -> dict[str, Any]:
         can = self.abilities
         if not can.results or (not open_ids and not can.results_alone):
-            return {"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"}
+            return {"role": "user", "content": result_text(message.text)}
         name = message.result.name if message.result else ""
         found = open_ids.pop(0) if open_ids else call_id(0)
         return {"role": "tool", "content": message.text, "name": name, "tool_call_id": found}

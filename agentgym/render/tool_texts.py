@@ -21,6 +21,11 @@ def tools_text(form: ToolFormat, tools: Sequence[ToolSpec], style: Literal["sche
     return f"# Tools\n\nYou may call these tools:\n{listed}\n\n{how}"
 
 
+def result_text(text: str) -> str:
+    """Return a tool's result as a user message gives it to models that know no such role."""
+    return f"<tool_response>\n{text}\n</tool_response>"
+
+
 def signature(tool: ToolSpec) -> str:
     """Return a tool as one line; optional arguments are marked by ``?``.
 

@@ -16,9 +16,11 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import RunStoppedError, UsageError
 from agentgym.evals.episodes import read_groups, read_rows
 from agentgym.evals.runner import EvalSummary, evaluate
+from agentgym.render.families import FORMATS
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_agents, parse_endpoint
+from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, read_answer
 from agentgym.types import (
     FinishReason,
@@ -29,6 +31,7 @@ from agentgym.types import (
     TextPart,
     ToolCall,
     ToolResult,
+    ToolSpec,
     Usage,
 )
 
@@ -119,6 +122,44 @@ def test_an_episode_and_what_the_server_was_sent(
     assert third["messages"][:3] == [asked, called, replied]
     assert server.keys == ["Bearer secret"] * 3
     assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.json*") if path.suffix != ".gz")
+
+
+def count_in_words(body: dict[str, Any]) -> Any:
+    """Counts on from the answers that it was told of, by calls in the text."""
+    results = [row["content"] for row in body["messages"] if "<tool_response>" in row["content"]]
+    said = int(results[-1].split()[1]) if results else 0
+    call = json.dumps({"name": "say", "arguments": {"number": said + 1}})
+    return completion(f"<think>say({said})</think>So: <tool_call>\n{call}\n</tool_call>")
+
+
+def test_tools_in_words_for_a_server_that_takes_none(server: FakeOpenAI, tmp_path: Path) -> None:
+    server.play = count_in_words
+    assert play(server, tmp_path, tools="text").success == 1.0
+    assert not any("tools" in request for request in server.requests)
+    first, second = server.requests[:2]
+    told, asked = first["messages"]
+    assert (told["role"], asked) == ("system", {"role": "user", "content": "Count to three."})
+    assert '"name": "say"' in told["content"] and "<tool_call>" in told["content"]
+    assert second["messages"][2]["content"].startswith("<think>")
+    assert second["messages"][3] == {"role": "user", "content": "<tool_response>\n1 in a row.\n</tool_response>"}
+    (group,) = read_groups(tmp_path)
+    action = group.trajectories[0].turns[0].action
+    assert (action.thinking, action.answer.strip()) == ("say(0)", "So:")
+
+
+def test_a_call_in_words_that_cannot_be_read_is_told_where_it_stands() -> None:
+    spec = ToolSpec("say", "Say a number.", {"properties": {"number": {"type": "integer"}}})
+    text = "<think>?</think><tool_call>{no</tool_call>"
+    words = TextTools(FORMATS["hermes"], (spec,))
+    (call,) = words.read(Message("assistant", text)).calls
+    assert isinstance(call, MalformedCall) and text[slice(*call.span)] == "<tool_call>{no</tool_call>"
+    image = ImagePart(png_base64="AAAA")
+    shown = Message("tool", (TextPart("A page."), image), result=ToolResult("A page.", "say", "0"))
+    (user,) = words.replied((shown,))
+    assert (user.role, user.content) == ("user", (TextPart("<tool_response>\nA page.\n</tool_response>"), image))
+    assert words.told((Message("system", "Be brief."),))[0].text.startswith("Be brief.\n\n# Tools")
+    played = Message("assistant", "say: 1", (ToolCall("say", {"number": 1}, "0"),))
+    assert words.read(words.written(played)).calls == played.calls
 
 
 def test_the_record_has_counts_and_no_ids(server: FakeOpenAI, tmp_path: Path) -> None:
@@ -292,6 +333,9 @@ def test_what_was_played_stands_in_place_of_what_was_said() -> None:
         ("http://host/v1?modell=a", "did you mean 'model'?"),
         ("http://host/v1?timeout_s=soon", "are numbers"),
         ("http://host/v1?num_tries=0", "at least 1"),
+        ("http://host/v1?tools=none", "server or text"),
+        ("http://host/v1?tools=text&format=hermse", "did you mean 'hermes'?"),
+        ("http://host/v1?format=json", "set tools=text"),
     ],
 )
 def test_addresses_that_cannot_be(text: str, needle: str) -> None:

@@ -67,11 +67,19 @@ def open_policy(
     """
     folder = Path(local_model(source))
     model, tokenizer = load_model(str(folder))
-    own_limit = int(getattr(model.config, "max_position_embeddings", 4096))
-    longest = max_context_tokens or min(own_limit, 4096)
+    longest = max_context_tokens or context_limit(model.config)
     engine = TorchEngine(model, num_slots=num_slots, max_context_tokens=longest)
     renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}))
     return Policy(engine, renderer, load_context(folder).changed(context or {}))
+
+
+def context_limit(shape: object) -> int:
+    """Return the longest conversation where nobody says: the model's own limit, at most 4096 tokens.
+
+    Args:
+        shape: the model's transformers configuration.
+    """
+    return min(int(getattr(shape, "max_position_embeddings", 4096)), 4096)
 
 
 def load_context(model_dir: Path) -> ContextConfig:

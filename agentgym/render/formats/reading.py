@@ -40,6 +40,15 @@ class Reading:
     text: str
     calls: tuple[Call, ...] = ()
 
+    def calls_after(self, num_characters: int) -> tuple[Call, ...]:
+        """Return the calls as those of a longer text, which has so many characters before the one that was read."""
+        return tuple(
+            replace(call, span=(call.span[0] + num_characters, call.span[1] + num_characters))
+            if isinstance(call, MalformedCall)
+            else call
+            for call in self.calls
+        )
+
 
 class ToolFormat(Protocol):
     """One way to write tool calls as text."""

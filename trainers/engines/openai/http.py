@@ -16,8 +16,10 @@ import httpx
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError, unknown_name
+from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
 from agentgym.types import Json, JsonSchema, Message, Observation, ToolSpec
 
@@ -28,7 +30,13 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 _NUM_SEED_BITS: Final = 31
 """Some servers keep seeds in 32 bits."""
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
-_OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {"model": str, "timeout_s": float, "num_tries": int}
+_OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "model": str,
+    "timeout_s": float,
+    "num_tries": int,
+    "tools": str,
+    "format": str,
+}
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -48,6 +56,11 @@ class Endpoint:
     """Of one request."""
     num_tries: int = 6
     """Requests for one completion while the server is busy or lost; 1, 2, 4, 8, 16 s pass between them."""
+    tools: str = "server"
+    """``server``: it is sent the tools, and reads the calls. ``text``: the first message describes them, and calls are
+    read here, for servers and models that take no tools."""
+    format: str = "hermes"
+    """Tool-call format of ``tools=text``."""
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -76,6 +89,12 @@ def parse_endpoint(text: str) -> Endpoint:
     endpoint = Endpoint(url=url, **options)
     if not endpoint.timeout_s > 0 or endpoint.num_tries < 1:
         raise UsageError("an endpoint's timeout_s must be above 0 and num_tries at least 1")
+    if endpoint.tools not in ("server", "text"):
+        raise UsageError(f"an endpoint's tools are server or text, got {endpoint.tools!r}")
+    if endpoint.format not in FORMATS:
+        raise unknown_name("tool-call format", endpoint.format, sorted(FORMATS))
+    if "format" in given and endpoint.tools == "server":
+        raise UsageError("the server reads the calls itself; leave out format=, or set tools=text")
     return endpoint
 
 
@@ -229,8 +248,10 @@ class OpenAIAgent:
         self._num_decisions = 0
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
-        self._conversation = Conversation(observation)
-        self._tools = [tool.as_function() for tool in tools]
+        endpoint = self._client.endpoint
+        self._in_text = TextTools(FORMATS[endpoint.format], tools) if endpoint.tools == "text" else None
+        self._conversation = Conversation(self._in_text.told(observation) if self._in_text else observation)
+        self._tools = [] if self._in_text else [tool.as_function() for tool in tools]
 
     async def decide(self) -> Decision | None:
         sampling = SamplingParams(
@@ -247,16 +268,17 @@ class OpenAIAgent:
         self._num_decisions += 1
         self._conversation.add_action(said.wire)
         return Decision(
-            action=said.action,
+            action=self._in_text.read(said.action) if self._in_text else said.action,
             completion=said.completion,
             usage=said.usage,
             generate_s=time.perf_counter() - started,
         )
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
+        text = self._in_text
         if played is not None:
-            self._conversation.replace_action(played)
-        self._conversation.add_replies(replies)
+            self._conversation.replace_action(text.written(played) if text else played)
+        self._conversation.add_replies(text.replied(replies) if text else replies)
 
     async def end(self) -> None:
         pass

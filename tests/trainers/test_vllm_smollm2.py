@@ -1,0 +1,133 @@
+"""SmolLM2 in a real vLLM server: three ways to the same answers, and rollouts that are trained on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import trl
+from testkit.own_tokenizers import SMOLLM2, folder, needs
+
+from agentgym.cli.policies import SamplingPlan, open_agents
+from agentgym.registry import make
+from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
+from agentgym.trainers.loop import train
+from agentgym.trainers.recipes import load_recipe
+from agentgym.types import Trajectory
+
+PYTHON = os.environ.get("AGENTGYM_VLLM_PYTHON", "")
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.skipif(not PYTHON, reason="needs vLLM's environment: make test-vllm"),
+    needs(SMOLLM2),
+]
+MAX_GAP = 1e-4
+NUM_TASKS = 4
+GREEDY = SamplingPlan(temperature=0.0, max_new_tokens=24, max_context_tokens=1024)
+ENV = {"size": 3, "max_turns": 3}
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    model: Path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """SmolLM2 with the chat template of Qwen2.5, which has the same marks and renders tools."""
+    made = tmp_path_factory.mktemp("vllm")
+    model = made / "model"
+    shutil.copytree(folder(SMOLLM2), model)
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja"
+    shutil.copy(template, model / "chat_template.jinja")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    options = ServeOptions(
+        model=str(model),
+        port=port,
+        num_threads=1,
+        max_context_tokens=1024,
+        extra=("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+    )
+    process = VllmProcess(find_vllm(PYTHON), options, made / "server.log")
+    try:
+        process.wait_until_ready(900.0)
+        yield Server(process.url, model)
+    finally:
+        process.stop()
+
+
+def play(policy: str) -> list[Trajectory]:
+    """Play a few tasks greedily."""
+
+    async def run() -> list[Trajectory]:
+        opened: tuple[MakeAgent, Callable[[], Awaitable[None]]] = await open_agents(policy, GREEDY, 4)
+        make_agent, close = opened
+        pool = EnvPool(lambda: make("agentgym/Maze-v0", **ENV), 4)
+        tasks = list(enumerate(make("agentgym/Maze-v0", **ENV).tasks("test")[:NUM_TASKS]))
+        try:
+            groups = await run_groups(
+                tasks, pool, make_agent, GroupConfig(group_size=1, min_valid=1, num_envs=4), seed=0
+            )
+        finally:
+            await pool.close()
+            await close()
+        return [group.trajectories[0] for group in groups]
+
+    return asyncio.run(run())
+
+
+def said(episodes: list[Trajectory]) -> list[list[tuple[str, int]]]:
+    """Return what was said turn by turn, with the number of calls."""
+    return [[(turn.action.answer.strip(), len(turn.action.calls)) for turn in one.turns] for one in episodes]
+
+
+def test_the_same_answers_from_the_embedded_engine_a_server_and_an_endpoint(server: Server) -> None:
+    torch.set_num_threads(1)
+    embedded = play(str(server.model))
+    served = play(f"vllm:{server.url}?model={server.model}")
+    by_parser = play(f"openai:{server.url}/v1")
+    assert said(served) == said(embedded)
+    assert said(by_parser) == said(embedded)
+    assert [one.turns[0].prompt_ids for one in served] == [one.turns[0].prompt_ids for one in embedded]
+    pairs = [
+        (mine, theirs)
+        for one, other in zip(embedded, served, strict=True)
+        for turn, same in zip(one.turns, other.turns, strict=True)
+        for mine, theirs in zip(turn.completion.logprobs, same.completion.logprobs, strict=True)
+    ]
+    assert len(pairs) > NUM_TASKS * 10
+    assert max(abs(mine - theirs) for mine, theirs in pairs) < MAX_GAP
+
+
+def test_tools_in_words_through_an_endpoint(server: Server) -> None:
+    """The server is not told of tools, and its parser has nothing to read."""
+    episodes = play(f"openai:{server.url}/v1?tools=text")
+    assert all(one.reward is not None for one in episodes)
+    assert all(turn.usage and turn.usage.prompt_tokens > 100 for one in episodes for turn in one.turns)
+
+
+def test_a_step_with_rollouts_from_the_server(server: Server, tmp_path: Path) -> None:
+    changes = ["num_steps=2", "groups_per_step=1", "group.group_size=4", "eval.num_episodes=2", "num_threads=1"]
+    config = apply_overrides(
+        load_recipe("smollm2-maze"), [*changes, "engine.kind=vllm", f'engine.urls=["{server.url}"]']
+    )
+    train(config, tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP
+    assert max(row["engine/probe_gap"] for row in rows) < MAX_GAP
+    assert all(row["num_calls"] >= 0 and row["malformed_calls"] >= 0 for row in rows)

@@ -1,0 +1,94 @@
+"""A policy that vLLM servers compute: token ids in and out, as in training, with no trainer behind it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from agentgym.errors import UsageError, unknown_name
+from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.engines.build import facts_of, scorer
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.engines.vllm.weights import FolderSync
+from agentgym.trainers.models.model import load_model
+from agentgym.trainers.models.policy import Policy, context_limit, load_chat, load_context
+from agentgym.trainers.models.sources import local_model
+
+EXPECTED = "vllm:http://HOST:PORT?model=SOURCE, several addresses with commas between them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Which servers compute, and which model."""
+
+    urls: tuple[str, ...]
+    model: str
+    """A source that :func:`~agentgym.trainers.models.sources.local_model` reads."""
+    weight_dir: str = ""
+    """Where the weights are written for the servers, under a path that they see, too; empty: a temporary folder."""
+
+
+def parse_served(text: str) -> Served:
+    """Read servers as commands take them.
+
+    Raises:
+        UsageError: it is no such thing.
+
+    Example:
+        >>> parse_served("http://127.0.0.1:8000,http://127.0.0.1:8001?model=smollm2").urls
+        ('http://127.0.0.1:8000', 'http://127.0.0.1:8001')
+    """
+    urls, _, query = text.partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := next((name for name in given if name not in ("model", "weight_dir")), None):
+        raise unknown_name("option of servers", unknown, ["model", "weight_dir"])
+    if not given.get("model"):
+        raise UsageError(f"expected {EXPECTED}; got vllm:{text}, which names no model")
+    made = EngineConfig(
+        kind="vllm", urls=tuple(url.rstrip("/") for url in urls.split(","))
+    )  # refuses what is no address
+    return Served(urls=made.urls, model=given["model"], weight_dir=given.get("weight_dir", ""))
+
+
+async def open_served(
+    served: Served,
+    *,
+    max_context_tokens: int = 0,
+    chat: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Policy:
+    """Bring the model's weights to the servers, and return the policy that they compute.
+
+    The servers prove that they hold these weights, as in training: what they were started with does not matter, as
+    long as it is a model of this shape.
+
+    Args:
+        max_context_tokens: longest conversation; 0 takes the model's own limit, at most 4096.
+        chat, context: values that replace those the model was trained with.
+
+    Raises:
+        UsageError, CorruptDataError: the model is missing, broken, or has no chat template.
+        ConfigError: a server serves another model, or none came up in time.
+        EngineError: no server took the weights.
+    """
+    folder = Path(local_model(served.model))
+    model, tokenizer = load_model(str(folder))
+    facts = facts_of(model.config)
+    root = Path(served.weight_dir or tempfile.mkdtemp(prefix="agentgym-weights-"))
+    sync = FolderSync(root, model.save_pretrained, scorer(model), facts.vocab_size)
+    config = EngineConfig(kind="vllm", urls=served.urls)
+    engine = VllmEngine(config, sync, facts, max_context_tokens=max_context_tokens or context_limit(model.config))
+    try:
+        await engine.connect(say)
+        await engine.update_weights(0)
+    except BaseException:
+        await engine.close()
+        raise
+    renderer = ChatRenderer(tokenizer, load_chat(folder).changed(chat or {}))
+    return Policy(engine, renderer, load_context(folder).changed(context or {}))

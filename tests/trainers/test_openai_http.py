@@ -144,7 +144,7 @@ def test_tools_in_words_for_a_server_that_takes_none(server: FakeOpenAI, tmp_pat
     assert second["messages"][3] == {"role": "user", "content": "<tool_response>\n1 in a row.\n</tool_response>"}
     (group,) = read_groups(tmp_path)
     action = group.trajectories[0].turns[0].action
-    assert (action.thinking, action.answer.strip()) == ("say(0)", "So:")
+    assert (action.thinking, (action.answer or "").strip()) == ("say(0)", "So:")
 
 
 def test_a_call_in_words_that_cannot_be_read_is_told_where_it_stands() -> None:

@@ -93,7 +93,7 @@ def play(policy: str) -> list[Trajectory]:
 
 def said(episodes: list[Trajectory]) -> list[list[tuple[str, int]]]:
     """Return what was said turn by turn, with the number of calls."""
-    return [[(turn.action.answer.strip(), len(turn.action.calls)) for turn in one.turns] for one in episodes]
+    return [[((turn.action.answer or "").strip(), len(turn.action.calls)) for turn in one.turns] for one in episodes]
 
 
 def test_the_same_answers_from_the_embedded_engine_a_server_and_an_endpoint(server: Server) -> None:

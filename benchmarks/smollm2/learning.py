@@ -1,7 +1,7 @@
 """Measure what a real pretrained model learns: base model, SFT, and RL by several estimators, at equal rollouts.
 
     python benchmarks/smollm2/learning.py --recipe smollm2-wiki --seeds 0 1 2 --output benchmarks/smollm2/wiki
-    python benchmarks/smollm2/learning.py --recipe smollm2-maze --arms gigpo --seeds 0 --output OUT -- num_steps=4
+    python benchmarks/smollm2/learning.py --recipe smollm2-guess --arms gigpo --seeds 0 --output OUT -- num_steps=4
 
 Runs that are in ``OUTPUT.json`` already are kept, so that a measurement can be stopped and continued. Every run is a
 process of its own, and its processor time is what the operating system counted. What follows ``--`` changes the recipe.

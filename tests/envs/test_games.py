@@ -18,6 +18,7 @@ from agentgym.check.policies import oracle_action, random_action
 from agentgym.env.env import Env
 from agentgym.envs.games.car_dealer import CarDealerEnv, Dealer, best_price
 from agentgym.envs.games.guess_city import GuessCityEnv
+from agentgym.envs.games.guess_number import GuessNumberEnv
 from agentgym.envs.games.maze import MazeEnv, make_plan, moved, way
 from agentgym.envs.games.negotiation import NegotiationEnv, NegotiationState, winning_trades
 from agentgym.envs.games.tictactoe import TicTacToeEnv, TicTacToeState, value
@@ -29,7 +30,7 @@ from agentgym.errors import CorruptDataError, UsageError
 from agentgym.types import RewardPart, RewardRole
 
 IDS = (
-    *("TwentyQuestions", "GuessCity", "CarDealer", "Maze", "Wordle", "TryAgain"),
+    *("GuessNumber", "TwentyQuestions", "GuessCity", "CarDealer", "Maze", "Wordle", "TryAgain"),
     *("TicTacToe", "KuhnPoker", "Negotiation"),
 )
 
@@ -53,6 +54,33 @@ def total(env: Env, *actions: str, seed: int = 0, task: int | None = None) -> fl
 
 
 # ------------------------------------------------------------------------------------------------- guessing and words
+
+
+def test_a_number_is_found_by_halving_what_is_left() -> None:
+    env = GuessNumberEnv(largest=100)
+    assert env.max_turns == 7
+    for seed in range(30):
+        env.reset(seed=seed)
+        low, high, text = 1, 100, ""
+        while text != "Right.":
+            middle = (low + high) // 2
+            replies, reward, _, is_cut, _ = env.step(f"guess: {middle}")
+            text = replies[0].text
+            assert text == "Right." or not is_cut
+            low, high = (middle + 1, high) if text == "Too low." else (low, middle - 1)
+        assert reward == 1.0
+
+
+def test_a_number_without_hints() -> None:
+    env = GuessNumberEnv(largest=4, hints=False)
+    env.reset(seed=0)
+    texts = [env.step(f"guess: {number}")[0][0].text for number in (3, 5, 3)]
+    assert texts == ["Wrong.", "Error: The number is between 1 and 4.", "Wrong."]
+    key = env.state_key()
+    env.reset(seed=0)
+    env.step("guess: 3")
+    assert env.state_key() == key  # a guess that is made again teaches nothing
+    assert env.step("guess: 4")[1:3] == (1.0, True)
 
 
 def test_questions_halve_what_is_left() -> None:
@@ -251,7 +279,12 @@ def test_wrong_settings_are_named() -> None:
         TicTacToeEnv(opponent="optimum")
     with pytest.raises(UsageError, match="seat is a player from 0 to 1"):
         TicTacToeEnv(seat=2)
-    for name, knob in (("TwentyQuestions", "num_objects"), ("GuessCity", "num_cities"), ("Maze", "size")):
+    for name, knob in (
+        ("GuessNumber", "largest"),
+        ("TwentyQuestions", "num_objects"),
+        ("GuessCity", "num_cities"),
+        ("Maze", "size"),
+    ):
         with pytest.raises(UsageError, match=f"{knob} must be between"):
             make(f"agentgym/{name}-v0", **{knob: 1})
 

@@ -12,7 +12,7 @@ from agentgym.types import Message, Task
 class GuessNumberEnv(SoloGame):
     """Find a number by guessing.
 
-    The reward is 1 for the number. Each guess has to differ from those before it; with hints, it can halve what is left.
+    The reward is 1 for the number. A guess has to differ from those before it; with hints it can halve what is left.
 
     Args:
         largest: the number is between 1 and this, 2 to 1,000,000.

@@ -17,6 +17,7 @@ from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import Reading
+from agentgym.render.guard import ContentGuard, control_texts
 from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
@@ -50,7 +51,8 @@ class ChatRenderer:
         self.config = config
         self.family = known_family(str(tokenizer.chat_template), config.codec)
         self.format = FORMATS[self.family.format]
-        self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style)
+        self._guard = ContentGuard(control_texts(tokenizer), (_SENTINEL,))
+        self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style, self._guard)
         self._suffix = lru_cache(maxsize=4096)(self._short_suffix)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
         self.opens_thinking = self._find_opened_thinking()
@@ -303,7 +305,7 @@ class ChatRenderer:
         return (read.thinking, read.text, _facts(read)) == (said.thinking.strip(), said.text.strip(), _facts(said))
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        return self._guard.encoded(text, lambda piece: self._tokenizer.encode(piece, add_special_tokens=False))
 
     def _has_thinking(self, message: Message) -> bool:
         """Return True if a message thinks, or holds an empty block of thinking, which templates drop as well."""

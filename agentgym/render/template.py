@@ -16,6 +16,7 @@ from jinja2.exceptions import TemplateError
 from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
+from agentgym.render.guard import ContentGuard
 from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
 
@@ -84,6 +85,7 @@ class ChatTemplate:
         family: the row of the table that the template belongs to.
         args: more variables of the template, for instance ``{"enable_thinking": False}``.
         tools_style: ``compact`` describes tools by one line each, in the first message.
+        guard: hides control texts in what does not come from the model; rendered texts hold its stand-ins.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class ChatTemplate:
         family: Family,
         args: Mapping[str, Any] | None = None,
         tools_style: ToolsStyle = "schema",
+        guard: ContentGuard | None = None,
     ) -> None:
+        self._guard = guard or ContentGuard(())
         self._tokenizer, self._family, self._args = tokenizer, family, dict(args or {})
         self._tools_style = tools_style
         self._takes_parts = self._probe_parts()
@@ -100,6 +104,7 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, more: bool = True) -> str:
         """Return the text of a conversation; with ``more``, ready for the assistant's next message."""
+        tools = self._guard.hidden_tools(tools)
         return self._apply(self.as_chat(messages, tools), tools if self._passes_tools else (), more)
 
     def notes(self) -> tuple[str, ...]:
@@ -137,7 +142,7 @@ class ChatTemplate:
             elif message.role == "tool":
                 row = self._result(message, open_ids)
             else:
-                row = {"role": message.role, "content": message.text}
+                row = {"role": message.role, "content": self._guard.hidden(message.text)}
             rows.append(row)
         if tools and self._family.tells_tools and not self._passes_tools:
             rows = _with_system_text(rows, tools_text(FORMATS[self._family.format], tools, self._tools_style))
@@ -192,12 +197,12 @@ class ChatTemplate:
         return json.dumps(arguments, ensure_ascii=False) if self.abilities.arguments == "text" else arguments
 
     def _result(self, message: Message, open_ids: list[str]) -> dict[str, Any]:
-        can = self.abilities
+        can, text = self.abilities, self._guard.hidden(message.text)
         if not can.results or (not open_ids and not can.results_alone):
-            return {"role": "user", "content": result_text(message.text)}
-        name = message.result.name if message.result else ""
+            return {"role": "user", "content": result_text(text)}
+        name = self._guard.hidden(message.result.name) if message.result else ""
         found = open_ids.pop(0) if open_ids else call_id(0)
-        return {"role": "tool", "content": message.text, "name": name, "tool_call_id": found}
+        return {"role": "tool", "content": text, "name": name, "tool_call_id": found}
 
     # ---------------------------------------------------------------------------------------------------- private
 

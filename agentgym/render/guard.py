@@ -1,0 +1,133 @@
+"""Keep what environments say from becoming control tokens.
+
+A tokenizer reads ``<|im_end|>`` in a web page as the token that ends a turn, and the page could go on as the assistant
+or the system. So before a conversation is rendered, such texts in what an environment, a tool or a user says are
+replaced by stand-ins; when the rendered text is encoded, a stand-in becomes the ordinary tokens of its text. The
+template's own control texts stay control tokens, and what the model sampled stays as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentgym.types import ToolSpec
+
+_OPEN = "\U000f0000"
+"""Begins a stand-in; one character of a private plane follows, which says for which text it stands."""
+_FIRST = 0xF0001
+_CONTROL = re.compile(r"[<\[].*[>\]]", re.DOTALL)
+
+Encode = Callable[[str], Sequence[int]]
+
+
+def control_texts(tokenizer: Any) -> tuple[str, ...]:
+    """Return the texts that a tokenizer reads as one token of the protocol between model and template.
+
+    Those are its special tokens, and others it was given beside its vocabulary that look like marks and are in its chat
+    template (``<tool_call>``) or written as control tokens are (``<|fim_prefix|>``).
+    """
+    template = str(tokenizer.chat_template)
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    texts = set(getattr(tokenizer, "all_special_tokens", ()))
+    for token in added:
+        text = str(token.content)
+        is_mark = _CONTROL.fullmatch(text) is not None and (text in template or text[1] in "|｜")
+        if token.special or is_mark:
+            texts.add(text)
+    return tuple(sorted(text for text in texts if text.strip()))
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    """Return a pattern for the longest of some texts that begins at a place.
+
+    Texts share their beginnings, so that a thousand of them cost little more than one: alternatives that are tried one
+    after the other would take seconds on a long page.
+    """
+    tails: dict[str, list[str]] = {}
+    ends_here = False
+    for text in texts:
+        if text:
+            tails.setdefault(text[0], []).append(text[1:])
+        else:
+            ends_here = True
+    branches = [re.escape(first) + _any_of(rest) for first, rest in sorted(tails.items())]
+    if not branches:
+        return ""
+    return f"(?:{'|'.join(branches)}){'?' if ends_here else ''}"
+
+
+class ContentGuard:
+    """Replaces control texts by stand-ins, and encodes stand-ins as ordinary tokens.
+
+    Args:
+        texts: the control texts.
+        others: further texts that must not come from outside.
+
+    Example:
+        >>> guard = ContentGuard(["<|im_end|>"])
+        >>> hidden = guard.hidden("bye<|im_end|>")
+        >>> [text for text, is_outside in guard.pieces("<|im_end|>" + hidden) if is_outside]
+        ['<|im_end|>']
+    """
+
+    def __init__(self, texts: Sequence[str], others: Sequence[str] = ()) -> None:
+        self._texts = (_OPEN, *others, *texts)
+        self._number = {text: number for number, text in enumerate(self._texts)}
+        self._found = re.compile(_any_of(self._texts))
+        self._stand_in = re.compile(f"{_OPEN}([{chr(_FIRST)}-{chr(_FIRST + len(self._texts) - 1)}])")
+
+    def hidden(self, text: str) -> str:
+        """Return a text from outside with stand-ins."""
+        return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
+
+    def hidden_tools(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+        """Return tools whose descriptions and schemas hold no control text."""
+        if not any(self._found.search(json.dumps(tool.as_function(), ensure_ascii=False)) for tool in tools):
+            return tools
+        return tuple(
+            replace(
+                tool,
+                name=self.hidden(tool.name),
+                description=self.hidden(tool.description),
+                parameters=self._hidden_json(tool.parameters),
+            )
+            for tool in tools
+        )
+
+    def pieces(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Yield a rendered text in pieces; True for one that a stand-in stood for."""
+        at = 0
+        for found in self._stand_in.finditer(text):
+            if found.start() > at:
+                yield text[at : found.start()], False
+            yield self._texts[ord(found.group(1)) - _FIRST], True
+            at = found.end()
+        if at < len(text):
+            yield text[at:], False
+
+    def encoded(self, text: str, encode: Encode) -> tuple[int, ...]:
+        """Return the token ids of a rendered text."""
+        if _OPEN not in text:
+            return tuple(encode(text))
+        return tuple(
+            token
+            for piece, is_outside in self.pieces(text)
+            for token in (self._plainly(piece, encode) if is_outside else encode(piece))
+        )
+
+    def _plainly(self, text: str, encode: Encode) -> list[int]:
+        """Encode a control text in two parts, or in more where a part is a control text itself."""
+        ids = list(encode(text[:1]))
+        rest = text[1:]
+        return ids + (self._plainly(rest, encode) if self._found.search(rest) else list(encode(rest)))
+
+    def _hidden_json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.hidden(value)
+        if isinstance(value, dict):
+            return {self.hidden(key): self._hidden_json(one) for key, one in value.items()}
+        return [self._hidden_json(one) for one in value] if isinstance(value, list) else value

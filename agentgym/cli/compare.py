@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym.cli.output import JsonFlag, Output, grid, output
+from agentgym.cli.grid import Grid
+from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
     from agentgym.evals.compare import Comparison
@@ -40,7 +41,7 @@ def compare(
 def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
     from rich.markup import escape
 
-    table = grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
+    table = Grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
     for one in found:
         table.add_row(
             escape(one.suite_or_env),

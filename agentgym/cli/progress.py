@@ -12,6 +12,13 @@ from agentgym.types import Trajectory
 
 
 @contextmanager
+def loading(console: Console, what: str) -> Iterator[None]:
+    """Show on a terminal what a command waits for."""
+    with console.status(what):
+        yield
+
+
+@contextmanager
 def episode_progress(console: Console, num_tasks: int) -> Iterator[Callable[[Trajectory], None]]:
     """Show a bar over tasks; yield the function that counts a finished episode."""
     count = SuccessCount()

@@ -10,6 +10,7 @@ import typer
 
 from agentgym.cli.episodes import print_episodes
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.cli.progress import loading
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -50,8 +51,9 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         if ranks is not None or device_gib is not None:
             raise UsageError("--ranks and --device-gib plan a run: add --dry-run; torchrun starts several ranks")
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
-        from agentgym.report import write_report
-        from agentgym.trainers.loop import train as run
+        with loading(out.status, "loading torch and transformers"):
+            from agentgym.report import write_report
+            from agentgym.trainers.loop import train as run
 
         with resumable_by(f"agentgym train --resume {folder}"):
             result = run(config, folder, resume=resume is not None)
@@ -78,10 +80,10 @@ def _plan_on_paper(
     """Print what the run would be and need."""
     from rich.table import Table
 
-    from agentgym.trainers.planning.dry_run import GIB, dry_run
+    with loading(out.status, "planning"):  # a model that has to be built to be counted takes seconds
+        from agentgym.trainers.planning.dry_run import GIB, dry_run
 
-    config = _config(recipe, overrides, resume)
-    found = dry_run(config, ranks, device_gib)
+        found = dry_run(_config(recipe, overrides, resume), ranks, device_gib)
     out.result(found.as_dict())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row(

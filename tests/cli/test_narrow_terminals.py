@@ -7,6 +7,7 @@ import pty
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from testkit.made_groups import trajectory, turn
 
 from agentgym.cli.grid import Grid
 from agentgym.progress import SuccessCount, progress_bars
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.run import Run
 from agentgym.types import Status
 
 Command = Callable[..., Any]
@@ -128,3 +132,11 @@ def test_a_long_list_goes_through_the_pager_of_a_terminal(tmp_path: Path) -> Non
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert "gigpo" in paged.read_text()
+
+
+def test_a_run_shows_what_its_tokenizer_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = StringIO()
+    monkeypatch.setattr("agentgym.trainers.run.Console", partial(Console, file=screen, force_terminal=True, width=80))
+    Run(apply_overrides(load_recipe("household-smoke"), ["model.num_text_episodes=3"]), tmp_path)
+    assert "texts of episodes" in screen.getvalue() and "3/3" in screen.getvalue()
+    assert "tokenizer of 0.0 MB" in screen.getvalue()

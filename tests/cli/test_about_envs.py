@@ -98,6 +98,12 @@ def test_a_mistake_in_the_users_file_names_its_line(run: Command, tmp_path: Path
     assert "slip.py:3" in run("describe", "slip.py").assert_one_line_error(1)
 
 
+def test_a_message_never_ends_in_a_path_of_the_interpreter(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "slip.py").write_text("import json\n\njson.loads('{')\n")
+    said = run("describe", "slip.py").assert_one_line_error(1)
+    assert "slip.py:3)" in said and "decoder.py" not in said
+
+
 def test_debug_shows_the_traceback(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTGYM_DEBUG", "1")
     done = run("describe", "nowhere.py")

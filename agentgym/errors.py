@@ -158,19 +158,37 @@ def boundary(error_class: type[InfrastructureError], what: str) -> Iterator[None
         raise error_class(f"{what}: {type(error).__name__}: {error}") from error
 
 
+_MOST_LISTED = 20
+"""Names that a message lists in full; of more it names the five nearest."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
-    """An error that says what was asked for, what is near it and what exists.
+    """Return an error that says what was asked for, what is near it and what exists.
 
     Example:
         >>> print(unknown_name("recipe", "houshold", ["household-demo", "household"]))
         unknown recipe 'houshold'; did you mean 'household'? known: household, household-demo
     """
     names = sorted(known)
-    longer = [known for known in names if name and known.startswith(name)]
-    near = longer or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    by_nearness = sorted(names, key=lambda candidate: (_likeness(name, candidate), candidate), reverse=True)
+    longer = [candidate for candidate in names if name and candidate.startswith(name)]
+    near = longer or [candidate for candidate in by_nearness[:1] if _likeness(name, candidate) >= 0.5]
     suggestion = f"; did you mean {near[0]!r}?" if near else ";"
+    listed = f"known: {', '.join(names) or 'none'}"
+    if len(names) > _MOST_LISTED:
+        nearest = list(dict.fromkeys([*longer, *by_nearness]))[:5]
+        listed = f"the nearest of {len(names)}: {', '.join(nearest)}"
     tail = f" ({hint})" if hint else ""
-    return UnknownNameError(f"unknown {kind} {name!r}{suggestion} known: {', '.join(names) or 'none'}{tail}")
+    return UnknownNameError(f"unknown {kind} {name!r}{suggestion} {listed}{tail}")
+
+
+def _likeness(name: str, candidate: str) -> float:
+    """Return how alike two names are, from 0 to 1; a candidate's namespace and capitals may be left out."""
+    endings = (candidate, candidate.rpartition("/")[2].casefold())
+    return max(
+        difflib.SequenceMatcher(None, ending, said).ratio()
+        for ending, said in zip(endings, (name, name.casefold()), strict=True)
+    )
 
 
 def first_cause(error: BaseException) -> BaseException:

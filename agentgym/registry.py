@@ -135,7 +135,7 @@ def find(reference: str) -> EnvEntry:
     if name not in _entries:
         _load_plugins()
     if name not in _entries:
-        raise unknown_name("environment", name, _entries)
+        raise unknown_name("environment", name, _entries, "agentgym list shows all")
     return _entries[name]
 
 

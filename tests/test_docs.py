@@ -1,7 +1,9 @@
 """Every example in the README and the docs is run, in order, page by page, as a reader would.
 
 ``python`` blocks that begin with ``# name.py`` are saved under that name, others are run; ``bash`` blocks are run as
-scripts. Other blocks (``text``, ``toml``) are not examples to run.
+scripts. ``text`` blocks whose lines begin with ``$`` are transcripts: what follows a command is its output, whose
+numbers may differ from one machine to another. Other blocks (``text``, ``toml``) are not examples to run. The commands
+in them are checked by ``test_docs_commands.py``.
 """
 
 from __future__ import annotations
@@ -18,14 +20,27 @@ from agentgym.envs.gui.chromium import has_chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def run(command: list[str], cwd: Path, commands: Path) -> None:
+def run(command: list[str], cwd: Path, commands: Path, may_fail: bool = False) -> str:
     path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    assert may_fail or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def play_transcript(text: str, cwd: Path, commands: Path) -> None:
+    """Run each command of a transcript, and compare the words of what it says."""
+    for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, told = entry.partition("\n")
+        said = run(["bash", "-uc", command], cwd, commands, may_fail=told.startswith("error: "))
+        assert words_of(said) == words_of(told), f"{command}\n{said}"
+
+
+def words_of(text: str) -> list[str]:
+    return re.sub(r"\d[\d.,]*[kM]?", "0", text).split()
 
 
 @pytest.mark.slow
@@ -39,6 +54,8 @@ def test_the_examples_of_a_page_work(page: Path, tmp_path: Path, warm_commands: 
         saved = re.match(r"# (\w+\.py)\n", code)
         if saved:
             (tmp_path / saved.group(1)).write_text(code, encoding="utf-8")
+        elif language == "text":
+            play_transcript(code, tmp_path, warm_commands)
         elif language == "python":
             run([str(warm_commands / "python"), "-c", code], tmp_path, warm_commands)
         else:

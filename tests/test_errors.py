@@ -69,6 +69,16 @@ def test_unknown_names_suggest_and_list() -> None:
     assert str(unknown_name("run", "a", [])) == "unknown run 'a'; known: none"
 
 
+def test_of_many_names_the_five_nearest_are_told() -> None:
+    names = [f"agentgym/World{letter}-v0" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXY"] + ["agentgym/Household-v0"]
+    said = str(unknown_name("environment", "houshold-v0", names, "agentgym list shows all"))
+    assert said.startswith(
+        "unknown environment 'houshold-v0'; did you mean 'agentgym/Household-v0'? the nearest of 26: "
+    )
+    listed = said.partition("26: ")[2].partition(" (agentgym list")[0].split(", ")
+    assert listed[0] == "agentgym/Household-v0" and len(set(listed)) == 5 and set(listed) <= set(names)
+
+
 def test_a_tool_error_has_a_type() -> None:
     assert ToolError("no").error_type == "tool_error"
     assert ToolError("no", "invalid_arguments").error_type == "invalid_arguments"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
+from agentgym.trainers.config.ranks import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
@@ -24,7 +25,7 @@ from agentgym.trainers.phases.warm_start import warm_start
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
-from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
+from agentgym.trainers.run import Run, TrainResult, check_run_dir, extend_run
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
@@ -38,17 +39,20 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
     Under torchrun, the model is sharded over the processes, and the first of them plays, logs and saves.
 
     Args:
-        resume: continue from the latest checkpoint of ``run_dir``, which any number of processes may have written.
+        resume: continue from the latest checkpoint of ``run_dir``, which any number of processes may have written. The
+            configuration is that of the run, but ``num_steps`` may be greater.
 
     Raises:
         UsageError: the folder, the model or the environment cannot be used as asked.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
     ranks = join_ranks()
-    check_ranks(config, ranks)
+    check_ranks(config, ranks.count)
     if ranks.is_main:
         check_run_dir(config, run_dir, resume=resume)
         check_wandb(config.wandb_project)
+        if resume:
+            extend_run(config, run_dir)
     loop = TrainingLoop(config, run_dir, resume, ranks)
     if not resume and ranks.is_main:  # only now: what was refused until here leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)

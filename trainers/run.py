@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rich.console import Console
 from torch.distributed.fsdp import FSDPModule
 
 from agentgym.credit.component import ESTIMATORS
@@ -17,6 +18,7 @@ from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, MissingExtraError, UsageError
+from agentgym.progress import progress_bars
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import MakeAgent, ModelAgent
@@ -25,8 +27,8 @@ from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
-from agentgym.trainers.config.overrides import load_config, to_dict
-from agentgym.trainers.config.train import MADE_BY_TRAINER, TrainConfig
+from agentgym.trainers.config.overrides import load_config, save_config, to_dict
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, whole
@@ -34,11 +36,12 @@ from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
-from agentgym.trainers.scoring.columns import needed_columns
 from agentgym.trainers.types import CausalLM, Tokenizer
 from agentgym.types import Task
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from agentgym.trainers.ray.cluster import Cluster
 
 
@@ -180,14 +183,23 @@ class Run:
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)
         else:
-            num_episodes = config.num_text_episodes
-            texts, words = collect_texts(self.make_env, list(self.train_tasks[:num_episodes]), seed=self.config.seed)
-            texts += self.config.context.phrases * num_episodes
-            tokenizer = train_tokenizer(texts, config.vocab_size, words, config.splits)
+            tokenizer = self._train_tokenizer()
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         return model, tokenizer
+
+    def _train_tokenizer(self) -> PreTrainedTokenizerFast:
+        """Train a tokenizer on texts of the environment, which takes seconds for each megabyte of them."""
+        config = self.config.model
+        tasks = list(self.train_tasks[: config.num_text_episodes])
+        with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
+            played = bars.track(tasks, description="texts of episodes")
+            texts, words = collect_texts(self.make_env, played, seed=self.config.seed)
+            texts += self.config.context.phrases * config.num_text_episodes
+            megabytes = sum(map(len, texts)) / 1e6
+            bars.add_task(f"tokenizer of {megabytes:.1f} MB", total=None)  # the library reports nothing on the way
+            return train_tokenizer(texts, config.vocab_size, words, config.splits)
 
 
 def open_cluster(config: TrainConfig) -> Cluster:
@@ -222,32 +234,8 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
     )
 
 
-def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
-    """Refuse what several ranks cannot do together yet.
-
-    Raises:
-        ConfigError: naming it, and what to do.
-    """
-    if ranks.count == 1:
-        return
-    made = [name for name in needed_columns(config.credit) if name in MADE_BY_TRAINER]
-    hindrances = [
-        *([f"columns that the model makes ({', '.join(sorted(made))})"] if made else []),
-        *(["a KL term, whose reference would have to be cut up too"] if config.loss.regulariser("kl") else []),
-        *(["a loss that needs the whole update first"] if config.loss.needs_whole_update else []),
-        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
-        *(["loss.precision=bfloat16, which is tried on one alone"] if config.loss.precision == "bfloat16" else []),
-        *(["LoRA, whose adapters fit on one"] if config.model.lora.rank else []),
-        *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
-    ]
-    if hindrances:
-        raise ConfigError(
-            f"{ranks.count} ranks cannot train with {'; '.join(hindrances)}: start one process without torchrun"
-        )
-
-
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
-    """Check that a folder is free for a new run, or that it is the run to be resumed.
+    """Check that a folder is free for a new run, or that it is the run to be resumed, with at least as many steps.
 
     Raises:
         UsageError: a new run would overwrite an old one.
@@ -261,9 +249,23 @@ def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
             )
         return
     saved = to_dict(load_config(path))
-    changed = [name for name, value in to_dict(config).items() if saved[name] != value]
+    changed = [name for name, value in to_dict(config).items() if saved[name] != value and name != "num_steps"]
     if changed:
         raise ConfigError(f"{run_dir} was begun with other values of {', '.join(changed)}; a resumed run keeps its own")
+    if config.num_steps < saved["num_steps"]:
+        raise ConfigError(f"{run_dir} has num_steps={saved['num_steps']}, which can only grow, got {config.num_steps}")
+
+
+def extend_run(config: TrainConfig, run_dir: Path) -> None:
+    """Save a resumed run's greater number of steps; what was its last evaluation becomes one on the way."""
+    path = run_dir / "config.json"
+    before = load_config(path).num_steps
+    if config.num_steps == before:
+        return
+    save_config(config, path)
+    last = run_dir / "eval" / "after"
+    if last.is_dir():
+        last.replace(last.with_name(f"step-{before:06d}"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

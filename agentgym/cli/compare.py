@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym.cli.output import JsonFlag, Output, grid, output
+from agentgym.cli.grid import Grid
+from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
     from agentgym.evals.compare import Comparison
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="The folder of an evaluation, of one suite or several.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="The folder of an evaluation, of suites, or of a training run.")
+    ],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same tasks.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare two evaluations of the same tasks, pair by pair, with intervals."""
+    """Compare two evaluations or training runs on the same tasks, pair by pair, with intervals."""
     from dataclasses import asdict
 
     from agentgym.errors import UsageError
     from agentgym.evals.compare import compare as compare_pairs
-    from agentgym.evals.compare import open_evaluations
+    from agentgym.evals.compare import config_differences, open_evaluations, pair_evaluations
 
     with output(as_json) as out:
         of_a, of_b = open_evaluations(a), open_evaluations(b)
-        alone = len(of_a) == len(of_b) == 1
-        pairs = [(*of_a.values(), *of_b.values())] if alone else [(of_a[x], of_b[x]) for x in of_a if x in of_b]
+        pairs = pair_evaluations(of_a, of_b)
         if not pairs:
-            raise UsageError(f"{a} has {', '.join(of_a)}, {b} has {', '.join(of_b)}: no suite is in both")
+            raise UsageError(f"{a} has {', '.join(of_a)}, {b} has {', '.join(of_b)}: nothing is in both")
         found = [compare_pairs(*pair) for pair in pairs]
-        only = sorted(set(of_a) ^ set(of_b)) if not alone else []
-        out.result({"a": str(a), "b": str(b), "suites": [asdict(one) for one in found], "in_one_alone": only})
-        _print(out, found, only)
+        only = sorted(set(of_a) ^ set(of_b)) if len(of_a) > 1 and len(of_b) > 1 else []
+        settings = config_differences(a, b)
+        suites = [asdict(one) for one in found]
+        out.result({"a": str(a), "b": str(b), "suites": suites, "in_one_alone": only, "settings": settings})
+        _print(out, found, only, settings)
 
 
-def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
+def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[Any, Any]]) -> None:
     from rich.markup import escape
 
-    table = grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
+    table = Grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
     for one in found:
         table.add_row(
             escape(one.suite_or_env),
@@ -56,5 +61,10 @@ def _print(out: Output, found: list[Comparison], only: list[str]) -> None:
         )
     out.console.print(table)
     out.console.print(f"A: {found[0].policy_a}\nB: {found[0].policy_b}", markup=False)
+    if settings:
+        differing = Grid("setting", "A", "B")
+        for name, values in settings.items():
+            differing.add_row(name, *(escape(json.dumps(value)) for value in values))
+        out.console.print(differing)
     if only:
         out.console.print(f"in one of them alone: {', '.join(only)}", markup=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.cli.run_dirs import page_path
 
 if TYPE_CHECKING:
     from agentgym.report.credit_page import CreditReport
@@ -40,7 +41,7 @@ def credit(
     with output(as_json) as out:
         chosen = select_steps(run, *_bounds(steps))
         plan = plan_recredit(estimator.split(","), read_credit_settings(run), overrides or [], read_held_columns(run))
-        path = _page_path(run, out_path)
+        path = page_path(run / "credit.html" if out_path is None else out_path)
         with step_progress(out.status, len(chosen)) as count:
             report = write_credit_report(run, plan, chosen, path, on_step=lambda step: count())
         out.result(_as_json(run, len(chosen), report))
@@ -59,15 +60,6 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
     if any(bound is not None and bound < 0 for bound in bounds):
         raise UsageError(f"--steps takes FIRST:LAST, counted from 1, as in 1:20; got {text!r}")
     return bounds[0], bounds[1]
-
-
-def _page_path(run: Path, wanted: Path | None) -> Path:
-    from agentgym.errors import UsageError
-
-    path = run / "credit.html" if wanted is None else wanted
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--out takes a file in a folder that is there; got {path}")
-    return path
 
 
 def _as_json(run: Path, num_steps: int, report: CreditReport) -> dict[str, Any]:

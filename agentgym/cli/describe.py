@@ -10,6 +10,8 @@ from agentgym.cli.env_args import EnvArgument, KwargsArgument
 from agentgym.cli.output import JsonFlag, Output, output
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from agentgym.env.env import Env
     from agentgym.registry import EnvEntry
 
@@ -67,12 +69,17 @@ def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": name,
-                "type": inspect.formatannotation(parameter.annotation) if is_typed else "any",
+                "type": _type_name(parameter.annotation) if is_typed else "any",
                 "required": is_required,
                 "default": None if is_required else repr(parameter.default),
             }
         )
     return rows
+
+
+def _type_name(annotation: Any) -> str:
+    # modules that postpone annotations have them as text already
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _split_sizes(env: Env) -> dict[str, int]:
@@ -89,32 +96,53 @@ def _split_sizes(env: Env) -> dict[str, int]:
 
 
 def _print(out: Output, value: dict[str, Any]) -> None:
-    import json
-
-    from rich.json import JSON
     from rich.markup import escape
     from rich.padding import Padding
     from rich.panel import Panel
     from rich.table import Table
 
-    say = out.console.print
-    say(f"[bold cyan]{value['id']}[/]  {escape(value['summary'])}\n")
-    say(Padding(escape(value["docstring"]), (0, 0, 1, 2)))
+    from agentgym.cli.plain_words import paragraphs, schema_lines, sections
+
+    told = sections(value["docstring"])
+    shown: list[RenderableType] = [f"[bold cyan]{value['id']}[/]  {escape(value['summary'])}\n"]
+    summary, *about = [*paragraphs(told[""]), ""]
+    if summary.rstrip(".") != value["summary"].rstrip("."):
+        about.insert(0, summary)
+    shown += [Padding(escape(text), (0, 0, 1, 2)) for text in about if text]
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_row("[bold]turns[/]", f"at most {value['max_turns']}" if value["max_turns"] else "no limit")
     splits = ", ".join(f"{name} {size:,}" for name, size in value["splits"].items())
     facts.add_row("[bold]tasks[/]", splits or "none")
-    for at, row in enumerate(value["parameters"]):
-        shown = f"{row['name']}: {row['type']}" + ("" if row["required"] else f" = {row['default']}")
-        facts.add_row("[bold]arguments[/]" if at == 0 else "", escape(shown))
-    say(facts)
+    shown += [facts, *_arguments(value["parameters"], told.get("Args", ""))]
     for tool in value["tools"]:
-        say(f"\n[bold]tool[/] [green]{escape(tool['usage'])}[/]")
-        say(Padding(escape(tool["description"]), (0, 0, 0, 2)))
-        if tool["parameters"].get("properties"):
-            say(Padding(JSON(json.dumps(tool["parameters"]["properties"])), (0, 0, 0, 2)))
-    say()
-    say(Panel(escape(value["first_observation"]), title="the first thing it says (seed 0)", title_align="left"))
+        shown.append(f"\n[bold]tool[/] [green]{escape(tool['usage'])}[/]")
+        lines = [*paragraphs(tool["description"]), *schema_lines(tool["parameters"])]
+        shown += [Padding(escape(line), (0, 0, 0, 2)) for line in lines]
+    example = told.get("Example", told.get("Examples", ""))
+    if example:
+        shown += ["\n[bold]example[/]", Padding(escape(example), (0, 0, 0, 2))]
+    shown.append("")
+    shown.append(
+        Panel(escape(value["first_observation"]), title="the first thing it says (seed 0)", title_align="left")
+    )
     if actions := value["admissible_actions"]:
         more = f"\n… and {len(actions) - 12} more" if len(actions) > 12 else ""
-        say(Panel(escape("\n".join(actions[:12]) + more), title="possible actions there", title_align="left"))
+        shown.append(Panel(escape("\n".join(actions[:12]) + more), title="possible actions there", title_align="left"))
+    out.page(*shown)
+
+
+def _arguments(parameters: list[dict[str, Any]], section: str) -> list[RenderableType]:
+    """Return a line for each argument, and below it what its class's docstring says of it."""
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    from agentgym.cli.plain_words import arguments
+
+    meanings = arguments(section)
+    shown: list[RenderableType] = ["\n[bold]arguments[/]"] if parameters else []
+    for row in parameters:
+        default = "" if row["required"] else f" = {row['default']}"
+        shown.append(Padding(f"[green]{escape(row['name'])}[/]: {escape(row['type'] + default)}", (0, 0, 0, 2)))
+        if row["name"] in meanings:
+            shown.append(Padding(escape(meanings[row["name"]]), (0, 0, 0, 6)))
+    return shown

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentgym.cli.output import Output, grid
+from agentgym.cli.grid import Grid
+from agentgym.cli.output import Output
 from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
     """One table of everything, what could not run beside what did."""
     from rich.markup import escape
 
-    table = grid("suite", "policy", "success", "95 % interval", "return", "turns", "episodes")
+    table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", "episodes")
     for result in results:
         found = result.summary
         if found is None:

@@ -9,13 +9,15 @@ import errno
 import os
 import signal
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import typer
 
-from agentgym.errors import AgentGymError, UsageError, first_cause
+from agentgym.errors import AgentGymError, RunStoppedError, UsageError, first_cause
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -26,11 +28,18 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 @contextmanager
 def resumable_by(command: str) -> Iterator[None]:
-    """Say ``command`` if what is inside is interrupted."""
+    """Say ``command`` if what is inside is interrupted, or stopped by a full disk."""
     try:
         yield
     except KeyboardInterrupt:
         raise InterruptedCommandError(f"to go on: {command}") from None
+    except Exception as error:
+        first = first_cause(error)
+        if not _is_full_disk(first):
+            raise
+        raise RunStoppedError(
+            f"{_full_disk(first)}; what was finished is whole; free some space, then: {command}"
+        ) from None
 
 
 def interrupt_on_sigterm() -> None:
@@ -50,25 +59,32 @@ def mapped_errors() -> Iterator[None]:
         _silence_stdout()
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt as error:
-        _say(f"interrupted; {error}" if str(error) else "interrupted")
+        _say(ending(error)[0])
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if _is_from_the_command_line_parser(error):
             raise
         if os.environ.get("AGENTGYM_DEBUG") == "1":
             traceback.print_exc()
-        first = first_cause(error)
-        _say(f"error: {describe(first)}")
-        raise typer.Exit(USAGE if isinstance(first, UsageError) else FAILED) from None
+        text, code = ending(error)
+        _say(f"error: {text}")
+        raise typer.Exit(code) from None
+
+
+def ending(error: BaseException) -> tuple[str, int]:
+    """Return what a command says when it ends with an error, on one line, and its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        return (f"interrupted; {error}" if str(error) else "interrupted"), INTERRUPTED
+    first = first_cause(error)
+    return describe(first), USAGE if isinstance(first, UsageError) else FAILED
 
 
 def describe(error: BaseException) -> str:
     """An error as one line."""
     if isinstance(error, AgentGymError):
         text = str(error) + (_place(error.__cause__) if error.__cause__ is not None else "")
-    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        where = f" while writing {error.filename}" if error.filename else ""
-        text = f"the disk is full{where}; free some space and run the command again"
+    elif _is_full_disk(error):
+        text = f"{_full_disk(error)}; free some space and run the command again"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     else:
@@ -76,14 +92,32 @@ def describe(error: BaseException) -> str:
     return " ".join(text.split())
 
 
+def _is_full_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def _full_disk(error: BaseException) -> str:
+    filename = getattr(error, "filename", None)
+    return f"the disk is full while writing {filename}" if filename else "the disk is full"
+
+
 def _place(error: BaseException) -> str:
-    """Where in the user's code or ours it happened, for errors that nobody raised on purpose."""
+    """Return where in the user's code or ours it happened, for errors that nobody raised on purpose.
+
+    Lines of the standard library and of installed packages tell nobody what to change.
+    """
     if isinstance(error, OSError | AgentGymError):
         return ""
     if isinstance(error, SyntaxError):
         return ""  # its message names the place already
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_of_a_library(frame.filename)]
     return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _is_of_a_library(filename: str) -> bool:
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    is_ours = filename.startswith(str(Path(__file__).parent.parent))
+    return not is_ours and filename.startswith(("<", *libraries))
 
 
 def _is_from_the_command_line_parser(error: Exception) -> bool:

@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
-from agentgym.cli.output import JsonFlag, grid, output
+from agentgym.cli.grid import Grid
+from agentgym.cli.output import JsonFlag, output
 from agentgym.plugins import Component
+
+_TRAINS = "in the loop"
 
 
 def list_(
@@ -34,16 +37,19 @@ def _list_credit(as_json: bool) -> None:
         rows = [_component_row(c, arrays_only(c)) for c in credit_table()]
         rows += [_component_row(c) for c in loss_table()]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
-        shown = [title.replace("_", " ") for title in titles[:-1]]  # the test is for --json
-        table = grid(*shown, whole=shown[:3])
-        for row in rows:
-            name, family, status, trains, released, paper, _ = row
-            table.add_row(name, family, status, trains, released.partition(":")[0], paper)
-        out.console.print(table)
+        table = Grid("name", "status", "paper", "released code", prose="paper", optional=["released code"])
+        family = ""
+        for name, its_family, status, trains, released, paper, _ in rows:
+            if its_family != family:
+                family = its_family
+                table.add_heading(family)
+            limits = "" if trains == _TRAINS else f" ({trains.removeprefix(f'{_TRAINS}, ')})"
+            table.add_row(name, status, paper + limits, released.partition(":")[0])
+        out.page(table)
 
 
 def _component_row(component: Component, hindrance: str = "") -> tuple[str, ...]:
-    trains = f"arrays only: {hindrance}" if hindrance else "in the loop"
+    trains = f"arrays only: {hindrance}" if hindrance else _TRAINS
     trains += f", {component.limits}" if component.limits else ""
     c = component
     return c.name, c.family, c.status, trains, c.parity, c.paper, c.test
@@ -51,26 +57,26 @@ def _component_row(component: Component, hindrance: str = "") -> tuple[str, ...]
 
 def _list_suites(as_json: bool) -> None:
     from rich.markup import escape
+    from rich.text import Text
 
     from agentgym.evals.suites import load_suite, suite_facts, suite_names
 
     with output(as_json) as out:
         facts = [suite_facts(load_suite(name)) for name in suite_names()]
         out.result(facts)
-        table = grid("suite", "what it is", "tasks", "licence", "content", "runs here")
+        table = Grid("suite", "what it is", "tasks", "licence", "content", "runs here", prose="what it is")
         for row in facts:
             name, num_tasks = f"{row['name']}@{row['version']}", row["num_tasks"]
             is_here = "[green]yes[/]" if row["available"] else "no"
             content = str(row["content_hash"])[:8]
             table.add_row(name, escape(row["summary"]), f"{num_tasks or '?'}", row["licence"], content, is_here)
-        out.console.print(table)
-        for row in facts:
-            if not row["available"]:
-                text = f"\n{row['name']}: {row['reason']}\n  to mend it: {row['mend']}"
-                out.console.print(text, soft_wrap=True, markup=False)
+        missing = [row for row in facts if not row["available"]]
+        out.page(table, *(Text(f"\n{row['name']}: {row['reason']}\n  to mend it: {row['mend']}") for row in missing))
 
 
 def _list_envs(as_json: bool) -> None:
+    from rich.text import Text
+
     from agentgym.registry import entries
 
     with output(as_json) as out:
@@ -87,9 +93,9 @@ def _list_envs(as_json: bool) -> None:
                 for entry in found
             ]
         )
-        table = grid("environment", "what it is", "extra", "available", whole=["environment"])
+        table = Grid("environment", "what it is", "extra", "available", prose="what it is")
         for entry in found:
             table.add_row(entry.id, entry.summary, entry.extra or "", "[green]yes[/]" if entry.is_available else "no")
-        out.console.print(table)
-        if missing := sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available}):
-            out.console.print(f"\nfor the others: pip install 'agentgym[{','.join(missing)}]'", markup=False)
+        missing = sorted({entry.extra or "all-cpu" for entry in found if not entry.is_available})
+        hint = Text(f"\nfor the others: pip install 'agentgym[{','.join(missing)}]'")
+        out.page(table, *([hint] if missing else []))

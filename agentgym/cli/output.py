@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from agentgym.cli.exits import ending
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
 
@@ -30,31 +33,37 @@ class Output:
         self._value: Any = None
 
     def result(self, value: Any) -> None:
-        """The command's result for programs; printed when the command ends."""
+        """Keep the command's result for programs; it is printed when the command ends."""
         self._value = value
 
+    def page(self, *parts: RenderableType) -> None:
+        """Print what may be longer than a screen: through the user's pager where a terminal reads it.
 
-def grid(*titles: str, whole: Collection[str] = ()) -> Table:
-    """Return an empty table without lines: bold titles, and rows that are named by their first column.
-
-    Args:
-        whole: columns whose cells are never broken over lines.
-    """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        style = "bold cyan" if title == titles[0] else None
-        table.add_column(title, overflow="fold", style=style, no_wrap=title in whole)
-    return table
+        Lines of a :class:`~rich.text.Text` are never broken, since they may hold what is to be typed.
+        """
+        os.environ.setdefault("LESS", "FRX")  # as git does: colours, and no paging of what fits the screen
+        is_read_by_people = self.console.is_terminal and sys.stdin.isatty() and not self.console.quiet
+        with self.console.pager(styles=True) if is_read_by_people else contextlib.nullcontext():
+            for part in parts:
+                self.console.print(part, soft_wrap=isinstance(part, Text))
 
 
 @contextlib.contextmanager
 def output(as_json: bool) -> Iterator[Output]:
-    """Everything printed inside goes to standard error if standard output is to hold JSON alone."""
+    """Print everything inside to standard error if standard output is to hold JSON alone.
+
+    The JSON value of a command that fails is an object with ``error`` and ``exit_code``.
+    """
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr if as_json else stdout):
         out = Output(as_json)
         try:
             yield out
+        except (Exception, KeyboardInterrupt) as error:
+            if as_json and not isinstance(error, BrokenPipeError | typer.Exit):
+                text, code = ending(error)
+                print(json.dumps({"error": text, "exit_code": code}), file=stdout, flush=True)
+            raise
         finally:
             sys.stdout.flush()
     if as_json:

@@ -55,7 +55,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
             )
         return
     need_train_extra("evaluating a model")
-    from agentgym.trainers.models.sources import NAMED, is_source
+    from agentgym.trainers.models.sources import NAMED, check_source, is_source
 
     model = policy
     if policy.startswith(SERVED):
@@ -65,6 +65,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     if not is_source(model):
         hint = f"or {ENDPOINT}URL, {SERVED}URL, or a model: a folder, a GGUF file, pypi:PACKAGE or a hub name"
         raise unknown_name("policy", model, (*SCRIPTED, *NAMED), hint)
+    check_source(model)
 
 
 async def open_agents(

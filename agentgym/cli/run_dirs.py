@@ -40,6 +40,17 @@ def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")
         return path
 
 
+def page_path(path: Path) -> Path:
+    """Return the path of a page that can be written.
+
+    Raises:
+        UsageError: it is a folder, or lies in one that is not there.
+    """
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--out takes a file in a folder that is there; got {path}")
+    return path
+
+
 def need_train_extra(what: str) -> None:
     """Refuse early where the modules that run a model are not installed.
 

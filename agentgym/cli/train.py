@@ -10,9 +10,15 @@ import typer
 
 from agentgym.cli.episodes import print_episodes
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.cli.progress import loading
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
+
+_KEPT = (
+    "a resumed run keeps its recipe, values and folder, but for more steps: "
+    "agentgym train --resume RUN_DIR [num_steps=N]"
+)
 
 
 def train(  # noqa: PLR0913, PLR0917  # one per option
@@ -20,7 +26,10 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Values to change, as in optimizer.lr=1e-4.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="Go on with a run that was stopped, or with num_steps=N beyond its end."),
+    ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where the run goes; by default runs/<recipe>-<NNN>.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what the run needs, memory above all, and do nothing.")
@@ -50,8 +59,9 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         if ranks is not None or device_gib is not None:
             raise UsageError("--ranks and --device-gib plan a run: add --dry-run; torchrun starts several ranks")
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
-        from agentgym.report import write_report
-        from agentgym.trainers.loop import train as run
+        with loading(out.status, "loading torch and transformers"):
+            from agentgym.report import write_report
+            from agentgym.trainers.loop import train as run
 
         with resumable_by(f"agentgym train --resume {folder}"):
             result = run(config, folder, resume=resume is not None)
@@ -78,10 +88,10 @@ def _plan_on_paper(
     """Print what the run would be and need."""
     from rich.table import Table
 
-    from agentgym.trainers.planning.dry_run import GIB, dry_run
+    with loading(out.status, "planning"):  # a model that has to be built to be counted takes seconds
+        from agentgym.trainers.planning.dry_run import GIB, dry_run
 
-    config = _config(recipe, overrides, resume)
-    found = dry_run(config, ranks, device_gib)
+        found = dry_run(_config(recipe, overrides, resume), ranks, device_gib)
     out.result(found.as_dict())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row(
@@ -106,11 +116,15 @@ def _plan(
 ) -> tuple[TrainConfig, Path]:
     from agentgym.cli.run_dirs import new_run_dir
     from agentgym.errors import UsageError
+    from agentgym.trainers.models.sources import check_source
 
     if resume is not None and run_dir is not None:
-        raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
+        raise UsageError(_KEPT)
     config = _config(recipe, overrides, resume)
-    return config, resume if resume is not None else new_run_dir(config.recipe, run_dir)
+    if resume is not None:
+        return config, resume
+    check_source(config.model.path)
+    return config, new_run_dir(config.recipe, run_dir)
 
 
 def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
@@ -119,9 +133,10 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> Tr
     from agentgym.trainers.recipes import load_recipe, recipe_names
 
     if resume is not None:
-        if recipe is not None:
-            raise UsageError("a resumed run keeps its recipe, values and folder: agentgym train --resume RUN_DIR")
-        return load_config(resume / "config.json")
+        changes = [text for text in (recipe, *overrides) if text is not None]
+        if any(not text.startswith("num_steps=") for text in changes):
+            raise UsageError(_KEPT)
+        return apply_overrides(load_config(resume / "config.json"), changes)
     if recipe is None:
         raise UsageError(f"name a recipe ({', '.join(recipe_names())}), or a run to go on with: --resume RUN_DIR")
     return apply_overrides(load_recipe(recipe), overrides)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import Key, key_of, read_rows
 from agentgym.evals.statistics import mcnemar, paired_interval
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
+from agentgym.rollout.record import read_json_object
 from agentgym.types import Status
 
 Rows = Mapping[tuple[str, Key], dict[str, Any]]
@@ -60,11 +61,14 @@ class Comparison:
 
 
 def open_evaluations(folder: Path) -> dict[str, Evaluation]:
-    """The evaluations in a folder by suite or environment: one, or those of a command that played several suites.
+    """Return the evaluations in a folder by suite, environment or moment of a training run, the last one last.
+
+    Args:
+        folder: of one evaluation, of a command that played several suites, or of a training run.
 
     Raises:
         UsageError: there is no such folder, or several policies are in it.
-        CorruptDataError: it is no finished evaluation.
+        CorruptDataError: it has no finished evaluation.
     """
     if not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r}; name the folder of an evaluation")
@@ -72,6 +76,8 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
         found = [_of_suite(folder)]
     elif (folder / "results.json").is_file():
         found = [_of_suite(path.parent) for path in sorted(folder.glob(f"*/*/{SUITE_FILE}"))]
+    elif (folder / "metrics.jsonl").is_file():
+        found = _of_training(folder)
     else:
         found = [_of_env(folder)]
     by_label: dict[str, Evaluation] = {}
@@ -83,6 +89,33 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
     if not by_label:
         raise CorruptDataError(f"{folder} has no suite that was played")
     return by_label
+
+
+def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
+    """Return what of two folders can be compared: what has the same label, else the last of each."""
+    common = [(a[label], b[label]) for label in a if label in b]
+    if not common and 1 in {len(a), len(b)}:
+        return [([*a.values()][-1], [*b.values()][-1])]
+    return common
+
+
+def config_differences(a: Path, b: Path) -> dict[str, tuple[Any, Any]]:
+    """Return the settings in which two runs' ``config.json`` differ, by dotted name; None stands for a missing one.
+
+    Raises:
+        CorruptDataError: one of them cannot be read.
+    """
+    of_a, of_b = (dict(_flat(read_json_object(folder / "config.json"))) for folder in (a, b))
+    names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")  # which the comparison itself names
+    return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def compare(a: Evaluation, b: Evaluation) -> Comparison:
@@ -146,10 +179,36 @@ def _of_env(folder: Path) -> Evaluation:
         env, kwargs, policy = str(plan["env"]), dict(plan["kwargs"]), str(plan["policy"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{folder} is not an evaluation of `agentgym eval` ({error!r})") from error
+    return _played(folder, env, env, kwargs, policy)
+
+
+def _played(folder: Path, label: str, env: str, kwargs: Mapping[str, Any], policy: str) -> Evaluation:
     rows = _by_key(read_rows(folder))
     content_hash = digest({"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]})
     by_part = {("", key): row for key, row in rows.items()}
-    return Evaluation(folder=folder, label=env, policy=policy, content_hash=content_hash, rows=by_part)
+    return Evaluation(folder=folder, label=label, policy=policy, content_hash=content_hash, rows=by_part)
+
+
+MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}
+"""Evaluations of a training run by folder, in order of time."""
+
+
+def _of_training(folder: Path) -> list[Evaluation]:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        env, recipe = str(config["env"]["id"]), str(config["recipe"])
+        kwargs = {**config["env"]["kwargs"], **config["eval"]["kwargs"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError(f"{folder} is no training run ({error!r})") from error
+    finished = [(folder / "eval" / name, when) for name, when in MOMENTS.items()]
+    found = [
+        _played(path, f"{env}, {when}", env, kwargs, f"{recipe} ({folder})")
+        for path, when in finished
+        if (path / "summary.json").is_file()
+    ]
+    if not found:
+        raise CorruptDataError(f"{folder} has no finished evaluation yet; go on: agentgym train --resume {folder}")
+    return found
 
 
 def _check_finished(folder: Path) -> None:

@@ -59,13 +59,16 @@ def as_number(value: float) -> str:
 
 
 def as_share(value: float) -> str:
-    """A share as per cent.
+    """Return a share as per cent, of small ones no more than the first digit.
 
     Example:
-        >>> as_share(0.125)
-        '12.5%'
+        >>> [as_share(share) for share in (0.125, 0.0000192, 0.0, 1e-9)]
+        ['12.5%', '0.002%', '0%', 'under 0.001%']
     """
-    return f"{value * 100:.3g}%"
+    percent = abs(value) * 100
+    if 0 < percent < 0.0005:
+        return "under 0.001%"
+    return f"{value * 100:.{1 if percent < 0.1 else 3}g}%"
 
 
 def ticks(low: float, high: float, num_wanted: int = 4) -> list[float]:

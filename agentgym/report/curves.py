@@ -38,6 +38,9 @@ SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
     "action_loss": ("loss on actions", _NUMBER, "cross-entropy over the demonstrated actions alone"),
 }
 
+NUM_COLOURS = 12
+"""Colours of parts in the style sheet."""
+
 _WIDE = Frame(width=760, height=260, left=48, bottom=22)
 _MIDDLE = Frame(width=460, height=150)
 
@@ -107,15 +110,19 @@ def other_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
 
 def status_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
     """How episodes ended, stacked per step, with a legend of totals; None if it was not logged."""
-    names = {f"status/{status}": (str(status), f"status-{status}") for status in Status}
+    names = {f"status/{status}": (str(status), f"part-{at}") for at, status in enumerate(Status)}
     return _stack(rows, names, as_number, lambda total, share: f"{total:,.0f}")
 
 
 def time_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
     """Where the wall time went, stacked per step, with the shares of the whole run; None if it was not logged."""
     keys = dict.fromkeys(name for row in rows for name in row if name.startswith("time/"))
-    names = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % 6}") for at, n in enumerate(keys)}
-    return _stack(rows, names, lambda s: f"{s:.3g} s", lambda total, share: f"{as_share(share)}, {total:,.1f} s")
+    names = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % NUM_COLOURS}") for at, n in enumerate(keys)}
+    return _stack(rows, names, lambda s: f"{s:.3g} s", lambda total, share: f"{_in_short(share)}, {total:,.1f} s")
+
+
+def _in_short(share: float) -> str:
+    return as_share(share) if share >= 0.001 else "under 0.1%"
 
 
 def _stack(

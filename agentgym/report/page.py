@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
+from agentgym.errors import UsageError
+from agentgym.evals.runner import EvalSummary
 from agentgym.report.charts import Frame, Point, as_share, interval_chart
 from agentgym.report.curves import (
     KNOWN,
@@ -19,27 +22,33 @@ from agentgym.report.curves import (
 from agentgym.report.document import assets, render, script_data
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
-from agentgym.report.traces import sample_traces
+from agentgym.report.traces import MEGABYTES, sample_traces
 from agentgym.rollout.record import replace_text
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write ``report.html`` into a training run's or an evaluation's folder, finished or not.
+def write_report(run_dir: Path, out: Path | None = None, megabytes: float = MEGABYTES) -> Path:
+    """Write the report of a training run, an evaluation or suites, finished or not.
+
+    Args:
+        out: the file; ``report.html`` in the run's folder by default.
+        megabytes: size of the episodes in it.
 
     Returns:
         The file's path.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is no such folder, or the file cannot be written.
         CorruptDataError: it is no run, or something in it cannot be read.
     """
     run = open_run_folder(run_dir)
-    traces = sample_traces(run, load_token_text(_tokenizer_path(run)))
+    traces = sample_traces(run, load_token_text(_tokenizer_path(run)), megabytes)
     rl, sft, evals = (run.metrics.get(phase, []) for phase in ("rl", "sft", "eval"))
     page = render(
         "report.html.jinja",
         run=run,
         facts=_facts(run),
+        config=json.dumps(run.config, indent=2, ensure_ascii=False) if run.config else "",
+        shown=_shown(run, traces),
         overview=_overview(run),
         success=success_curve(rl, evals),
         multiples=small_multiples(rl, KNOWN),
@@ -53,9 +62,24 @@ def write_report(run_dir: Path) -> Path:
         traces=script_data(traces),
         has_traces=bool(traces["sections"]),
     )
-    path = run_dir / "report.html"
-    replace_text(path, page)
+    path = run_dir / "report.html" if out is None else out
+    try:
+        replace_text(path, page)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file: --out FILE") from error
     return path
+
+
+def _shown(run: RunFolder, traces: dict[str, Any]) -> str:
+    """Return how many of the recorded steps the page holds, empty if it holds all."""
+    if traces["num_steps"] == len(run.steps):
+        return ""
+    return (
+        f"{traces['num_steps']} of {len(run.steps)} steps are in this page; "
+        f"agentgym view {run.path} --megabytes N holds more (N is {MEGABYTES:g} by default)."
+    )
 
 
 def _tokenizer_path(run: RunFolder) -> Path:
@@ -83,7 +107,13 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
         "credit": credit.get("estimator") if isinstance(credit, dict) else None,
         "seed": config.get("seed"),
     }
-    if not run.is_training and "" in run.summaries:
+    suites = run.config.get("eval_suites")
+    if isinstance(suites, dict):
+        rows |= {
+            "suites": ", ".join(str(suite["name"]) for suite in suites.get("suites", ())),
+            "policies": ", ".join(map(str, suites.get("policies", ()))),
+        }
+    if run.kind == "evaluation" and "" in run.summaries:
         summary = run.summaries[""]
         rows |= {
             "policy": summary.policy,
@@ -96,15 +126,23 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in rows.items() if value not in (None, "")]
 
 
+def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:
+    # only the rows of suites have no headline beside them
+    return f"{label}: {as_share(round(summary.success, 4))}" if run.kind == "suites" else label or "success"
+
+
 def _overview(run: RunFolder) -> dict[str, Any] | None:
     """Success of each finished evaluation with its interval."""
     if not run.summaries:
         return None
     rows = [
-        Point(0.0, s.success, s.success_low, s.success_high, label or "success") for label, s in run.summaries.items()
+        Point(0.0, s.success, s.success_low, s.success_high, _row_label(run, label, s))
+        for label, s in run.summaries.items()
     ]
-    frame = Frame(width=420, height=34 + 30 * len(rows), left=84, right=22, top=6, bottom=22)
+    margin = max(84, 8 * max(len(row.label) for row in rows))
+    frame = Frame(width=336 + margin, height=34 + 30 * len(rows), left=margin, right=22, top=6, bottom=22)
     return {
+        "width": frame.width,
         "headline": [
             {
                 "label": label,
@@ -114,6 +152,7 @@ def _overview(run: RunFolder) -> dict[str, Any] | None:
                 "num_failed": s.num_failed,
             }
             for label, s in run.summaries.items()
+            if run.kind != "suites"  # of which there may be many, on different tasks
         ],
         "chart": interval_chart(rows, frame=frame),
     }

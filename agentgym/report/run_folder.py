@@ -1,14 +1,15 @@
-"""Reading a run's folder for the report: a training run, or a single evaluation."""
+"""Reading a run's folder for the report: a training run, an evaluation, or suites."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME
 from agentgym.evals.runner import EvalSummary, load_summary
+from agentgym.evals.suite_runner import SUITE_FILE
 from agentgym.rollout.record import read_json_lines, read_json_object, recorded_steps
 
 
@@ -28,10 +29,7 @@ class RunFolder:
     summaries: dict[str, EvalSummary] = field(default_factory=dict)
     """Results of the evaluations that finished."""
 
-    @property
-    def is_training(self) -> bool:
-        """False for the folder of a single evaluation."""
-        return "" not in self.evals
+    kind: Literal["training run", "evaluation", "suites"] = "training run"
 
     @property
     def name(self) -> str:
@@ -48,25 +46,40 @@ def open_run_folder(path: Path) -> RunFolder:
     """
     if not path.is_dir():
         raise UsageError(f"no folder {str(path)!r}; name the folder of a training run or an evaluation")
-    if any((path / name).is_file() for name in (ROWS_NAME, RECORD_NAME, PARTIAL_NAME)):
-        evals = {"": path}
+    kind: Literal["training run", "evaluation", "suites"] = "training run"
+    if _is_evaluation(path):
+        kind, evals, summarised = "evaluation", {"": path}, {"": path}
     elif (path / "metrics.jsonl").is_file() or (path / "rollouts").is_dir():
         found = sorted((folder for folder in (path / "eval").glob("*") if folder.is_dir()), key=_order)
-        evals = {folder.name: folder for folder in found}
+        evals = summarised = {folder.name: folder for folder in found}
+    elif played := sorted(file.parent for file in path.glob(f"**/{SUITE_FILE}")):
+        kind, summarised = "suites", {_label(path, folder): folder for folder in played}
+        folders = [each for folder in played for each in (folder, *sorted(folder.glob("*")))]
+        evals = {_label(path, folder): folder for folder in folders if _is_evaluation(folder)}
     else:
         raise CorruptDataError(
-            f"{path} is no run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation)"
+            f"{path} is no run: it has neither metrics.jsonl (a training run) nor {ROWS_NAME} (an evaluation) nor "
+            f"folders with {SUITE_FILE} (suites)"
         )
     return RunFolder(
         path=path,
+        kind=kind,
         config=read_json_object(path / "config.json"),
         metrics=_read_metrics(path / "metrics.jsonl"),
         steps=recorded_steps(path),
         evals=evals,
         summaries={
-            label: load_summary(folder) for label, folder in evals.items() if (folder / "summary.json").is_file()
+            label: load_summary(folder) for label, folder in summarised.items() if (folder / "summary.json").is_file()
         },
     )
+
+
+def _is_evaluation(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (ROWS_NAME, RECORD_NAME, PARTIAL_NAME))
+
+
+def _label(root: Path, folder: Path) -> str:
+    return folder.relative_to(root).as_posix() if folder != root else folder.name
 
 
 def _order(folder: Path) -> tuple[int, str]:

@@ -13,67 +13,87 @@ from agentgym.report.token_text import TokenText
 from agentgym.rollout.record import GroupRecord, read_records, record_path
 from agentgym.types import MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
-MAX_CHARACTERS = 3_500_000
-"""Size of all sampled episodes together, as JSON."""
-NUM_STEPS = 5
+MEGABYTES = 12.0
+"""Size of all sampled episodes together, as JSON, unless asked otherwise."""
+FIRST_STEPS = 5
+"""Steps that are shown before any evaluation takes room."""
 GROUPS_PER_STEP = 4
-EVAL_EPISODES = 16
-"""Episodes shown of each evaluation of a training run."""
-EVAL_FOLDER_EPISODES = 300
 LONGEST_TEXT = 6_000
 
 
-def sample_traces(run: RunFolder, decode: TokenText | None) -> dict[str, Any]:
-    """Sections of groups of episodes of turns, ready for JSON, with the scale of their advantages.
+def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = MEGABYTES) -> dict[str, Any]:
+    """Return sections of groups of episodes of turns, ready for JSON, with the scale of their advantages.
 
-    Training steps are taken evenly from the first to the last; of each step's groups, those first that were trained
-    and where some members succeeded and others did not.
+    Training steps are taken from coarse to fine, evenly from the first to the last, until the size is reached. Of each
+    step's groups, those come first that were trained and where some members succeeded and others did not. Evaluations
+    take at most half of what the first steps leave.
+
+    Args:
+        megabytes: size of all episodes together.
 
     Raises:
         CorruptDataError: a record cannot be read.
     """
-    budget = _Budget(MAX_CHARACTERS)
-    sections = [_eval_section(run, label, decode, budget) for label in run.evals]
-    steps = [_step_section(run, step, decode, budget) for step in spread(run.steps, NUM_STEPS)]
-    sections = [section for section in [*steps, *sections] if section["groups"]]
-    return {"scale": _scale(sections), "sections": sections, "has_tokens": decode is not None}
+    budget = _Budget(round(megabytes * 1e6))
+    order = coarse_to_fine(run.steps)
+    steps = {step: _step_section(run, step, decode, budget) for step in order[:FIRST_STEPS]}
+    kept_for_steps = budget.left // 2 if run.steps else 0
+    evals = [_eval_section(run, label, decode, budget, kept_for_steps) for label in run.evals]
+    for step in order[FIRST_STEPS:]:
+        if budget.is_spent:
+            break
+        steps[step] = _step_section(run, step, decode, budget)
+    sections = [section for section in [*(steps[step] for step in sorted(steps)), *evals] if section["groups"]]
+    return {
+        "scale": _scale(sections),
+        "sections": sections,
+        "has_tokens": decode is not None,
+        "num_steps": sum(not section["is_eval"] for section in sections),
+    }
 
 
-def spread(values: Sequence[int], count: int) -> list[int]:
-    """Up to ``count`` values, evenly from the first to the last.
+def coarse_to_fine(values: Sequence[int]) -> list[int]:
+    """Return all values: the first, the last, the middle, and so on between them.
 
     Example:
-        >>> spread(range(101), 5)
-        [0, 25, 50, 75, 100]
+        >>> coarse_to_fine(range(9))
+        [0, 8, 4, 2, 6, 1, 3, 5, 7]
     """
-    if len(values) <= count:
-        return list(values)
-    return [values[round(at * (len(values) - 1) / (count - 1))] for at in range(count)]
+    last = len(values) - 1
+    gaps, step = [], max(1, last)
+    while step >= 1:
+        gaps.append(step)
+        step = step // 2
+    places = [0, *(at for gap in gaps for at in range(gap, last + 1, gap)), last]
+    return [values[at] for at in dict.fromkeys(places)] if values else []
 
 
 class _Budget:
     """Characters that may still be written."""
 
     def __init__(self, num_characters: int) -> None:
-        self._left = num_characters
+        self.left = num_characters
+        self.is_spent = False
 
-    def takes(self, value: object) -> bool:
-        """Whether the value still fits; if so it is paid for."""
+    def takes(self, value: object, keep: int = 0) -> bool:
+        """Pay for a value if it leaves at least ``keep`` characters; return False if it does not."""
         size = len(json.dumps(value))
-        if size > self._left:
+        if size > self.left - keep:
+            self.is_spent = self.is_spent or not keep
             return False
-        self._left -= size
+        self.left -= size
         return True
 
 
 def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: _Budget) -> dict[str, Any]:
     records = sorted(read_records(record_path(run.path, step)), key=_dullness)
-    groups = (_group(record, decode) for record in records[:GROUPS_PER_STEP])
+    groups = [_group(record, decode) for record in records[:GROUPS_PER_STEP]]
+    kept = [group for group in groups if budget.takes(group)]
     return {
         "label": f"step {step + 1}",
-        "note": f"{min(len(records), GROUPS_PER_STEP)} of {len(records)} groups",
+        "note": f"{len(kept)} of {len(records)} groups",
         "is_eval": False,
-        "groups": [group for group in groups if budget.takes(group)],
+        "groups": kept,
     }
 
 
@@ -82,11 +102,15 @@ def _dullness(record: GroupRecord) -> tuple[bool, bool]:
     return record.dropped is not None, len(outcomes) < 2
 
 
-def _eval_section(run: RunFolder, label: str, decode: TokenText | None, budget: _Budget) -> dict[str, Any]:
+def _eval_section(
+    run: RunFolder, label: str, decode: TokenText | None, budget: _Budget, kept_for_steps: int
+) -> dict[str, Any]:
     groups = read_groups(run.evals[label])
-    chosen = groups[:EVAL_FOLDER_EPISODES] if label == "" else _alternating(groups)[:EVAL_EPISODES]
+    # of an evaluation beside others each may get a share, and a short sample shows both outcomes
+    chosen = groups if len(run.evals) == 1 else _alternating(groups)
+    keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
     members = (_member(group.trajectories[0], (), decode) for group in chosen if group.trajectories)
-    kept = [member for member in members if budget.takes(member)]
+    kept = [member for member in members if budget.takes(member, int(keep))]
     title = f"{len(kept)} of {len(groups)} episodes"
     return {
         "label": f"evaluation {label}".strip(),
@@ -94,6 +118,12 @@ def _eval_section(run: RunFolder, label: str, decode: TokenText | None, budget: 
         "is_eval": True,
         "groups": [{"title": title, "dropped": None, "members": kept}] if kept else [],
     }
+
+
+def _share_of_others(run: RunFolder, label: str) -> float:
+    """Return the share of what is left that belongs to the evaluations after this one."""
+    num_left = len(run.evals) - list(run.evals).index(label)
+    return 1 - 1 / num_left
 
 
 def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:

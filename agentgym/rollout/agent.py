@@ -8,11 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.first_prompt import too_long
 from agentgym.rollout.memory import scripted_summary
@@ -29,6 +28,9 @@ from agentgym.types import (
     Turn,
     Usage,
 )
+
+if TYPE_CHECKING:
+    from agentgym.render.chat import ChatRenderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.example import worked_example
 from agentgym.rollout.memory import (
     NOW,
@@ -35,6 +34,9 @@ from agentgym.rollout.memory import (
 from agentgym.rollout.session import Session
 from agentgym.settings import checked
 from agentgym.types import Completion, MalformedCall, Message, Observation, ToolSpec
+
+if TYPE_CHECKING:
+    from agentgym.render.chat import ChatRenderer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

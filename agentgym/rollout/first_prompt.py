@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, PromptTooLongError
-from agentgym.render.chat import ChatRenderer
 from agentgym.types import Message
+
+if TYPE_CHECKING:
+    from agentgym.render.chat import ChatRenderer
 
 
 def check_tools_fit(renderer: ChatRenderer, env: Env, window: int, max_new_tokens: int) -> None:

@@ -8,9 +8,12 @@ the context is shortened.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from agentgym.render.chat import ChatRenderer
 from agentgym.types import Completion, FinishReason, Message, Observation, ToolSpec
+
+if TYPE_CHECKING:
+    from agentgym.render.chat import ChatRenderer
 
 
 class Session:

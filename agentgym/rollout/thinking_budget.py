@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from agentgym.engine import Engine, SamplingParams
-from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Completion, FinishReason
+
+if TYPE_CHECKING:
+    from agentgym.render.chat import ChatRenderer
 
 
 async def generate_in_budget(

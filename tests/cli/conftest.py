@@ -91,7 +91,9 @@ class Ran:
 
     def assert_one_line_error(self, code: int = 2) -> str:
         """The error's line; nothing else may be on standard error, and no traceback anywhere."""
-        assert (self.code, self.out) == (code, ""), self
+        assert self.code == code, self
+        if self.out:  # of --json
+            assert self.json == {"error": self.err.removeprefix("error: ").rstrip("\n"), "exit_code": code}
         assert self.err.startswith("error: ") and self.err.count("\n") == 1, self.err
         assert "Traceback" not in self.err
         return self.err

@@ -124,3 +124,28 @@ def test_bad_input(run: Command, suite_file: str, guess: str) -> None:
     assert "the same name" in refusal(suite_file, str(copy), "--policy", "oracle")
     assert "did you mean 'context.num_turns'" in refusal(guess, "context.num_turn=2", "--policy", "oracle")
     assert not Path("runs").exists()
+
+
+def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str, tmp_path: Path) -> None:
+    for name, seed, policies in (("a", 1, ("random", "random")), ("b", 2, ("random", "oracle"))):
+        folder = tmp_path / name
+        for moment, policy in zip(("before", "after"), policies, strict=True):
+            options = ("--policy", policy, "--episodes", "4", "--run-dir", str(folder / "eval" / moment))
+            assert run("eval", guess, *options).code == 0
+        config = {"recipe": "tiny", "seed": seed, "env": {"id": guess, "kwargs": {}}, "eval": {"kwargs": {}}}
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "metrics.jsonl").write_text("")
+    value = run("compare", "a", "b", "--json").json
+    assert [row["suite_or_env"] for row in value["suites"]] == [f"{guess}, before RL", f"{guess}, after RL"]
+    before, after = value["suites"]
+    assert before["difference"] == 0 and after["success_b"] == 1.0
+    assert value["settings"] == {"seed": [1, 2]}
+    shown = run("compare", "a", "b").out
+    assert "tiny (b)" in shown and "seed" in shown
+    run("eval", guess, "--policy", "oracle", "--episodes", "4", "--run-dir", "gold")
+    (one,) = run("compare", "a", "gold", "--json").json["suites"]
+    assert one["success_b"] == 1.0 and one["policy_a"] == "tiny (a)", "an evaluation is compared with the last one"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "metrics.jsonl").write_text("")
+    (tmp_path / "empty" / "config.json").write_text((tmp_path / "a" / "config.json").read_text())
+    assert "no finished evaluation yet" in run("compare", "empty", "b").assert_one_line_error()

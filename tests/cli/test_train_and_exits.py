@@ -6,7 +6,7 @@ import errno
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,6 +87,9 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
     assert run("train", "--resume", "old").code == 0
     assert calls == [(config, Path("old"), True)]
     assert "keeps its recipe" in run("train", "household-demo", "--resume", "old").assert_one_line_error()
+    assert "keeps its recipe" in run("train", "--resume", "old", "seed=8").assert_one_line_error()
+    assert run("train", "--resume", "old", "num_steps=7000").code == 0
+    assert calls[1] == (replace(config, num_steps=7000), Path("old"), True)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,8 @@ def test_ctrl_c_says_how_to_go_on(run: Command, trainer: Behave) -> None:
     trainer(KeyboardInterrupt())
     done = run("train", "household-demo", "--json")
     assert done.code == 130
-    assert done.out == ""
+    said = "interrupted; to go on: agentgym train --resume runs/household-demo-001"
+    assert done.json == {"error": said, "exit_code": 130}
     assert "interrupted; to go on: agentgym train --resume runs/household-demo-001" in done.err
 
 
@@ -120,18 +124,26 @@ def test_ctrl_c_says_how_to_go_on(run: Command, trainer: Behave) -> None:
         (UsageError("no such model"), 2, "no such model"),
         (RunStoppedError("loss is not finite at step 4"), 1, "loss is not finite at step 4"),
         (EnvError("step: it broke"), 1, "step: it broke"),
-        (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "the disk is full while writing runs/x"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "runs/x"),
+            1,
+            "the disk is full while writing runs/x; what was finished is whole; free some space, then: agentgym train",
+        ),
         (PermissionError(errno.EACCES, "Permission denied", "runs/x"), 1, "Permission denied: runs/x"),
         (ExceptionGroup("a", [ValueError("x"), ExceptionGroup("b", [UsageError("two\nlines")])]), 2, "two lines"),
-        (ExceptionGroup("a", [OSError(errno.ENOSPC, "No space left on device")]), 1, "the disk is full;"),
+        (
+            ExceptionGroup("a", [OSError(errno.ENOSPC, "No space left on device")]),
+            1,
+            "the disk is full; what was finished is whole; free some space, then: agentgym train --resume runs/",
+        ),
         (ZeroDivisionError("division by zero"), 1, "ZeroDivisionError: division by zero ("),
     ],
 )
 def test_every_error_is_one_line(run: Command, trainer: Behave, error: BaseException, code: int, said: str) -> None:
     trainer(error)
     done = run("train", "household-demo", "--json")
-    assert (done.code, done.out) == (code, "")
     last = done.err.splitlines()[-1]
+    assert (done.code, done.json) == (code, {"error": last.removeprefix("error: "), "exit_code": code})
     assert last.startswith("error: ") and said in last
     assert "Traceback" not in done.err
 

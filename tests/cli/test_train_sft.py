@@ -110,4 +110,4 @@ def test_what_is_found_when_a_run_has_begun_is_its_last_line(run: Command, guess
     ):
         done = train(run, guess, *arguments)
         last = done.err.splitlines()[-1]
-        assert (done.code, done.out) == (2, "") and last.startswith("error: ") and said in last, done
+        assert (done.code, done.json["error"]) == (2, last.removeprefix("error: ")) and said in last, done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import re
@@ -14,6 +15,7 @@ import pytest
 
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.report import write_report
+from agentgym.report.curves import NUM_COLOURS
 from agentgym.rollout.record import GroupRecord, record_path, write_records
 from agentgym.types import ImagePart, Message, Segment, Status, Task, TextPart, ToolResult, Trajectory, TrajectoryGroup
 
@@ -96,7 +98,7 @@ def test_screenshots_and_where_a_call_acted(run_dir: Path, make_record: Callable
 def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
     traces = traces_of(page_of(run_dir))
     labels = [section["label"] for section in traces["sections"]]
-    assert labels == ["step 1", "step 4", "step 7", "step 9", "step 12", "evaluation before", "evaluation after"]
+    assert labels == [*(f"step {at}" for at in range(1, 13)), "evaluation before", "evaluation after"]
     assert traces["scale"] == 1.5
     first = traces["sections"][0]
     assert [group["title"] for group in first["groups"]] == [
@@ -221,8 +223,11 @@ def test_the_file_stays_small_however_long_the_run(run_dir: Path, make_record: C
     big = GroupRecord(group=replace(group, trajectories=(long,) * 4))
     for step in range(5):
         write_records(record_path(run_dir, step), [big] * 4)
-    assert write_report(run_dir).stat().st_size < 5_000_000
-    assert "4,000 characters more" in page_of(run_dir)
+    assert write_report(run_dir).stat().st_size < 14_000_000
+    page = write_report(run_dir, megabytes=3).read_text(encoding="utf-8")
+    assert 1_500_000 < len(page) < 4_000_000
+    assert "4,000 characters more" in page
+    assert f"of 12 steps are in this page; agentgym view {run_dir} --megabytes N holds more" in page
 
 
 @pytest.mark.parametrize(
@@ -252,3 +257,74 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
         write_report(tmp_path)
     with pytest.raises(UsageError, match="no folder"):
         write_report(tmp_path / "nowhere")
+
+
+def test_a_page_says_what_it_leaves_out(run_dir: Path) -> None:
+    assert "steps are in this page" not in page_of(run_dir)
+    page = write_report(run_dir, megabytes=0.2).read_text(encoding="utf-8")
+    sections = traces_of(page)["sections"]
+    steps = [section["label"] for section in sections if not section["is_eval"]]
+    assert f"{len(steps)} of 12 steps are in this page" in page
+    assert 1 < len(steps) < 12 and steps[0] == "step 1" and "step 12" in steps
+    num_episodes = [len(section["groups"][0]["members"]) for section in sections if section["is_eval"]]
+    assert len(num_episodes) == 2 and all(num_episodes), "both evaluations have their share"
+
+
+def test_suites_are_one_page(tmp_path: Path, make_eval: Callable[..., None]) -> None:
+    plan = {"suites": [{"name": "games"}, {"name": "mugs"}], "policies": ["oracle", "random"]}
+    (tmp_path / "config.json").write_text(json.dumps({"eval_suites": plan}))
+    for policy, num_won in (("oracle", 10), ("random", 3)):
+        make_eval(tmp_path / "mugs" / policy, num_won=num_won)
+        (tmp_path / "mugs" / policy / "suite.json").write_text("{}")
+        for part in ("maze-v0", "wordle-v0"):
+            make_eval(tmp_path / "games" / policy / part, num_won=num_won)
+        for name, text in (("suite.json", "{}"), ("summary.json", None)):
+            given = text or (tmp_path / "games" / policy / "maze-v0" / name).read_text()
+            (tmp_path / "games" / policy / name).write_text(given)
+    page = page_of(tmp_path)
+    rows = re.findall(r'<text class="row"[^>]*>([^<]*)', page)
+    assert rows == ["games/oracle: 100%", "games/random: 30%", "mugs/oracle: 100%", "mugs/random: 30%"]
+    assert "<dd>games, mugs</dd>" in page and "<dd>oracle, random</dd>" in page
+    labels = [section["label"].removeprefix("evaluation ") for section in traces_of(page)["sections"]]
+    games = [f"games/{policy}/{part}" for policy in ("oracle", "random") for part in ("maze-v0", "wordle-v0")]
+    assert labels == [*games, "mugs/oracle", "mugs/random"]
+    one = page_of(tmp_path / "mugs" / "random")
+    assert "evaluation</p>" in one
+
+
+def test_a_report_beside_a_run_that_is_read_only(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path for path in run_dir.rglob("*")}
+    out = tmp_path / "elsewhere.html"
+    assert write_report(run_dir, out) == out and "mugs-001" in out.read_text()
+    assert {path for path in run_dir.rglob("*")} == before, "nothing is written into the run"
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("agentgym.report.page.replace_text", refuse)
+    with pytest.raises(UsageError, match=r"report\.html cannot be written \(Read-only file system\).*--out FILE"):
+        write_report(run_dir)
+
+
+def test_no_two_series_have_one_colour(run_dir: Path) -> None:
+    row = {"phase": "rl", "step": 13} | {f"status/{status.value}": 1.0 for status in Status}
+    row |= {f"time/part{at}_s": 1.0 for at in range(10)}
+    with open(run_dir / "metrics.jsonl", "a") as out:
+        out.write(json.dumps(row) + "\n")
+    page = page_of(run_dir)
+    colours = re.findall(r"--(c\d+): (#\w+)", page)
+    light, dark = (dict(colours[at : at + NUM_COLOURS]) for at in (0, NUM_COLOURS))
+    for legend in re.findall(r'<ul class="legend">(.*?)</ul>', page, re.DOTALL):
+        parts = re.findall(r'<i class="part-(\d+)">', legend)
+        assert len(parts) == len(set(parts)) >= 7
+        for palette in (light, dark):
+            assert len({palette[f"c{part}"] for part in parts}) == len(parts)
+    assert len(set(light.values())) == len(set(dark.values())) == NUM_COLOURS
+
+
+def test_the_configuration_is_in_the_page(run_dir: Path) -> None:
+    shown = re.search(r"<summary>configuration</summary><pre>(.*?)</pre>", page_of(run_dir), re.DOTALL)
+    assert shown is not None
+    assert json.loads(html.unescape(shown.group(1))) == json.loads((run_dir / "config.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from agentgym.report.charts import (
     ticks,
 )
 from agentgym.report.token_text import TokenText
-from agentgym.report.traces import spread
+from agentgym.report.traces import coarse_to_fine
 
 values = st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda x: round(x, 6))
 
@@ -79,7 +80,12 @@ def test_a_character_that_is_never_finished() -> None:
     assert TokenText(Bytes()).pieces(tuple("日".encode()[:2]))[-1] == "\ufffd"
 
 
-def test_spread() -> None:
-    assert spread([], 5) == []
-    assert spread([3, 4], 5) == [3, 4]
-    assert spread(range(100), 3) == [0, 50, 99]
+@given(st.integers(0, 300))
+def test_coarse_to_fine_is_even_at_every_length(num_values: int) -> None:
+    order = coarse_to_fine(range(num_values))
+    assert sorted(order) == list(range(num_values))
+    assert order[:2] == [0, num_values - 1][:num_values]
+    for num_taken in (5, 9, 33):
+        taken = sorted(order[:num_taken])
+        widest = max((after - before for before, after in pairwise(taken)), default=0)
+        assert widest <= 3 * max(1, num_values / num_taken)

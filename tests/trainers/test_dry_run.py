@@ -19,9 +19,11 @@ from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.tiny import network_shape
+from agentgym.trainers.planning.decoder import Sizes, count_weights
 from agentgym.trainers.planning.dry_run import GIB, dry_run
-from agentgym.trainers.planning.footprint import Sizes, activation_bytes, footprint
-from agentgym.trainers.planning.model_shapes import KNOWN, meta_model
+from agentgym.trainers.planning.footprint import activation_bytes, footprint
+from agentgym.trainers.planning.meta import count_built, meta_model
+from agentgym.trainers.planning.model_shapes import KNOWN, plan_model
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 
@@ -47,9 +49,30 @@ def tiny(kind: str, num_layers: int) -> Any:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_models_have_the_published_number_of_parameters(name: str) -> None:
-    model = meta_model(ModelConfig(path=name))
-    assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name]
+    sizes, weights = plan_model(ModelConfig(path=name))
+    assert (weights.own, weights.trained, weights.adapters) == (PUBLISHED[name], PUBLISHED[name], 0)
+    model = meta_model(KNOWN[name], LoraSettings(rank=0))
     assert {p.device.type for p in model.parameters()} == {"meta"}
+    assert count_built(model) == (sizes, weights)
+
+
+@pytest.mark.parametrize("lora", [LoraSettings(rank=0), LoraSettings(rank=4, target_modules=("k_proj", "down_proj"))])
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize("kind", ["llama", *TINY])
+def test_weights_are_counted_as_transformers_and_peft_build_them(kind: str, is_tied: bool, lora: LoraSettings) -> None:
+    extra = {"head_dim": 24} if kind == "qwen3" else {}
+    values: dict[str, Any] = {**TINY.get(kind, TINY["qwen2"]), **extra, "vocab_size": 70, "num_hidden_layers": 3}
+    values |= {"model_type": kind, "tie_word_embeddings": is_tied}
+    sizes = Sizes.read(values)
+    assert (sizes, count_weights(sizes, lora)) == count_built(meta_model(values, lora))
+
+
+def test_a_model_that_no_formula_knows_is_built_to_be_counted(tmp_path: Path) -> None:
+    shape = AutoConfig.for_model("mistral", vocab_size=64, num_hidden_layers=2, **TINY["qwen2"])
+    shape.save_pretrained(tmp_path)
+    _, weights = plan_model(ModelConfig(path=str(tmp_path)))
+    built: Any = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
+    assert weights.own == sum(p.numel() for p in built.parameters())
 
 
 def test_adapters_are_counted_as_peft_builds_them() -> None:
@@ -82,7 +105,7 @@ def test_activations_are_what_autograd_keeps(kind: str, recompute: bool) -> None
         return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
     def counted(num_layers: int) -> int:
-        return activation_bytes(Sizes.of(tiny(kind, num_layers).config), 2 * 32, recompute=recompute)
+        return activation_bytes(Sizes.read(tiny(kind, num_layers).config.to_dict()), 2 * 32, recompute=recompute)
 
     assert kept(3) - kept(1) == counted(3) - counted(1)
     if not recompute:  # where it does, the forward does not show the one layer that is there meanwhile
@@ -100,7 +123,7 @@ def test_weights_gradients_and_moments_are_what_a_step_allocates(rank: int) -> N
     logits: Any = model(input_ids=torch.zeros(1, 8, dtype=torch.long)).logits
     logits.sum().backward()
     optimizer.step()
-    found = footprint(config, meta_model(config.model), num_ranks=1)
+    found = footprint(config, *plan_model(config.model), num_ranks=1)
     assert found.weights == sum(p.nbytes for p in model.parameters())
     assert found.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
@@ -135,7 +158,7 @@ def test_what_torchs_own_tracker_counts_on_fake_tensors() -> None:
     """
     num_tokens, shapes = 64, [tiny("qwen2", number).config for number in (1, 2)]
     one, two = (fake_step(shape.num_hidden_layers, num_tokens) for shape in shapes)
-    sizes = [Sizes.of(shape) for shape in shapes]
+    sizes = [Sizes.read(shape.to_dict()) for shape in shapes]
     weights = [[p.nbytes for p in tiny("qwen2", number).parameters()] for number in (1, 2)]
     trained = [[p.nbytes for p in tiny("qwen2", number).model.parameters()] for number in (1, 2)]  # not the head
     assert [one[_MemRefType.PARAM], two[_MemRefType.PARAM]] == [sum(each) for each in weights]

@@ -30,6 +30,7 @@ from agentgym.trainers.data.layout import (
     shared_prefix,
 )
 from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.losses import config as loss_config
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses import vocabulary
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
@@ -264,7 +265,7 @@ class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize("num_tokens", [300, 1200])
 def test_the_logits_of_a_batch_never_exist_at_once(monkeypatch: pytest.MonkeyPatch, num_tokens: int) -> None:
-    monkeypatch.setattr(vocabulary, "MAX_LOGITS", 100 * 5000)
+    monkeypatch.setattr(loss_config, "MAX_LOGITS", 100 * 5000)
     head = torch.nn.Linear(8, 5000)
     states = torch.zeros(num_tokens, 8, requires_grad=True)
     with LargestTensor() as largest:
@@ -286,10 +287,10 @@ def test_pieces_of_the_vocabulary_change_nothing(rows_at_once: int, num_tokens: 
         return list(torch.autograd.grad(logprobs.sum() + 0.1 * entropies.sum(), [states, *head.parameters()]))
 
     whole = gradients()
-    before, vocabulary.MAX_LOGITS = vocabulary.MAX_LOGITS, 11 * rows_at_once
+    before, loss_config.MAX_LOGITS = loss_config.MAX_LOGITS, 11 * rows_at_once
     try:
         pieces = gradients()
     finally:
-        vocabulary.MAX_LOGITS = before
+        loss_config.MAX_LOGITS = before
     for one, other in zip(whole, pieces, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=0)

@@ -11,11 +11,12 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from testkit.local_servers import Reply, serving
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.models.model import load_model
-from agentgym.trainers.models.sources import cached_model, import_model, is_source, local_model
+from agentgym.trainers.models.sources import cached_model, check_source, import_model, is_source, local_model
 
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -177,7 +178,6 @@ def test_folders(tmp_path: Path) -> None:
     assert local_model(tmp_path / "run") == str(model)  # of a training run
     import_model(str(tmp_path / "run"), tmp_path / "copy")
     assert (tmp_path / "copy" / "config.json").read_text() == "{}"
-    assert local_model("someone/some-model") == "someone/some-model"
     assert is_source("smollm2") and not is_source("oracel")
 
 
@@ -210,3 +210,24 @@ def test_what_cannot_be_imported(
         import_model("two/a.gguf" if source == "full" else source, out)
     assert expected in str(raised.value)
     assert out.exists() == (source == "full")  # half a model is not left behind
+
+
+def test_a_hub_that_cannot_be_reached_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    for refuse in (local_model, check_source):
+        with pytest.raises(UsageError, match=r"owner/name is not on this machine, and http://127\.0\.0\.1:9 cannot be"):
+            refuse("owner/name")
+    with serving(lambda seen: Reply(b"")) as (hub, _):
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub)
+        assert local_model("owner/name") == "owner/name"
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (snapshot.parent.parent / "refs").mkdir()
+    (snapshot.parent.parent / "refs" / "main").write_text("abc")
+    assert local_model("owner/name") == str(snapshot)
+    check_source("owner/name")
+    check_source(str(tmp_path / "not-yet"))

@@ -20,9 +20,8 @@ from testkit.warm_python import Command
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.config.ranks import check_ranks
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import check_ranks
 
 ENV_FILE = TESTKIT / "counting_env.py"
 SMALL = (
@@ -150,6 +149,6 @@ def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
 )
 def test_what_several_ranks_cannot_do_is_refused(override: str, said: str) -> None:
     config = apply_overrides(load_recipe("tiny"), [override])
-    check_ranks(config, Ranks())
+    check_ranks(config, 1)
     with pytest.raises(ConfigError, match=said):
-        check_ranks(config, Ranks(rank=1, count=2))
+        check_ranks(config, 2)

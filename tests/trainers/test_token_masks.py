@@ -13,10 +13,10 @@ from testkit.token_batches import scores, tokens
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.ranks import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.samples import build_samples
-from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.loss import policy_loss
@@ -24,7 +24,6 @@ from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensO
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens, clip_cov
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
-from agentgym.trainers.run import check_ranks
 
 MASKS: dict[str, Any] = {
     "forking_tokens": ForkingTokensOptions(),
@@ -138,7 +137,7 @@ def test_masks_are_read_by_kind_and_refused_where_they_cannot_act() -> None:
     made = apply_overrides(recipe, [key])
     assert made.loss.token_masks == (ForkingTokensOptions(share=0.5), ClipCovOptions())
     with pytest.raises(ConfigError, match="the whole update"):
-        check_ranks(made, Ranks(rank=1, count=2))
+        check_ranks(made, 2)
     with pytest.raises(ConfigError, match="forking_tokens, clip_cov"):
         apply_overrides(made, ["pipeline.mode=periodic"])
     with pytest.raises(ConfigError, match="kl_cov acts from a step's second update on"):

@@ -82,6 +82,21 @@ class ModelConfig(ChatConfig):
     """Longest conversation in tokens, for the engine and for a model built from scratch."""
     lora: LoraSettings = LoraSettings()
 
+    def network_sizes(self, vocab_size: int) -> dict[str, Any]:
+        """Return the sizes of a model built from scratch, by their names in a ``config.json``."""
+        num_heads = max(1, self.hidden_size // self.head_dim)
+        return {
+            "model_type": "qwen3",
+            "vocab_size": vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.hidden_size * 3,
+            "num_hidden_layers": self.num_layers,
+            "num_attention_heads": num_heads,
+            "num_key_value_heads": max(1, num_heads // 2),
+            "head_dim": self.head_dim,
+            "tie_word_embeddings": True,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsConfig:
@@ -296,6 +311,21 @@ NOT_MADE = {
     "branch_turn": "rollouts do not branch",
 }
 """Columns that nothing here can fill, with the reason."""
+
+
+def needed_columns(credit: CreditConfig) -> frozenset[str]:
+    """Return every column the components read, those they can do without included.
+
+    Example:
+        >>> sorted(needed_columns(CreditConfig(estimator="spo")))
+        ['drift', 'group_keys']
+    """
+    names = set(credit.columns())
+    if credit.estimator == "spo":  # which takes 0 where nobody measures it
+        names.add("drift")
+    if "answer_logprobs" in names:
+        names.add("answer_lengths")
+    return frozenset(names)
 
 
 def arrays_only(component: CreditComponent) -> str:

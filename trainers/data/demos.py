@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -71,7 +71,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
 
 
 def collect_texts(
-    make_env: Callable[[], Env], tasks: Sequence[Task], *, seed: int, max_retries: int = 2
+    make_env: Callable[[], Env], tasks: Iterable[Task], *, seed: int, max_retries: int = 2
 ) -> tuple[list[str], list[str]]:
     """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
 

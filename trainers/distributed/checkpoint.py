@@ -132,15 +132,26 @@ def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:
 
 
 def save_checkpoint(run_dir: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, put it in place in one step, and drop older ones but the latest two."""
+    """Write a checkpoint, put it in place in one step, and drop older ones but the latest two.
+
+    Raises:
+        OSError: it cannot be written, with its path; the older ones are as they were.
+    """
     path = checkpoint_path(run_dir, checkpoint.phase, checkpoint.step)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as out:
-        torch.save({name: getattr(checkpoint, name) for name in Checkpoint.__dataclass_fields__}, out)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as out:
+            torch.save({name: getattr(checkpoint, name) for name in Checkpoint.__dataclass_fields__}, out)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(partial, path)
+    except (OSError, RuntimeError) as error:  # torch wraps what the system says
+        partial.unlink(missing_ok=True)
+        system = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(system, OSError):
+            raise
+        raise OSError(system.errno, system.strerror, str(path)) from error
     for old in _checkpoints(run_dir)[:-NUM_KEPT]:
         old.unlink()
 

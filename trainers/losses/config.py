@@ -19,6 +19,8 @@ from agentgym.trainers.losses.component import (
 )
 from agentgym.trainers.losses.options import TokenTisOptions
 
+MAX_LOGITS = 1 << 25
+"""Logits that exist at once, 128 MiB of float32."""
 LayoutKind = Literal["rows", "prefix", "packed"]
 
 

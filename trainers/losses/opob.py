@@ -20,9 +20,10 @@ from torch import Tensor
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.losses.config import MAX_LOGITS
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
-from agentgym.trainers.losses.vocabulary import MAX_LOGITS, vocabulary_of
+from agentgym.trainers.losses.vocabulary import vocabulary_of
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 

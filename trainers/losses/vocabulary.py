@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-MAX_LOGITS = 1 << 25
-"""Logits that exist at once, 128 MiB of float32."""
+from agentgym.trainers.losses import config
 
 
 def head_logprobs(
@@ -22,7 +21,7 @@ def head_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities ``[N]`` of the targets, and entropies ``[N]`` in nats, at a temperature.
 
-    Where the logits would be more than :data:`MAX_LOGITS`, they are made in pieces, and made again for the gradient.
+    Logits beyond :data:`config.MAX_LOGITS` are made in pieces, and made again for the gradient.
 
     Args:
         head: maps states to logits ``[N, V]``.
@@ -36,7 +35,7 @@ def head_logprobs(
         >>> logprobs.exp().tolist()
         [0.25, 0.25]
     """
-    rows = max(1, MAX_LOGITS // vocabulary_of(head))
+    rows = max(1, config.MAX_LOGITS // vocabulary_of(head))
 
     def piece(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = head(states)

@@ -8,7 +8,7 @@ each multiplication. Embedding, head and norms stay as they are.
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -16,10 +16,6 @@ from torch import Tensor
 from agentgym.errors import CorruptDataError, MissingExtraError
 from agentgym.trainers.config.train import Quantization
 from agentgym.trainers.types import CausalLM, StateDict
-
-BLOCK, SCALE_BLOCK = 64, 256
-NF4_BYTES: Final = 0.5 + 1 / BLOCK + 4 / (BLOCK * SCALE_BLOCK)
-"""Of one weight: its 4 bits, its share of a block's scale (a byte), and of the scale of 256 such scales (4 bytes)."""
 
 
 def quantization_config(kind: Quantization) -> Any:

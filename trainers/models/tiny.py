@@ -74,18 +74,12 @@ def _pattern(words: Sequence[str]) -> str:
 
 def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwen3Config:
     """What a network of this configuration looks like."""
-    num_heads = max(1, config.hidden_size // config.head_dim)
+    sizes = config.network_sizes(vocab_size)
+    del sizes["model_type"]
     return Qwen3Config(
-        vocab_size=vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.hidden_size * 3,
-        num_hidden_layers=config.num_layers,
-        num_attention_heads=num_heads,
-        num_key_value_heads=max(1, num_heads // 2),
-        head_dim=config.head_dim,
+        **sizes,
         max_position_embeddings=config.max_context_tokens,
         rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-        tie_word_embeddings=True,
         initializer_range=config.initializer_range,
         **token_ids,
     )

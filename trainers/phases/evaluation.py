@@ -29,7 +29,7 @@ async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSumm
         policy=f"{config.recipe} {label} RL",
         seed=derive_seed(config.seed, "evaluation"),
         group_config=replace(config.group, group_size=1, min_valid=1),
-        on_episode=lambda _: log.advance(f"evaluation {label}"),
+        on_episode=lambda trajectory: log.add_episode(f"evaluation {label}", trajectory),
     )
     if label != "base":  # the curve begins with the policy that RL begins with
         log.log("eval", step, {name: getattr(summary, name) for name in LOGGED})

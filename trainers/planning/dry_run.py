@@ -7,22 +7,19 @@ from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.registry import find
+from agentgym.trainers.config.ranks import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
     Footprint,
-    Sizes,
     activation_bytes,
     engine_bytes,
     engine_cache,
     footprint,
     longest_row,
-    num_own,
 )
-from agentgym.trainers.planning.model_shapes import meta_model
-from agentgym.trainers.run import check_ranks
+from agentgym.trainers.planning.model_shapes import plan_model
 
 GIB = 1 << 30
 
@@ -71,10 +68,9 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
             device that is too small.
     """
     entry = find(config.env.id)
-    check_ranks(config, Ranks(count=num_ranks))
-    model = meta_model(config.model)
-    sizes = Sizes.of(model.config)
-    memory = footprint(config, model, num_ranks)
+    check_ranks(config, num_ranks)
+    sizes, weights = plan_model(config.model)
+    memory = footprint(config, sizes, weights, num_ranks)
     if device_gib and memory.total > device_gib * GIB:
         raise UsageError(_too_small(memory, device_gib, config))
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
@@ -88,8 +84,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         env=entry.id,
         model=config.model.path or "from scratch",
         num_ranks=num_ranks,
-        num_parameters=num_own(model),
-        num_trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        num_parameters=weights.own,
+        num_trained=weights.trained,
         memory=memory,
         activations_kept=kept,
         activations_recomputed=recomputed,
@@ -101,7 +97,7 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         else num_rollouts * num_turns * config.sampling.max_completion_tokens,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
         kv_cache=engine_cache(config, sizes),
-        downloads=_downloads(config, num_own(model), entry),
+        downloads=_downloads(config, weights.own, entry),
     )
 
 

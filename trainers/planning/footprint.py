@@ -14,11 +14,14 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from agentgym.trainers.config.train import LoraSettings, TrainConfig
-from agentgym.trainers.losses.vocabulary import MAX_LOGITS
-from agentgym.trainers.models.quantized import NF4_BYTES
-from agentgym.trainers.types import CausalLM, ModelShape
+from agentgym.trainers.losses.config import MAX_LOGITS
+from agentgym.trainers.planning.decoder import Sizes, Weights
 
 FLOAT32, BFLOAT16 = 4, 2
+_BLOCK, _SCALE_BLOCK = 64, 256
+NF4_BYTES: Final = 0.5 + 1 / _BLOCK + 4 / (_BLOCK * _SCALE_BLOCK)
+"""Bytes of one weight in NF4: its 4 bits, its share of a block's scale (a byte), and of the scale of 256 such
+scales (4 bytes)."""
 NUM_LOGIT_TENSORS: Final = 5
 """Of a piece of the vocabulary's head at the peak: logits, scaled, log-softmax, and the gradients of two of them."""
 NUM_SPARE_SLOTS: Final = 2
@@ -57,50 +60,6 @@ class Footprint:
         return self.total - self.engine_weights - self.kv_cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """The numbers of a decoder that memory depends on; ``heads`` and ``kv_heads`` are widths, all heads together."""
-
-    hidden: int
-    intermediate: int
-    layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab: int
-    has_qk_norm: bool
-
-    @classmethod
-    def of(cls, shape: ModelShape) -> Sizes:
-        """The sizes in a transformers configuration (Llama, Qwen2, Qwen3 and what is built like them)."""
-        text = shape.get_text_config()
-        head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        return cls(
-            hidden=text.hidden_size,
-            intermediate=text.intermediate_size,
-            layers=text.num_hidden_layers,
-            num_heads=text.num_attention_heads,
-            num_kv_heads=text.num_key_value_heads,
-            head_dim=head_dim,
-            vocab=text.vocab_size,
-            has_qk_norm=text.model_type == "qwen3",
-        )
-
-    @property
-    def heads(self) -> int:
-        """Width of the queries."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def kv_heads(self) -> int:
-        """Width of the keys, and of the values."""
-        return self.num_kv_heads * self.head_dim
-
-    def kv_bytes_per_token(self, bytes_per_number: int) -> int:
-        """Keys and values of one token in all layers."""
-        return 2 * self.layers * self.kv_heads * bytes_per_number
-
-
 def layer_numbers(sizes: Sizes, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008  (frozen)
     """Numbers that autograd keeps for one token in one layer.
 
@@ -126,28 +85,27 @@ def activation_bytes(sizes: Sizes, num_tokens: int, *, recompute: bool, lora: Lo
     return FLOAT32 * num_tokens * (per_token + last_norm)
 
 
-def footprint(config: TrainConfig, model: CausalLM, num_ranks: int) -> Footprint:
-    """The memory of a run.
+def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: int) -> Footprint:
+    """Return the memory of a run.
 
     Args:
-        model: as it is trained, adapters included; on the meta device it costs nothing.
+        weights: of the model as it is trained, adapters included.
     """
-    sizes, lora = Sizes.of(model.config), config.model.lora
-    parameters = list(model.parameters())
-    num_trained = sum(p.numel() for p in parameters if p.requires_grad)
-    whole = weight_bytes(config, model)
+    whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
     return Footprint(
         weights=-(-whole // num_ranks),
-        gradients=-(-FLOAT32 * num_trained // num_ranks),
-        optimizer=-(-2 * FLOAT32 * num_trained // num_ranks),
+        gradients=-(-FLOAT32 * weights.trained // num_ranks),
+        optimizer=-(-2 * FLOAT32 * weights.trained // num_ranks),
         reference=whole if config.loss.regulariser("kl") else 0,
         served_copy=whole if is_copied else 0,
-        gathered=_gathered(model, sizes) if num_ranks > 1 else 0,
-        activations=activation_bytes(sizes, num_tokens, recompute=config.loss.recompute_activations, lora=lora),
+        gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
+        activations=activation_bytes(
+            sizes, num_tokens, recompute=config.loss.recompute_activations, lora=config.model.lora
+        ),
         logits=NUM_LOGIT_TENSORS * FLOAT32 * min(MAX_LOGITS, num_tokens * sizes.vocab),
-        engine_weights=_engine_weights(config, sizes, model),
+        engine_weights=_engine_weights(config, sizes, weights),
         kv_cache=engine_cache(config, sizes) if config.engine.kind == "torch" else 0,
     )
 
@@ -168,45 +126,30 @@ def engine_bytes(config: TrainConfig) -> int:
     return FLOAT32 if config.engine.kind == "torch" and config.engine.dtype == "float32" else BFLOAT16
 
 
-def weight_bytes(config: TrainConfig, model: CausalLM) -> int:
-    """Bytes of all weights, adapters included; matrices of layers take half a byte a weight if they are quantized."""
-    num_all: int = sum(p.numel() for p in model.parameters())
+def weight_bytes(config: TrainConfig, weights: Weights) -> int:
+    """Return the bytes of all weights, adapters included; quantized matrices take half a byte a weight."""
     if config.model.lora.quantize == "none":
-        return FLOAT32 * num_all
-    num_packed = _num_in_layers(model)
-    return FLOAT32 * (num_all - num_packed) + math.ceil(NF4_BYTES * num_packed)
+        return FLOAT32 * weights.all
+    return FLOAT32 * (weights.all - weights.matrices) + math.ceil(NF4_BYTES * weights.matrices)
 
 
-def _num_in_layers(model: CausalLM) -> int:
-    """Numbers in the matrices of the layers, adapters left out."""
-    named = model.named_parameters()
-    return sum(int(p.numel()) for name, p in named if ".layers." in name and ".lora_" not in name and p.dim() == 2)
+def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:
+    """Return the bytes of the embedded engine's own weights.
 
-
-def num_own(model: CausalLM) -> int:
-    """Parameters of the model itself, adapters left out."""
-    return sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name)
-
-
-def _engine_weights(config: TrainConfig, sizes: Sizes, model: CausalLM) -> int:
-    """The embedded engine's own: in float32 its fused matrices, the others being the model's; else all of them.
-
-    Of a quantized model it holds all matrices in floating point.
+    In float32 these are its fused matrices, the others being the model's; else all of them. Of a quantized model it
+    holds all matrices in floating point.
     """
     if config.engine.kind != "torch":
         return 0
     if engine_bytes(config) == BFLOAT16:
-        return BFLOAT16 * num_own(model)
+        return BFLOAT16 * weights.own
     if config.model.lora.quantize != "none":
-        return FLOAT32 * _num_in_layers(model)
+        return FLOAT32 * weights.matrices
     fused = sizes.heads + 2 * sizes.kv_heads + 2 * sizes.intermediate
     return FLOAT32 * sizes.layers * sizes.hidden * fused
 
 
-def _gathered(model: CausalLM, sizes: Sizes) -> int:
+def _gathered(sizes: Sizes, weights: Weights) -> int:
     """Embedding, head and two layers (this one and the next), and the gradients of the first and of a layer."""
-    num_all = sum(p.numel() for p in model.parameters())
-    per_layer = sum(p.numel() for name, p in model.named_parameters() if ".layers.0." in name)
-    root = num_all - sizes.layers * per_layer
-    gathered: int = FLOAT32 * (root + 2 * per_layer) + FLOAT32 * (root + per_layer)
-    return gathered
+    root = weights.all - sizes.layers * weights.layer
+    return FLOAT32 * (root + 2 * weights.layer) + FLOAT32 * (root + weights.layer)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
-
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
-from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.sources import cached_model
-from agentgym.trainers.models.tiny import network_shape
-from agentgym.trainers.types import CausalLM, ModelShape
+from agentgym.trainers.planning.decoder import Sizes, Weights, count_weights, is_counted
 
 _QWEN2_5: Final = {"model_type": "qwen2", "max_position_embeddings": 32768}
 _QWEN3: Final = {"model_type": "qwen3", "max_position_embeddings": 40960, "head_dim": 128}
@@ -44,43 +39,46 @@ KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
 """Sizes from the models' public ``config.json``; no network is needed to plan with them."""
 
 
-def load_shape(config: ModelConfig) -> ModelShape:
-    """A transformers configuration, without a network where the name is known or a folder.
+def plan_model(config: ModelConfig) -> tuple[Sizes, Weights]:
+    """Return a model's sizes and its numbers of weights, without its weights and without a network.
+
+    Llama, Qwen2 and Qwen3 are counted by arithmetic; torch is imported for others alone.
+
+    Raises:
+        UsageError: there is no such folder and the name is not one that is known here, or the model cannot be built.
+        CorruptDataError: the folder's configuration cannot be read.
+    """
+    values = read_values(config)
+    if is_counted(values, config.lora):
+        sizes = Sizes.read(values)
+        return sizes, count_weights(sizes, config.lora)
+    from agentgym.trainers.planning.meta import count_built, meta_model
+
+    return count_built(meta_model(values, config.lora))
+
+
+def read_values(config: ModelConfig) -> Mapping[str, Any]:
+    """Return what the model's ``config.json`` says, or would say.
 
     Raises:
         UsageError: there is no such folder, and the name is not one that is known here.
         CorruptDataError: the folder's configuration cannot be read.
     """
     if not config.path:
-        return network_shape(config, config.vocab_size)
+        return config.network_sizes(config.vocab_size)
     if config.path in KNOWN:
-        sizes = dict(KNOWN[config.path])
-        return AutoConfig.for_model(sizes.pop("model_type"), **sizes)
+        return KNOWN[config.path]
     folder = cached_model(config.path)
     if folder is None or not (folder / "config.json").is_file():
         raise UsageError(
             f"model.path: no folder {config.path!r} with a config.json, and sizes are known only of "
             f"{', '.join(KNOWN)}; fetch the model first: agentgym model import SOURCE FOLDER"
         )
+    path = folder / "config.json"
     try:
-        shape: ModelShape = AutoConfig.from_pretrained(folder)
-    except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise CorruptDataError(f"{folder}/config.json cannot be read: {type(error).__name__}: {first_line}") from error
-    return shape
-
-
-def meta_model(config: ModelConfig) -> CausalLM:
-    """The model with its adapters, of tensors that have shapes and no memory.
-
-    Raises:
-        UsageError: it cannot be built so; the message says what of it.
-    """
-    shape = load_shape(config)
-    try:
-        with torch.device("meta"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of peft's words with transformers
-            model = AutoModelForCausalLM.from_config(shape)  # type: ignore[no-untyped-call]
-            return add_lora(model, config.lora, seed=0)
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise UsageError(f"model {config.path or 'from scratch'} cannot be built: {error}") from error
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CorruptDataError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise CorruptDataError(f"{path} cannot be read: it is no model's configuration, which names its model_type")
+    return values

@@ -9,19 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TaskID
 
 from agentgym.errors import MissingExtraError
+from agentgym.progress import SuccessCount, progress_bars
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.trainers.types import Metrics
+from agentgym.types import Trajectory
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -46,18 +40,10 @@ class MetricsLog:
         self._tensorboard: SummaryWriter | None = None
         self._wandb: WandbRun | None = None
         self._console = console or Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[shown]}"),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
+        self._progress = progress_bars(self._console)
         self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}
+        self._episodes: dict[str, SuccessCount] = {}
 
     def __enter__(self) -> Self:
         self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
@@ -73,17 +59,22 @@ class MetricsLog:
             self._wandb.finish()
 
     def say(self, text: str) -> None:
-        """A line above the progress bars."""
-        self._console.print(text, highlight=False)
+        """Print a line above the progress bars."""
+        # where lines go to a file, breaking them is up to the reader
+        self._console.print(text, highlight=False, markup=False, soft_wrap=not self._console.is_terminal)
 
     def begin(self, phase: str, num_steps: int, done: int = 0) -> None:
-        """Show a bar for a phase."""
-        self._bars[phase] = self._progress.add_task(phase, total=num_steps, completed=done, shown="")
+        """Show a bar for a phase, in place of those of the phases that counted episodes."""
+        for old in self._episodes:
+            self._progress.remove_task(self._bars.pop(old))
+        self._episodes.clear()
+        self._bars[phase] = self._progress.add_task(phase, total=num_steps, completed=done)
         self._num_steps[phase] = num_steps
 
-    def advance(self, phase: str, shown: str = "") -> None:
-        """One more of a phase's bar, for phases that log no rows."""
-        self._progress.update(self._bars[phase], advance=1, shown=shown)
+    def add_episode(self, phase: str, trajectory: Trajectory) -> None:
+        """Count an episode of a phase that logs no rows."""
+        facts = self._episodes.setdefault(phase, SuccessCount()).add(trajectory)
+        self._progress.update(self._bars[phase], advance=1, facts=facts)
 
     def log(self, phase: str, step: int, values: Metrics) -> None:
         """Keep and show one row; ``step`` counts the steps done in the phase."""
@@ -93,11 +84,11 @@ class MetricsLog:
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
         if self._wandb is not None:
             self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
-        shown = "  ".join(f"{name} {values[name]:.3g}" for name in SHOWN if name in values)
+        facts = [f"{name} {values[name]:.3g}" for name in SHOWN if name in values]
         if phase in self._bars:
-            self._progress.update(self._bars[phase], completed=step, shown=shown)
+            self._progress.update(self._bars[phase], completed=step, facts=facts)
             if not self._console.is_terminal and (step % LINES_EVERY == 0 or step == self._num_steps[phase]):
-                self.say(f"{phase} {step}/{self._num_steps[phase]}  {shown}")
+                self.say(f"{phase} {step}/{self._num_steps[phase]}  {'  '.join(facts)}")
 
     def forget_after(self, phase: str, step: int) -> None:
         """Drop the rows that a run resumed after ``step`` of ``phase`` will write again."""
@@ -127,7 +118,7 @@ class SilentLog:
     def begin(self, phase: str, num_steps: int, done: int = 0) -> None:
         """Nothing."""
 
-    def advance(self, phase: str, shown: str = "") -> None:
+    def add_episode(self, phase: str, trajectory: Trajectory) -> None:
         """Nothing."""
 
     def log(self, phase: str, step: int, values: Metrics) -> None:

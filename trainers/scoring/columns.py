@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from agentgym.credit.compose import CreditResult
-from agentgym.credit.config import CreditConfig
 from agentgym.credit.table import Floats
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.config.train import TrainConfig, needed_columns
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
 from agentgym.trainers.critics.progress import ProgressEstimator
@@ -33,21 +32,6 @@ class MadeColumns:
 
     columns: dict[str, Any]
     metrics: dict[str, float]
-
-
-def needed_columns(credit: CreditConfig) -> frozenset[str]:
-    """Every column the components read, those they can do without included.
-
-    Example:
-        >>> sorted(needed_columns(CreditConfig(estimator="spo")))
-        ['drift', 'group_keys']
-    """
-    names = set(credit.columns())
-    if credit.estimator == "spo":  # which takes 0 where nobody measures it
-        names.add("drift")
-    if "answer_logprobs" in names:
-        names.add("answer_lengths")
-    return frozenset(names)
 
 
 class ColumnMaker:

@@ -159,7 +159,7 @@ class Sources:
             max_new_tokens=config.sampling.max_new_tokens,
             context=config.context,
             seed=config.seed,
-            on_episode=lambda _: self._log.advance("demos"),
+            on_episode=lambda demo: self._log.add_episode("demos", demo),
         )
         share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
         segments = [segment for demo in demos for segment in demo.segments]

@@ -45,7 +45,7 @@ async def play_teacher(run: Run, schedule: TaskSchedule, log: Log) -> Recorded:
             endpoint_agents(client, sampling),
             replace(config.group, group_size=config.sft.episodes_per_task, min_valid=1),
             seed=derive_seed(config.seed, "teacher"),
-            on_episode=lambda request, trajectory: log.advance("demos"),
+            on_episode=lambda request, trajectory: log.add_episode("demos", trajectory),
         )
     finally:
         await client.close()

@@ -1,0 +1,83 @@
+"""Progress bars for terminals of 80 columns and more; nothing where the console is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
+
+from agentgym.types import Trajectory
+
+_GAP = "  "
+
+
+def progress_bars(console: Console, *, transient: bool = False) -> Progress:
+    """Return bars with name, bar, count, remaining time and facts.
+
+    The facts of a task are its field ``facts``, the most important one first. A narrow terminal shows fewer of them,
+    each whole, and never less of the other columns.
+
+    Args:
+        transient: remove the bars at their end.
+    """
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=16),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        _FactsColumn(table_column=Column(no_wrap=False)),  # of all columns the one that gives way
+        console=console,
+        transient=transient,
+        disable=not console.is_terminal,
+    )
+
+
+class SuccessCount:
+    """Counts episodes that succeeded, did not, and failed."""
+
+    def __init__(self) -> None:
+        self._num_won = self._num_missed = self._num_failed = 0
+
+    def add(self, trajectory: Trajectory) -> tuple[str, ...]:
+        """Count an episode and return the facts for a bar."""
+        if not trajectory.status.is_evidence:
+            self._num_failed += 1
+        elif trajectory.success:
+            self._num_won += 1
+        else:
+            self._num_missed += 1
+        success = f"success {self._num_won}/{self._num_won + self._num_missed}"
+        return (success, f"{self._num_failed} failed") if self._num_failed else (success,)
+
+
+class _FactsColumn(ProgressColumn):
+    def render(self, task: Task) -> _Facts:
+        return _Facts(task.fields.get("facts", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """As many facts as fit in a line."""
+
+    facts: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(_GAP.join(_fitting(self.facts, options.max_width)), no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        least = len(self.facts[0]) if self.facts else 0
+        return Measurement(least, len(_GAP.join(self.facts)))
+
+
+def _fitting(facts: Sequence[str], width: int) -> Iterator[str]:
+    left = width
+    for at, fact in enumerate(facts):
+        left -= len(fact) + (len(_GAP) if at else 0)
+        if left < 0 and at:
+            return
+        yield fact

@@ -1,0 +1,48 @@
+"""Runs that are given more steps, and a disk that is full at a checkpoint."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from testkit.counting_runs import config, weights
+
+from agentgym.errors import ConfigError
+from agentgym.trainers.config.overrides import load_config
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint, save_checkpoint
+from agentgym.trainers.loop import train
+
+SHORT = replace(config(num_steps=2), sft=SftConfig(num_demos=32, batch_size=8), checkpoint_every=1)
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("runs") / "short"
+    train(SHORT, run_dir)
+    return run_dir
+
+
+def test_a_run_is_extended_as_if_it_had_been_begun_so(short_run: Path, tmp_path: Path) -> None:
+    longer = replace(SHORT, num_steps=3)
+    train(longer, tmp_path / "whole")
+    result = train(longer, short_run, resume=True)
+    assert result.steps == 3 and load_config(short_run / "config.json").num_steps == 3
+    assert weights(short_run) == weights(tmp_path / "whole")
+    assert {path.name for path in (short_run / "eval").iterdir()} == {"before", "step-000002", "after"}
+    with pytest.raises(ConfigError, match="num_steps=3, which can only grow, got 2"):
+        train(SHORT, short_run, resume=True)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(short_run: Path) -> None:
+    latest = load_latest_checkpoint(short_run)
+    assert latest is not None
+    before = {path.name: path.read_bytes() for path in (short_run / "checkpoints").iterdir()}
+    path = checkpoint_path(short_run, "rl", 9)
+    path.with_name(path.name + ".partial").symlink_to("/dev/full")  # where every write fails for want of room
+    with pytest.raises(OSError, match="No space left") as raised:
+        save_checkpoint(short_run, replace(latest, step=9))
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))
+    assert {path.name: path.read_bytes() for path in (short_run / "checkpoints").iterdir()} == before

@@ -1,0 +1,138 @@
+"""Sizes of a decoder-only model and its numbers of weights, by arithmetic over its ``config.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agentgym.trainers.config.train import LoraSettings
+
+COUNTED: Final = ("llama", "qwen2", "qwen3")
+"""Values of ``model_type`` whose weights are counted here; others have to be built to be counted."""
+_NEEDED: Final = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
+    "tie_word_embeddings",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The numbers of a decoder that memory depends on.
+
+    Example:
+        >>> shape = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4}
+        >>> sizes = Sizes.read(shape | {"vocab_size": 100, "model_type": "qwen2", "num_key_value_heads": 2})
+        >>> sizes.head_dim, sizes.heads, sizes.kv_heads
+        (16, 64, 32)
+    """
+
+    model_type: str
+    hidden: int
+    intermediate: int
+    layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab: int
+    is_tied: bool
+    """The head over the vocabulary is the embedding."""
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Sizes:
+        """Return the sizes in a ``config.json`` (Llama, Qwen2, Qwen3 and what is built like them).
+
+        Raises:
+            KeyError: it is no configuration of a decoder-only model.
+        """
+        num_heads = values["num_attention_heads"]
+        return cls(
+            model_type=values.get("model_type", ""),
+            hidden=values["hidden_size"],
+            intermediate=values["intermediate_size"],
+            layers=values["num_hidden_layers"],
+            num_heads=num_heads,
+            num_kv_heads=values.get("num_key_value_heads") or num_heads,
+            head_dim=values.get("head_dim") or values["hidden_size"] // num_heads,
+            vocab=values["vocab_size"],
+            is_tied=bool(values.get("tie_word_embeddings")),
+        )
+
+    @property
+    def heads(self) -> int:
+        """Width of the queries, all heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_heads(self) -> int:
+        """Width of the keys, and of the values."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def has_qk_norm(self) -> bool:
+        """True if queries and keys are normalised per head."""
+        return self.model_type == "qwen3"
+
+    @property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Return the shapes of a layer's matrices by name, as (in, out)."""
+        up, down = (self.hidden, self.intermediate), (self.intermediate, self.hidden)
+        keys = (self.hidden, self.kv_heads)
+        attention = {"q_proj": (self.hidden, self.heads), "k_proj": keys, "v_proj": keys}
+        return {**attention, "o_proj": (self.heads, self.hidden), "gate_proj": up, "up_proj": up, "down_proj": down}
+
+    def kv_bytes_per_token(self, bytes_per_number: int) -> int:
+        """Return the bytes of keys and values of one token in all layers."""
+        return 2 * self.layers * self.kv_heads * bytes_per_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Numbers of weights of a model, by where they are."""
+
+    own: int
+    """Of the model itself, adapters left out."""
+    adapters: int
+    """Of all adapters, which alone are trained where there are any."""
+    matrices: int
+    """In the matrices of all layers, adapters left out."""
+    layer: int
+    """In one layer, its adapters included."""
+
+    @property
+    def all(self) -> int:
+        """Of the model with its adapters."""
+        return self.own + self.adapters
+
+    @property
+    def trained(self) -> int:
+        """Those that have gradients."""
+        return self.adapters or self.own
+
+
+def is_counted(values: Mapping[str, Any], lora: LoraSettings) -> bool:
+    """Return True if :func:`count_weights` knows every weight of a ``config.json`` and of the adapters on it."""
+    if values.get("model_type") not in COUNTED or any(name not in values for name in _NEEDED):
+        return False
+    if values["model_type"] == "qwen3" and "head_dim" not in values:  # whose default is no quotient
+        return False
+    has_more = any(values.get(name) for name in ("attention_bias", "mlp_bias", "quantization_config"))
+    return not has_more and set(lora.target_modules) <= set(Sizes.read(values).matrices)
+
+
+def count_weights(sizes: Sizes, lora: LoraSettings) -> Weights:
+    """Return the numbers of weights of a Llama, Qwen2 or Qwen3 with adapters."""
+    matrices = sum(rows * columns for rows, columns in sizes.matrices.values())
+    vectors = 2 * sizes.hidden
+    if sizes.model_type == "qwen2":
+        vectors += sizes.heads + 2 * sizes.kv_heads  # biases
+    if sizes.has_qk_norm:
+        vectors += 2 * sizes.head_dim
+    adapters = lora.rank * sum(sum(sizes.matrices[name]) for name in lora.target_modules)
+    vocabulary = sizes.vocab * sizes.hidden * (1 if sizes.is_tied else 2)
+    return Weights(
+        own=vocabulary + sizes.hidden + sizes.layers * (matrices + vectors),
+        adapters=sizes.layers * adapters,
+        matrices=sizes.layers * matrices,
+        layer=matrices + vectors + adapters,
+    )

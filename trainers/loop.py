@@ -14,6 +14,7 @@ from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
+from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import frozen_copy, save_model
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
@@ -44,7 +45,7 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         UsageError: the folder, the model or the environment cannot be used as asked.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
-    ranks = join_ranks()
+    ranks = join_ranks(config.ranks)
     check_ranks(config, ranks)
     if ranks.is_main:
         check_run_dir(config, run_dir, resume=resume)
@@ -89,13 +90,13 @@ class TrainingLoop:
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
 
     async def train(self) -> TrainResult:
-        """Go through all phases that are left. The first rank alone knows successes."""
+        """Go through all phases that are left."""
         config, run, state = self.config, self.run, self.state
         with self.log:
             self.log.say(f"run folder: {run.run_dir}")
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
-            await run.connect_engine(self.log.say)
+            await run.ranks.from_main(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:
@@ -148,8 +149,7 @@ class TrainingLoop:
         state.columns.begin()
         await run.update_engine(0)
         if config.num_steps:
-            before = await evaluate_policy(run, self.log, "before", 0)
-            state.success_before = before.success if before else None
+            state.success_before = (await evaluate_policy(run, self.log, "before", 0)).success
         save_state(run.run_dir, state, run.ranks)
 
     async def learn(self) -> None:
@@ -182,7 +182,7 @@ class TrainingLoop:
 
         train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
-            metrics = await asyncio.to_thread(train)
+            metrics = await asyncio.to_thread(on_this_device(train))
         else:
             await run.rest_engine()
             metrics = train()

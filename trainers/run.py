@@ -69,6 +69,7 @@ class Run:
         probe.close()
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
+        ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
         self.model = shard(self.model, ranks)
         self._engine = None if self._served is None else self._make_engine(self._served)
 
@@ -117,8 +118,7 @@ class Run:
         """Hand the model's current weights to the engine."""
         if self._served is not self.model:
             self._load_served()
-        if self._engine is not None:
-            await self._engine.update_weights(version)
+        await self.ranks.from_main(lambda: self.engine.update_weights(version))
 
     def whole_model(self) -> CausalLM | None:
         """Return the model with its current weights, unsharded; None except on the first rank. All must call."""

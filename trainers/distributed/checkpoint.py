@@ -48,7 +48,7 @@ class TrainState:
     stream: StreamState | None = None
     """None before the first step of RL."""
     success_before: float | None = None
-    """Success before RL; known to the first rank alone."""
+    """None before its evaluation."""
     num_trajectories: int = 0
     started: float = field(default_factory=time.perf_counter)
     """On the clock of ``time.perf_counter``; earlier processes of a resumed run count."""

@@ -26,6 +26,7 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EngineError, boundary
+from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
 from agentgym.trainers.engines.vllm.weights import Published, Score, published
@@ -201,7 +202,7 @@ async def _both(
     request: Awaitable[Json], collective: Callable[[], None], communicator: Communicator, timeout_s: float
 ) -> None:
     """Let the server and this process take part in a collective; if either fails, the other is not waited for."""
-    ours = asyncio.ensure_future(call_in_own_thread(collective))
+    ours = asyncio.ensure_future(call_in_own_thread(on_this_device(collective)))
     theirs = asyncio.ensure_future(request)
     try:
         async with asyncio.timeout(timeout_s):

@@ -129,7 +129,7 @@ class TrainingLoop:
         self.log.forget_after(self.state.phase, self.checkpoint.step if self.checkpoint else 0)
         if self.checkpoint is None:
             return
-        restore_state(self.state, self.checkpoint)
+        restore_state(self.state, self.checkpoint, self.run.ranks)
         self.checkpoint = None  # frees its memory
         await self.run.update_engine(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")

@@ -128,10 +128,12 @@ class Run:
         return self._served
 
     def _load_served(self) -> None:
-        """Put the current weights into the copy that is sampled from."""
-        state = whole(self.model.state_dict())
-        if self._served is not None:
-            self._served.load_state_dict(state)
+        """Put the current weights into the copy that is sampled from, one tensor at a time. All ranks must call."""
+        served = {} if self._served is None else self._served.state_dict()
+        for name, tensor in self.model.state_dict().items():
+            gathered = whole(tensor)
+            if name in served:
+                served[name].copy_(gathered)
 
     async def close(self) -> None:
         """Give up the engine and the environments."""

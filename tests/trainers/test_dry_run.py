@@ -17,6 +17,9 @@ from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.tiny import network_shape
 from agentgym.trainers.planning.dry_run import GIB, dry_run
@@ -166,6 +169,20 @@ def test_every_recipe_fits_what_its_page_says(name: str) -> None:
     assert found.rollouts_per_step == (1280 if name.startswith("searchqa") else 128)
     assert found.tokens_per_step is not None and found.tokens_per_step > found.rollouts_per_step
     assert "Hugging Face" in found.downloads[0]
+
+
+def test_a_checkpoint_has_the_size_of_the_plan(tmp_path: Path) -> None:
+    config = apply_overrides(
+        load_recipe("tiny"), ["num_steps=1", "sft.num_epochs=0", "eval.num_episodes=1", "zero_variance_filter=off"]
+    )
+    config = replace(config, loss=replace(config.loss, regularisers=(KlOptions(),)))
+    train(config, tmp_path / "run")
+    written = sum(path.stat().st_size for path in checkpoint_path(tmp_path / "run", "rl", 1).glob("*.distcp"))
+    found = dry_run(config)
+    assert written == pytest.approx(found.checkpoint, rel=0.15)
+    assert dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 8).checkpoint_per_rank == pytest.approx(
+        dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 8).checkpoint / 8
+    )
 
 
 def test_the_cache_of_a_token() -> None:

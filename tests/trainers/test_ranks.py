@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint
 from testkit.ranks import forked, launched
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import check_ranks
 
@@ -85,11 +88,34 @@ def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Pat
             torch.testing.assert_close(weights(run_dir)[name], tensor, atol=1e-5, rtol=0)
 
 
+def test_a_checkpoint_of_two_ranks_is_read_by_one_and_then_by_three_bit_for_bit(
+    tmp_path: Path, warm_python: str
+) -> None:
+    held = []
+    for num_ranks in (2, 1, 3):
+        out = tmp_path / f"{num_ranks}.pt"
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_checkpoint.py"), str(tmp_path), str(out))
+        held.append(torch.load(out, weights_only=True))
+    written, *others = held
+    assert [found["step"] for found in held] == [1, 2, 3]
+    for found in others:
+        assert found["num_trajectories"] == 18
+        assert found["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
+        for (path, tensor), (same_path, same) in zip(tensors_of(written), tensors_of(found), strict=True):
+            assert path == same_path and torch.equal(tensor, same), path
+    parts = sorted(path.name for path in checkpoint_path(tmp_path, "rl", 3).glob("*.distcp"))
+    assert parts == ["__0_0.distcp", "__1_0.distcp", "__2_0.distcp"], "every rank writes its own part"
+    of_rank = [path.stat().st_size for path in checkpoint_path(tmp_path, "rl", 3).glob("*.distcp")]
+    assert max(of_rank) < 0.5 * sum(of_rank), "no rank writes the whole"
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["rl-000002", "rl-000003"], "the last two, nothing half-written"
+
+
 def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
     """A run of two steps that has its checkpoint of the first and was killed in the second."""
     train(address, num_ranks, "tiny", *SMALL, "num_steps=2", "--run-dir", str(run_dir))
-    (run_dir / "checkpoints" / "rl-000002.pt").unlink()
-    assert (run_dir / "checkpoints" / "rl-000001.pt").is_file()
+    drop_checkpoint(run_dir, 2)
+    assert (run_dir / "checkpoints" / "rl-000001").is_dir()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint
 from testkit.fake_vllm import COMPLETIONS, FakeVllm
 from transformers import AutoModelForCausalLM
 
@@ -114,7 +115,7 @@ def test_a_resumed_run_sends_its_weights_again(tmp_path: Path) -> None:
         train(load_config(run_dir / "config.json"), run_dir, resume=True)
         salts = {request["cache_salt"] for request in server.requests}
         assert len(salts) == 5
-        (run_dir / "checkpoints" / "rl-000004.pt").unlink()
+        drop_checkpoint(run_dir, 4)
         train(load_config(run_dir / "config.json"), run_dir, resume=True)
         assert server.held["version"] == 4
 

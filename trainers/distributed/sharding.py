@@ -16,7 +16,6 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.models.quantized import load_kept_state
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
@@ -65,16 +64,8 @@ def whole(value: Any) -> Any:
     return value
 
 
-def load_weights(model: CausalLM, state: Mapping[str, Tensor]) -> None:
-    """Put whole weights into a model, each rank its part."""
-    mine = model.state_dict()
-    load_kept_state(
-        model, {name: _cut_like(mine[name], tensor) if name in mine else tensor for name, tensor in state.items()}
-    )
-
-
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Put a whole optimizer state into an optimizer, each rank its part."""
+    """Put an optimizer state, whole or sharded as the parameters are, into an optimizer, each rank its part."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     of_parameter = {
         index: {name: _cut_like(parameters[index], value) for name, value in held.items()}
@@ -84,6 +75,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 def _cut_like(own: Any, value: Any) -> Any:
-    if isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape:
+    is_whole = isinstance(value, Tensor) and not isinstance(value, DTensor)
+    if isinstance(own, DTensor) and is_whole and value.shape == own.shape:
         return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
     return value

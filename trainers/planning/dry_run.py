@@ -15,6 +15,7 @@ from agentgym.trainers.planning.footprint import (
     Footprint,
     Sizes,
     activation_bytes,
+    checkpoint_bytes,
     engine_bytes,
     engine_cache,
     footprint,
@@ -51,6 +52,10 @@ class DryRun:
     kv_bytes_per_token: int
     kv_cache: int
     """Bytes of keys and values if all episodes are at their longest, over all engines."""
+    checkpoint: int
+    """Bytes of one checkpoint on disk. Two are kept, and a third is there while it is written."""
+    checkpoint_per_rank: int
+    """Bytes that each rank writes of it, tensor by tensor: no rank holds more than a few of them in memory."""
     downloads: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,6 +106,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         else num_rollouts * num_turns * config.sampling.max_completion_tokens,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
         kv_cache=engine_cache(config, sizes),
+        checkpoint=checkpoint_bytes(config, model),
+        checkpoint_per_rank=-(-checkpoint_bytes(config, model) // num_ranks),
         downloads=_downloads(config, num_own(model), entry),
     )
 

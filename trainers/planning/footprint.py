@@ -177,6 +177,18 @@ def weight_bytes(config: TrainConfig, model: CausalLM) -> int:
     return FLOAT32 * (num_all - num_packed) + math.ceil(NF4_BYTES * num_packed)
 
 
+def checkpoint_bytes(config: TrainConfig, model: CausalLM) -> int:
+    """Bytes of one checkpoint, over all ranks: weights, AdamW's two moments, and the reference of a KL term.
+
+    Of a quantized model the adapters alone are kept. Critics, replay buffers and outlines are not counted.
+    """
+    num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    is_quantized = config.model.lora.quantize != "none"
+    num_kept = num_trained if is_quantized else sum(p.numel() for p in model.parameters())
+    num_copies = 2 if config.loss.regulariser("kl") else 1
+    return FLOAT32 * (num_copies * num_kept + 2 * num_trained)
+
+
 def _num_in_layers(model: CausalLM) -> int:
     """Numbers in the matrices of the layers, adapters left out."""
     named = model.named_parameters()

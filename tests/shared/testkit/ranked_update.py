@@ -57,10 +57,9 @@ def made_verdicts(seed: int) -> list[GroupVerdict]:
     return verdicts
 
 
-def main(out: Path, layout: LayoutKind) -> None:
-    torch.set_num_threads(1)
-    ranks = join_ranks()
-    torch.manual_seed(0)
+def small_model(seed: int = 0) -> Any:
+    """A Qwen3 of three layers with grouped queries and tied embeddings."""
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=64,
         hidden_size=32,
@@ -72,7 +71,13 @@ def main(out: Path, layout: LayoutKind) -> None:
         initializer_range=0.2,
         tie_word_embeddings=True,
     )
-    model: Any = shard(Qwen3ForCausalLM(config), ranks)
+    return Qwen3ForCausalLM(config)
+
+
+def main(out: Path, layout: LayoutKind) -> None:
+    torch.set_num_threads(1)
+    ranks = join_ranks()
+    model: Any = shard(small_model(), ranks)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-5)  # as in training
     metrics: list[dict[str, float]] = []
     for step in range(3):

@@ -108,7 +108,7 @@ $(VLLM)/.installed: Makefile
 
 # The servers run there, the tests here.
 test-vllm: install $(VLLM)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/render/test_vllm_tool_parsers.py
+	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py
 
 # The image of compose.yaml, without a registry, with the versions that tests run with.
 images: install

@@ -487,11 +487,13 @@ def test_sessions_stay_and_new_ones_go_to_the_least_loaded(tmp_path: Path) -> No
     ("change", "reason"),
     [
         ({"facts": {"hidden_size": 16}}, "serves another model: its hidden_size is 16, this run's is 8"),
+        ({"facts": {"vllm_version": "0.34.1"}}, "is vLLM 0.34.1, and this needs 0.26 to 0.33: pip install"),
+        ({"facts": {"vllm_version": None}}, "is vLLM of an unknown version, and this needs 0.26 to 0.33"),
         ({"facts": {"logprobs_mode": "raw_logprobs"}}, "started with --logprobs-mode raw_logprobs"),
         ({"max_model_len": 32}, "has a context of 32 tokens, this run needs 64; start it with --max-context-tokens 64"),
         ({"fixed_name": "policy"}, "serves 'policy' and was not started by agentgym serve-model"),
     ],
-    ids=["model", "logprobs", "context", "by hand"],
+    ids=["model", "too new", "no version", "logprobs", "context", "by hand"],
 )
 def test_a_wrong_server_is_named_at_the_start(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
     async def scenario() -> None:

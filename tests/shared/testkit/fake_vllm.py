@@ -56,6 +56,7 @@ class FakeVllm:
         self.delay_s = 0.0
         self.facts = {**{name: getattr(FACTS, name) for name in FACTS.__dataclass_fields__}, **facts}
         self.facts.setdefault("logprobs_mode", "processed_logprobs")
+        self.facts.setdefault("vllm_version", "0.32.0")
         self.num_starts = 0
         self.fixed_name = ""
         """Set, it is the same after each start, which ``agentgym serve-model`` never does."""

@@ -68,6 +68,8 @@ class AgentGymWeights:
 
     def agentgym_held(self) -> dict[str, Any]:
         """The version and checksum of the weights in place, and what tells one model and way to serve from another."""
+        import vllm
+
         worker: Any = self
         version, checksum = getattr(worker, "_agentgym_held", (NO_VERSION, ""))
         served = worker.model_runner.model_config
@@ -75,6 +77,7 @@ class AgentGymWeights:
         return {
             "version": version,
             "checksum": checksum,
+            "vllm_version": vllm.__version__,
             "logprobs_mode": str(getattr(served.logprobs_mode, "value", served.logprobs_mode)),
             "model_type": config.model_type,
             "hidden_size": config.hidden_size,

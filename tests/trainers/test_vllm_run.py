@@ -26,7 +26,9 @@ from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig
 from agentgym.trainers.engines.build import model_facts, serve_command
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.vllm.proof import weight_sums
 from agentgym.trainers.loop import train
+from agentgym.trainers.models.model import plain_tensors
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Status
@@ -40,7 +42,15 @@ class SamplingVllm(FakeVllm):
     """Loads the folders it is told to load, and samples by the embedded engine."""
 
     def _take(self, path: Path) -> None:
-        self.engine = TorchEngine(AutoModelForCausalLM.from_pretrained(path.parent), max_context_tokens=CONTEXT)
+        self.model = AutoModelForCausalLM.from_pretrained(path.parent)
+        self.engine = TorchEngine(self.model, max_context_tokens=CONTEXT)
+
+    def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
+        if method != "agentgym_sums":
+            return super()._rpc(method, arguments)
+        sums = weight_sums(plain_tensors(self.model), ["float32"])["float32"]
+        parameters = {name: ([name], f"{value:x}") for name, value in sums.items()}
+        return 200, {"results": [{"dtype": "float32", "parameters": parameters}]}
 
     async def _complete(self, body: Any) -> tuple[int, Any]:
         prompt = body["prompt"]

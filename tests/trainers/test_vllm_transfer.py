@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from testkit.fake_vllm import FACTS, STOP, TRANSFER_ROUTES, VOCAB_SIZE, FakeVllm
+from testkit.fake_vllm import FACTS, STOP, TRANSFER_ROUTES, VOCAB_SIZE, FakeVllm, evidence_of
 from torch import Tensor
 
 from agentgym.engine import SamplingParams
@@ -90,7 +90,12 @@ class World:
     def __init__(self, server: FakeVllm, channel: Channel, **config: Any) -> None:
         self.server = server
         self.weights = {"w": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.bfloat16)}
-        sync = TransferSync(self.weights.items, channel, lambda ids: [-t / 10 for t in ids[1:]], VOCAB_SIZE)
+        sync = TransferSync(
+            self.weights.items,
+            channel,
+            lambda ids, dtypes: evidence_of(server.number_to_come, ids, dtypes),
+            VOCAB_SIZE,
+        )
         values = {"health_interval_s": 0.05, "update_timeout_s": 20.0, **config}
         self.engine = VllmEngine(
             EngineConfig(kind="vllm", urls=(server.url,), **values), sync, FACTS, max_context_tokens=64

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,9 @@ def fields_of(package: Path, path: str, name: str) -> tuple[set[str], set[str]]:
     return found, required
 
 
-def fits(body: object, package: Path, path: str, name: str) -> None:
+def fits(body: Mapping[str, object], package: Path, path: str, name: str) -> None:
     found, required = fields_of(package, path, name)
-    assert isinstance(body, dict) and set(body) <= found, f"{name} does not know {set(body) - found}"
+    assert set(body) <= found, f"{name} does not know {set(body) - found}"
     assert required <= set(body), f"{name} needs {required - set(body)}"
 
 

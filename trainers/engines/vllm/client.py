@@ -65,6 +65,8 @@ class VllmClient:
         self.url = url.rstrip("/")
         self.vllm_version = ""
         """Of the server, once :meth:`held` was answered."""
+        self.dtype = ""
+        """What the server computes in, likewise."""
         self._http = http
 
     async def health(self, timeout_s: float) -> None:
@@ -150,6 +152,7 @@ class VllmClient:
 
     def _check_worker(self, worker: JsonObject, expected: ModelFacts | None) -> None:
         self.vllm_version = str(worker.get("vllm_version") or "")
+        self.dtype = str(worker.get("dtype") or "")
         self.check_version()
         mode = worker.get("logprobs_mode")
         if mode != "processed_logprobs":

@@ -16,7 +16,7 @@ import asyncio
 import base64
 import hashlib
 import pickle
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -30,8 +30,9 @@ from agentgym.errors import EngineError, boundary
 from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
+from agentgym.trainers.engines.vllm.proof import Witness
 from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
-from agentgym.trainers.engines.vllm.weights import Published, Score, published
+from agentgym.trainers.engines.vllm.weights import Published, probe_ids, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
 
@@ -57,28 +58,29 @@ class Channel(Protocol):
 class TransferSync:
     """All weights, adapters merged, through a channel.
 
-    The checksum that a server repeats is a fingerprint of what was sent, which its workers were told; that they compute
-    with it the pool's probe shows.
+    The checksum that a server repeats is a fingerprint of what was sent, which its workers were told; that it is in
+    place the pool's proof shows.
 
     Args:
         tensors: the trainer's weights by checkpoint name.
         channel: how they travel.
-        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
+        witness: gives the evidence that servers are measured by.
     """
 
     def __init__(
-        self, tensors: Callable[[], Iterable[tuple[str, Tensor]]], channel: Channel, score: Score, vocab_size: int
+        self, tensors: Callable[[], Iterable[tuple[str, Tensor]]], channel: Channel, witness: Witness, vocab_size: int
     ) -> None:
-        self._tensors, self._channel, self._score, self._vocab_size = tensors, channel, score, vocab_size
+        self._tensors, self._channel, self._witness, self._vocab_size = tensors, channel, witness, vocab_size
         self._kept: Tensors = ()
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
-    def publish(self, version: int) -> Published:
+    def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Copy the trainer's current weights: what a server fetches later must not have been trained further."""
         with boundary(EngineError, "copying weights for vLLM"):
             self._kept = [(name, tensor.detach().clone()) for name, tensor in self._tensors()]
             checksum = fingerprint_of(self._kept)
-        return published(version, checksum, self._score, self._vocab_size)
+        evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
+        return published(version, checksum, evidence, self._vocab_size)
 
     async def install(self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float) -> str:
         """Pause, send, resume; after a failure the channel is opened anew next time."""

@@ -14,7 +14,7 @@ from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
-from agentgym.trainers.distributed.devices import on_this_device
+from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import frozen_copy, save_model
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
@@ -182,7 +182,7 @@ class TrainingLoop:
 
         train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
-            metrics = await asyncio.to_thread(on_this_device(train))
+            metrics = await asyncio.to_thread(beside(train))
         else:
             await run.rest_engine()
             metrics = train()

@@ -11,13 +11,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from testkit import TESTKIT
-from testkit.fake_cuda import FakeCuda
+from testkit.fake_cuda import FakeCuda, FakeStream
 from testkit.ranks import forked
 
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import ConfigError, UsageError
 from agentgym.trainers.config.ranks import RanksConfig
-from agentgym.trainers.distributed.devices import on_this_device
+from agentgym.trainers.distributed.devices import _training_stream, beside, on_this_device
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.engines.vllm.transfer import _both
 from agentgym.trainers.trl.event_loop import EventLoopThread
@@ -97,6 +97,19 @@ async def _in_threads(cuda: FakeCuda) -> None:
     seen: list[int] = []
     await _both(asyncio.sleep(0), lambda: seen.append(cuda.current_device()), None, 10)  # type: ignore[arg-type]
     assert seen == [3], "the thread in which NCCL sends weights"
+
+
+def test_training_beside_rollouts_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(2).install(monkeypatch)
+    cuda.set_device(1)
+    _training_stream.cache_clear()
+    streams = [asyncio.run(asyncio.to_thread(beside(cuda.current_stream))) for _ in range(2)]
+    devices = asyncio.run(asyncio.to_thread(beside(cuda.current_device)))
+    _training_stream.cache_clear()
+    first, second = streams
+    assert isinstance(first, FakeStream) and first is second, "memory that one step frees is the next one's"
+    assert first.log == [("waits for", cuda.default), "synchronized"] * 3
+    assert devices == 1 and cuda.current_stream() is cuda.default
 
 
 async def _device(cuda: FakeCuda) -> int:

@@ -33,6 +33,7 @@ from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
+from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.scoring.columns import needed_columns
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -51,6 +52,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         torch.set_num_threads(config.num_threads)
+        allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.pool = self._make_pool({})
@@ -70,7 +72,7 @@ class Run:
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
-        self.model = shard(self.model, ranks)
+        self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
 
     def _make_pool(self, changes: Mapping[str, Any]) -> Pool:
@@ -189,6 +191,7 @@ class Run:
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         model.to("cuda" if torch.cuda.is_available() else "cpu")
+        use_fused_attention(model)
         return model, tokenizer
 
 
@@ -238,7 +241,6 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
         *(["a KL term, whose reference would have to be cut up too"] if config.loss.regulariser("kl") else []),
         *(["a loss that needs the whole update first"] if config.loss.needs_whole_update else []),
         *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
-        *(["loss.precision=bfloat16, which is tried on one alone"] if config.loss.precision == "bfloat16" else []),
         *(["LoRA, whose adapters fit on one"] if config.model.lora.rank else []),
         *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
     ]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
+from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
 
 from agentgym.errors import ConfigError
@@ -66,6 +67,19 @@ def test_two_ranks_update_as_one(tmp_path: Path, layout: str, warm_python: str) 
     for index, held in one["optimizer"]["state"].items():
         for name, value in held.items():
             torch.testing.assert_close(two["optimizer"]["state"][index][name], value, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_ranks_in_bfloat16_learn_what_one_does(tmp_path: Path, warm_python: str) -> None:
+    learnt = []
+    for num_ranks in (1, 2):
+        out = tmp_path / f"{num_ranks}.pt"
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_update.py"), str(out), "rows", "bfloat16")
+        found = torch.load(out, weights_only=True)["model"]
+        assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+        begin = small_model().state_dict()
+        learnt.append(torch.cat([(found[name] - begin[name]).flatten() for name in sorted(found)]))
+    assert torch.nn.functional.cosine_similarity(*learnt, dim=0) > 0.9
 
 
 @pytest.mark.slow
@@ -126,7 +140,6 @@ def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
         ("loss.kind=bapo", "needs the whole update"),
         ("pipeline.mode=periodic", "periodic"),
         ("model.lora.rank=4", "LoRA"),
-        ("loss.precision=bfloat16", "bfloat16"),
     ],
 )
 def test_what_several_ranks_cannot_do_is_refused(override: str, said: str) -> None:

@@ -16,7 +16,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
-from agentgym.trainers.models.model import frozen_copy, save_model
+from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.rollouts import Rollouts
@@ -129,7 +129,7 @@ class TrainingLoop:
         self.log.forget_after(self.state.phase, self.checkpoint.step if self.checkpoint else 0)
         if self.checkpoint is None:
             return
-        restore_state(self.state, self.checkpoint, self.run.ranks)
+        restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
         self.checkpoint = None  # frees its memory
         await self.run.update_engine(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
@@ -145,7 +145,7 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         state.phase, state.step = "rl", 0
         state.optimizer = run.make_optimizer(config.optimizer)
-        state.reference = frozen_copy(run.model) if config.loss.regulariser("kl") else None
+        state.reference = run.make_reference() if config.loss.regulariser("kl") else None
         state.columns.begin()
         await run.update_engine(0)
         if config.num_steps:

@@ -26,7 +26,7 @@ from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import load_config, to_dict
-from agentgym.trainers.config.train import MADE_BY_TRAINER, TrainConfig
+from agentgym.trainers.config.train import OF_CRITIC, TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, whole
@@ -72,6 +72,8 @@ class Run:
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
+        needs_twin = ranks.count > 1 and config.loss.regulariser("kl") is not None
+        self._twin = shard(frozen_copy(self.model), ranks, config.loss.precision) if needs_twin else None
         self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
 
@@ -121,6 +123,15 @@ class Run:
         if self._served is not self.model:
             self._load_served()
         await self.ranks.from_main(lambda: self.engine.update_weights(version))
+
+    def make_reference(self) -> CausalLM:
+        """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
+        if self._twin is None:
+            return frozen_copy(self.model)
+        with torch.no_grad():
+            for copied, own in zip(self._twin.parameters(), self.model.parameters(), strict=True):
+                copied.copy_(own)
+        return self._twin
 
     def whole_model(self) -> CausalLM | None:
         """Return the model with its current weights, unsharded; None except on the first rank. All must call."""
@@ -235,13 +246,12 @@ def check_ranks(config: TrainConfig, ranks: Ranks) -> None:
     """
     if ranks.count == 1:
         return
-    made = [name for name in needed_columns(config.credit) if name in MADE_BY_TRAINER]
+    made = [name for name in needed_columns(config.credit) if name in OF_CRITIC]
     hindrances = [
-        *([f"columns that the model makes ({', '.join(sorted(made))})"] if made else []),
-        *(["a KL term, whose reference would have to be cut up too"] if config.loss.regulariser("kl") else []),
+        *([f"columns that a critic makes ({', '.join(sorted(made))})"] if made else []),
         *(["a loss that needs the whole update first"] if config.loss.needs_whole_update else []),
         *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
-        *(["LoRA, whose adapters fit on one"] if config.model.lora.rank else []),
+        *(["model.lora.quantize, whose packed weights are not cut up"] if config.model.lora.quantize != "none" else []),
         *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
     ]
     if hindrances:

@@ -92,7 +92,12 @@ def test_repeated_heads_attend_as_grouped_ones(has_mask: bool, monkeypatch: pyte
 
 def test_under_autocast_the_dtype_is_that_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.dtype] = []
-    monkeypatch.setattr(precision, "takes_groups", lambda kind, dtype, **_: bool(seen.append(dtype)) or True)
+
+    def noted(kind: str, dtype: torch.dtype, **_: object) -> bool:
+        seen.append(dtype)
+        return True
+
+    monkeypatch.setattr(precision, "takes_groups", noted)
     query, key = torch.zeros(1, 4, 3, 8), torch.zeros(1, 2, 3, 8)
     matched_heads(query, key, key, None)
     with computing("bfloat16", torch.device("cpu")):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer
 from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline, save_tree, tensors_of
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.models.model import frozen_copy
 from agentgym.trainers.models.quantized import check_kept_state, kept_state
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.scoring.columns import ColumnMaker
@@ -103,18 +102,19 @@ def save_state(run_dir: Path, state: TrainState, ranks: Ranks) -> None:
     ranks.meet()
 
 
-def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks) -> None:
+def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_reference: Callable[[], CausalLM]) -> None:
     """Continue a new run's state from a checkpoint. All ranks must call this.
 
     Args:
         state: its optimizer is that of the checkpoint's phase.
+        make_reference: makes a reference of a KL term to read the checkpoint's into.
 
     Raises:
         CorruptDataError: the checkpoint cannot be read, or is another model's.
     """
     state.phase, state.step = found.phase, found.step
     if "reference" in found.outline:
-        state.reference = frozen_copy(state.model)
+        state.reference = make_reference()
     if {"critic", "progress"} & set(found.outline["columns"]):
         state.columns.begin()
     check_kept_state(state.model, found.outline["model"])

@@ -142,7 +142,7 @@ def footprint(config: TrainConfig, model: CausalLM, num_ranks: int) -> Footprint
         weights=-(-whole // num_ranks),
         gradients=-(-FLOAT32 * num_trained // num_ranks),
         optimizer=-(-2 * FLOAT32 * num_trained // num_ranks),
-        reference=whole if config.loss.regulariser("kl") else 0,
+        reference=-(-whole // num_ranks) if config.loss.regulariser("kl") else 0,
         served_copy=whole if is_copied else 0,
         gathered=_gathered(model, sizes) if num_ranks > 1 else 0,
         activations=activation_bytes(sizes, num_tokens, recompute=config.loss.recompute_activations, lora=lora),

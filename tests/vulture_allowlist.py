@@ -8,6 +8,7 @@ _.on_step_begin  # transformers.TrainerCallback
 _.on_step_end
 _.on_log
 _.support_avx512bf16_for_cpu  # bitsandbytes.nn.Linear4bit reads it
+_.read_metadata  # torch.distributed.checkpoint.FileSystemReader
 
 _.force_recompile  # textworld.GameOptions: how a game is made
 _.nb_rooms
@@ -55,6 +56,8 @@ _.WebShopGUIEnv
 _.WebAppEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
+_.agentgym_sums  # /collective_rpc of a vLLM server
+_.num_hidden_parameters  # metrics: engine/num_hidden_parameters
 _.agentgym_forget
 _.agentgym_received
 _.agentgym_load  # its /collective_rpc calls these

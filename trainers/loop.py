@@ -12,11 +12,12 @@ from pathlib import Path
 
 from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
-from agentgym.trainers.config.ranks import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
+from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
-from agentgym.trainers.models.model import frozen_copy, save_model
+from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.rollouts import Rollouts
@@ -46,7 +47,7 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         UsageError: the folder, the model or the environment cannot be used as asked.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
-    ranks = join_ranks()
+    ranks = join_ranks(config.ranks)
     check_ranks(config, ranks.count)
     if ranks.is_main:
         check_run_dir(config, run_dir, resume=resume)
@@ -93,13 +94,13 @@ class TrainingLoop:
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
 
     async def train(self) -> TrainResult:
-        """Go through all phases that are left. The first rank alone knows successes."""
+        """Go through all phases that are left."""
         config, run, state = self.config, self.run, self.state
         with self.log:
             self.log.say(f"run folder: {run.run_dir}")
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
-            await run.connect_engine(self.log.say)
+            await run.ranks.from_main(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()
             if config.eval.base and config.sft.has_phase and is_new:
@@ -132,7 +133,7 @@ class TrainingLoop:
         self.log.forget_after(self.state.phase, self.checkpoint.step if self.checkpoint else 0)
         if self.checkpoint is None:
             return
-        restore_state(self.state, self.checkpoint)
+        restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
         self.checkpoint = None  # frees its memory
         await self.run.update_engine(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
@@ -148,12 +149,11 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         state.phase, state.step = "rl", 0
         state.optimizer = run.make_optimizer(config.optimizer)
-        state.reference = frozen_copy(run.model) if config.loss.regulariser("kl") else None
+        state.reference = run.make_reference() if config.loss.regulariser("kl") else None
         state.columns.begin()
         await run.update_engine(0)
         if config.num_steps:
-            before = await evaluate_policy(run, self.log, "before", 0)
-            state.success_before = before.success if before else None
+            state.success_before = (await evaluate_policy(run, self.log, "before", 0)).success
         save_state(run.run_dir, state, run.ranks)
 
     async def learn(self) -> None:
@@ -186,7 +186,7 @@ class TrainingLoop:
 
         train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)
         if config.pipeline.mode == "async":  # beside the rollouts, which go on in this thread
-            metrics = await asyncio.to_thread(train)
+            metrics = await asyncio.to_thread(beside(train))
         else:
             await run.rest_engine()
             metrics = train()

@@ -35,6 +35,7 @@ from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
+from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 from agentgym.types import Task
@@ -54,6 +55,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         torch.set_num_threads(config.num_threads)
+        allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.pool = self._make_pool({})
@@ -72,7 +74,10 @@ class Run:
         probe.close()
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
-        self.model = shard(self.model, ranks)
+        ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
+        needs_twin = ranks.count > 1 and config.loss.regulariser("kl") is not None
+        self._twin = shard(frozen_copy(self.model), ranks, config.loss.precision) if needs_twin else None
+        self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
 
     def _make_pool(self, changes: Mapping[str, Any]) -> Pool:
@@ -120,8 +125,16 @@ class Run:
         """Hand the model's current weights to the engine."""
         if self._served is not self.model:
             self._load_served()
-        if self._engine is not None:
-            await self._engine.update_weights(version)
+        await self.ranks.from_main(lambda: self.engine.update_weights(version))
+
+    def make_reference(self) -> CausalLM:
+        """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
+        if self._twin is None:
+            return frozen_copy(self.model)
+        with torch.no_grad():
+            for copied, own in zip(self._twin.parameters(), self.model.parameters(), strict=True):
+                copied.copy_(own)
+        return self._twin
 
     def whole_model(self) -> CausalLM | None:
         """Return the model with its current weights, unsharded; None except on the first rank. All must call."""
@@ -131,10 +144,12 @@ class Run:
         return self._served
 
     def _load_served(self) -> None:
-        """Put the current weights into the copy that is sampled from."""
-        state = whole(self.model.state_dict())
-        if self._served is not None:
-            self._served.load_state_dict(state)
+        """Put the current weights into the copy that is sampled from, one tensor at a time. All ranks must call."""
+        served = {} if self._served is None else self._served.state_dict()
+        for name, tensor in self.model.state_dict().items():
+            gathered = whole(tensor)
+            if name in served:
+                served[name].copy_(gathered)
 
     async def close(self) -> None:
         """Give up the engine and the environments."""
@@ -187,6 +202,7 @@ class Run:
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         model.to("cuda" if torch.cuda.is_available() else "cpu")
+        use_fused_attention(model)
         return model, tokenizer
 
     def _train_tokenizer(self) -> PreTrainedTokenizerFast:

@@ -107,6 +107,8 @@ def _plan_on_paper(
         table.add_row(f"[bold]{label}[/]", f"{size / GIB:.2f}")
     both = f"{found.activations_kept / GIB:.2f} kept, {found.activations_recomputed / GIB:.2f} recomputed"
     table.add_row("[bold]activations, GiB[/]", both)
+    parts = f"{found.checkpoint / GIB:.2f}, of which each rank writes {found.checkpoint_per_rank / GIB:.2f}"
+    table.add_row("[bold]a checkpoint, GiB[/]", parts)
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
 

@@ -165,7 +165,7 @@ def row(num_gpus: int, mode: Mode, staleness: int, train_share: float, train_flo
 def plan() -> list[dict[str, Any]]:
     """All arrangements: the trainer as it is, and one in bfloat16, at the split that brings most on eight GPUs."""
     rows = []
-    for name, flops in (("float32, the default", Device().fp32_flops), ("bfloat16", Device().bf16_flops)):
+    for name, flops in (("float32", Device().fp32_flops), ("bfloat16", Device().bf16_flops)):
         tried = [(row(8, "async", 1, k / 8, flops, name)["episodes_per_hour"], k / 8) for k in range(1, 8)]
         share = max(tried)[1]
         modes: list[tuple[Mode, int]] = [("sync", 0), ("async", 1), ("async", 2)]

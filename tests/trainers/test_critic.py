@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.killed_runs import resume, start
 from testkit.made_groups import group, trajectory, turn, two_groups
 
@@ -37,7 +38,6 @@ from agentgym.trainers.config.train import (
 )
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic, before_tokens, before_turns, value_loss
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.recipes import load_recipe
@@ -254,11 +254,11 @@ def test_a_run_with_a_critic_resumes_bit_for_bit(estimator: str, tmp_path: Path)
     """As if killed after step 3: what the last two steps left is taken away, the rest is resumed."""
     settings = config(f"credit.estimator={estimator}", "critic.lr=1e-3", num_steps=4)
     train(settings, tmp_path / "run")
-    whole = torch.load(checkpoint_path(tmp_path / "run", "rl", 4), weights_only=True)
-    for path in (checkpoint_path(tmp_path / "run", "rl", 4), tmp_path / "run" / "model" / "model.safetensors"):
-        path.unlink()
+    whole = read_checkpoint(tmp_path / "run", 4)
+    drop_checkpoint(tmp_path / "run", 4)
+    (tmp_path / "run" / "model" / "model.safetensors").unlink()
     train(settings, tmp_path / "run", resume=True)
-    again = torch.load(checkpoint_path(tmp_path / "run", "rl", 4), weights_only=True)
+    again = read_checkpoint(tmp_path / "run", 4)
     for part in ("model", "optimizer", "columns"):
         assert_equal(whole[part], again[part])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,20 @@ import pytest
 import torch
 from testkit import TESTKIT
 from testkit.engine_plays import TOLERANCE, full_logprobs, generate, play, play_all, prompt, run
+from testkit.fake_cuda import FakeGraphs
 from testkit.tiny_models import FAMILIES, tiny_model
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from transformers import PreTrainedModel
 
 from agentgym.engine import SamplingParams
+from agentgym.errors import EngineError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.engines.torch.decode import size_class
+from agentgym.trainers.engines.torch import weights
+from agentgym.trainers.engines.torch.decode import FixedDecoder, size_class
 from agentgym.trainers.engines.torch.engine import TorchEngine
-from agentgym.trainers.engines.torch.weights import overwrite, read_weights
+from agentgym.trainers.engines.torch.forward import Chunk, KVCache
+from agentgym.trainers.engines.torch.weights import read_weights, refresh
 from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
 
@@ -94,19 +99,59 @@ def test_addresses_stay_where_a_graph_would_look() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
-    after = overwrite(before, read_weights(model, 64, torch.bfloat16))
-    assert after is not None
+    after, has_moved = refresh(before, model)
+    assert not has_moved
     assert after.layers[0].qkv.data_ptr() == before.layers[0].qkv.data_ptr()
     torch.testing.assert_close(after.layers[0].qkv, read_weights(model, 64, torch.bfloat16).layers[0].qkv)
     torch.testing.assert_close(after.embedding, model.get_input_embeddings().weight.to(torch.bfloat16))
 
 
 def test_moved_parameters_are_noticed() -> None:
-    model = tiny_model()
+    model: Any = tiny_model()
     before = read_weights(model, 64)
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
-    assert overwrite(before, read_weights(model, 64)) is None
+    after, has_moved = refresh(before, model)
+    assert has_moved
+    assert after.embedding.data_ptr() == model.get_input_embeddings().weight.data_ptr()
+    assert after.layers[0].qkv.data_ptr() == before.layers[0].qkv.data_ptr(), "what is fused stays in its own memory"
+
+
+def test_an_update_holds_one_layer_beside_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model()
+    held = read_weights(model, 64, torch.bfloat16)
+    made: list[weakref.ref[torch.Tensor]] = []
+    read = weights._read_layer
+
+    def counted(*args: Any) -> Any:
+        assert all(ref() is None for ref in made), "the layer before is still there"
+        layer: Any = read(*args)
+        made.extend(weakref.ref(tensor) for tensor in (layer.qkv, layer.gate_up))
+        return layer
+
+    monkeypatch.setattr(weights, "_read_layer", counted)
+    refresh(held, model)
+    assert len(made) == 2 * len(held.layers) > 2
+
+
+def test_an_update_that_fails_half_way_serves_nothing_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model()
+    engine = fixed(model)
+    old = generate(engine, prompt(1, 20), max_new_tokens=4)
+    read, calls = weights._read_layer, iter(range(100))
+
+    def fails_once(*args: Any) -> Any:
+        if next(calls) == 1:
+            raise RuntimeError("out of memory")
+        return read(*args)
+
+    monkeypatch.setattr(weights, "_read_layer", fails_once)
+    with pytest.raises(EngineError, match="out of memory"):
+        run(engine.update_weights(1))
+    with pytest.raises(EngineError, match="could not be read; call update_weights again"):
+        generate(engine, prompt(1, 20), max_new_tokens=4)
+    run(engine.update_weights(1))
+    assert generate(engine, prompt(1, 20), max_new_tokens=4).token_ids == old.token_ids
 
 
 def test_another_dtype_shares_nothing_and_ties_what_was_tied() -> None:
@@ -160,3 +205,23 @@ def test_a_run_trains_with_it(settings: list[str], least: float, most: float, tm
     steps = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert len(steps) == 3
     assert least <= max(row["logprob_gap_max"] for row in steps) < most
+
+
+def test_graphs_are_recorded_before_anything_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pool and one stream for all shapes; a thread that trains meanwhile does not end a recording."""
+    held = read_weights(tiny_model(), 300)
+    cache = KVCache(held.shape, max_slots=6, max_tokens=300, device=torch.device("cpu"), dtype=torch.float32)
+    cache.reserve(6, 300)
+    made = FakeGraphs().install(monkeypatch)
+    decoder = FixedDecoder(cache, first_slot=1, num_slots=4, spare_slot=5, use_graphs=True)
+    decoder.prepare(held)
+    assert decoder.shapes == [(rows, attended) for rows in (4, 2, 1) for attended in (300, 256, 128)]
+    assert len(made.recorded) == 9
+    assert made.recorded == [{"pool": "pool", "stream": made.streams[0], "capture_error_mode": "thread_local"}] * 9
+    assert len(made.streams) == 1
+    assert not cache.keys[:, 1:5].any(), "recording writes to the spare slot alone"
+    with torch.inference_mode():
+        decoder.logits(held, [Chunk(2, 0, [7]), Chunk(3, 0, [8])])
+    assert (len(made.recorded), made.num_replays) == (9, 1)
+    decoder.prepare(held)
+    assert len(made.recorded) == 18, "new addresses, new graphs"

@@ -17,6 +17,9 @@ from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.options import KlOptions
 from agentgym.trainers.models.model import add_lora
 from agentgym.trainers.models.tiny import network_shape
 from agentgym.trainers.planning.decoder import Sizes, count_weights
@@ -191,6 +194,20 @@ def test_every_recipe_fits_what_its_page_says(name: str) -> None:
     assert "Hugging Face" in found.downloads[0]
 
 
+def test_a_checkpoint_has_the_size_of_the_plan(tmp_path: Path) -> None:
+    config = apply_overrides(
+        load_recipe("tiny"), ["num_steps=1", "sft.num_epochs=0", "eval.num_episodes=1", "zero_variance_filter=off"]
+    )
+    config = replace(config, loss=replace(config.loss, regularisers=(KlOptions(),)))
+    train(config, tmp_path / "run")
+    written = sum(path.stat().st_size for path in checkpoint_path(tmp_path / "run", "rl", 1).glob("*.distcp"))
+    found = dry_run(config)
+    assert written == pytest.approx(found.checkpoint, rel=0.15)
+    assert dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 8).checkpoint_per_rank == pytest.approx(
+        dry_run(load_recipe("webshop-qwen2.5-7b-fsdp"), 8).checkpoint / 8
+    )
+
+
 def test_the_cache_of_a_token() -> None:
     assert dry_run(load_recipe("code-qwen3-4b")).kv_bytes_per_token == 2 * 36 * 8 * 128 * 2
     with_vllm = apply_overrides(load_recipe("code-qwen3-4b"), ["engine.kind=vllm", 'engine.urls=["http://h:1"]'])
@@ -200,8 +217,8 @@ def test_the_cache_of_a_token() -> None:
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"8 ranks cannot train with .*KL.*LoRA"):
-        dry_run(load_recipe("alfworld-qwen2.5-1.5b"), 8)
+    with pytest.raises(ConfigError, match=r"8 ranks cannot train with .*a critic makes \(value\)"):
+        dry_run(apply_overrides(load_recipe("alfworld-qwen2.5-1.5b"), ["credit.estimator=turn_gae"]), 8)
     with pytest.raises(UsageError, match=r"needs [0-9.]+ GiB .* has 8 .*engine.kind=vllm"):
         dry_run(load_recipe("alfworld-qwen2.5-1.5b"), device_gib=8)
     unknown = apply_overrides(load_recipe("finetune"), ["model.path=Qwen/Qwen9-1B"])

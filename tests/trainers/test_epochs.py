@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from testkit.checkpoints import drop_checkpoint
 from testkit.counting_runs import config, weights
 from testkit.policy_updates import on_policy, state, verdicts
 
@@ -19,7 +20,6 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.data.batch import build_batches
 from agentgym.trainers.data.minibatches import plan_minibatches
 from agentgym.trainers.data.samples import build_samples
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.loss import BatchLogprobs, policy_loss, token_logprobs
@@ -218,6 +218,6 @@ def test_a_resumed_run_with_epochs_ends_in_the_same_weights(tmp_path: Path) -> N
     assert max(row["updates_done"] for row in rows) == 4
     resumed = tmp_path / "resumed"
     shutil.copytree(tmp_path / "whole", resumed)
-    checkpoint_path(resumed, "rl", 4).unlink()
+    drop_checkpoint(resumed, 4)
     train(settings, resumed, resume=True)
     assert weights(resumed) == weights(tmp_path / "whole")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from testkit.counting_runs import config, weights
 
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.trainers.config.overrides import load_config
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.distributed.checkpoint import checkpoint_path, load_latest_checkpoint, save_checkpoint
+from agentgym.trainers.distributed import tensor_folder
 from agentgym.trainers.loop import train
 
 SHORT = replace(config(num_steps=2), sft=SftConfig(num_demos=32, batch_size=8), checkpoint_every=1)
@@ -36,13 +35,14 @@ def test_a_run_is_extended_as_if_it_had_been_begun_so(short_run: Path, tmp_path:
         train(SHORT, short_run, resume=True)
 
 
-def test_a_full_disk_leaves_the_last_checkpoint_whole(short_run: Path) -> None:
-    latest = load_latest_checkpoint(short_run)
-    assert latest is not None
-    before = {path.name: path.read_bytes() for path in (short_run / "checkpoints").iterdir()}
-    path = checkpoint_path(short_run, "rl", 9)
-    path.with_name(path.name + ".partial").symlink_to("/dev/full")  # where every write fails for want of room
-    with pytest.raises(OSError, match="No space left") as raised:
-        save_checkpoint(short_run, replace(latest, step=9))
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))
-    assert {path.name: path.read_bytes() for path in (short_run / "checkpoints").iterdir()} == before
+def test_a_full_disk_leaves_the_last_checkpoint_whole(short_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def contents() -> dict[str, bytes]:
+        folder = short_run / "checkpoints"
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = contents()
+    assert before
+    monkeypatch.setattr(tensor_folder, "OUTLINE", "/dev/full")  # where every write fails for want of room
+    with pytest.raises(RunStoppedError, match="No space left.*see to the disk and resume the run"):
+        train(replace(SHORT, num_steps=9), short_run, resume=True)
+    assert contents() == before

@@ -1,18 +1,30 @@
-"""``loss.precision=bfloat16``: matrices in bfloat16, all that is kept in float32."""
+"""``loss.precision``: matrices in bfloat16, all that is kept in float32; and attention by fused kernels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 import torch
 from testkit.ranked_update import made_verdicts
 from testkit.tiny_models import tiny_model
+from torch.nn.attention import SDPBackend
 
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
 from agentgym.trainers.losses.options import KlOptions
+from agentgym.trainers.models import precision
 from agentgym.trainers.models.model import frozen_copy
+from agentgym.trainers.models.precision import (
+    Precision,
+    allow_tf32,
+    chosen_backend,
+    computing,
+    is_bfloat16,
+    matched_heads,
+    takes_groups,
+    use_fused_attention,
+)
 from agentgym.trainers.phases.update import update_policy
 
 
@@ -44,3 +56,70 @@ def test_the_gradient_is_that_of_float32_up_to_rounding(layout: LayoutKind, more
     assert not torch.equal(gradient, rounded)
     assert torch.nn.functional.cosine_similarity(gradient, rounded, dim=0) > 0.99
     assert metrics_rounded["entropy"] == pytest.approx(metrics["entropy"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "has_mask", "takes"),
+    [
+        ("cuda", torch.bfloat16, False, True),
+        ("cuda", torch.bfloat16, True, False),
+        ("cuda", torch.float32, False, False),
+        ("cpu", torch.float32, True, True),
+    ],
+)
+def test_key_heads_are_repeated_where_no_fused_kernel_groups_them(
+    device: str, dtype: torch.dtype, has_mask: bool, takes: bool
+) -> None:
+    assert takes_groups(device, dtype, has_mask=has_mask) == takes
+
+
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_repeated_heads_attend_as_grouped_ones(has_mask: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = tiny_model()
+    use_fused_attention(model)
+    ids = torch.arange(1, 20)[None]
+    sees = torch.ones(19, 19, dtype=torch.bool).tril()
+    mask = torch.zeros(19, 19).masked_fill(~sees, -1e9)[None, None] if has_mask else None
+    with torch.no_grad():
+        grouped = model(ids, attention_mask=mask).logits
+        monkeypatch.setattr(precision, "takes_groups", lambda *_, **__: False)
+        repeated = model(ids, attention_mask=mask).logits
+        model.config._attn_implementation = "sdpa"
+        plain = model(ids, attention_mask=mask).logits
+    torch.testing.assert_close(repeated, grouped, atol=1e-5, rtol=0)
+    torch.testing.assert_close(plain, grouped, atol=1e-5, rtol=0)
+
+
+def test_under_autocast_the_dtype_is_that_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.dtype] = []
+
+    def noted(kind: str, dtype: torch.dtype, **_: object) -> bool:
+        seen.append(dtype)
+        return True
+
+    monkeypatch.setattr(precision, "takes_groups", noted)
+    query, key = torch.zeros(1, 4, 3, 8), torch.zeros(1, 2, 3, 8)
+    matched_heads(query, key, key, None)
+    with computing("bfloat16", torch.device("cpu")):
+        matched_heads(query, key, key, None)
+    assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_the_chosen_kernel_is_told() -> None:
+    query, key = torch.randn(1, 4, 16, 32), torch.randn(1, 2, 16, 32)
+    assert chosen_backend(query, key, key, is_causal=True) == SDPBackend.FLASH_ATTENTION
+    double = torch.zeros(1, 1, 16, 16, requires_grad=True)  # a mask with a gradient, which no fused kernel takes
+    assert chosen_backend(query, query, query, double) == SDPBackend.MATH
+
+
+def test_tf32_is_what_float32_means_on_a_gpu() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for kind, is_allowed in (("float32", True), ("float32_ieee", False), ("auto", True)):
+            allow_tf32(cast("Precision", kind))
+            assert torch.backends.cuda.matmul.allow_tf32 is is_allowed
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert [is_bfloat16(cast("Precision", kind), gpu) for kind in get_args(Precision)] == [True, True, False, False]
+    assert [is_bfloat16(cast("Precision", kind), cpu) for kind in get_args(Precision)] == [False, True, False, False]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.made_groups import group, trajectory, turn, two_groups
 
 from agentgym.credit.compose import CreditConfig, CreditResult, credit_groups
@@ -24,7 +25,6 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import CriticConfig, EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.critics.critic import after_turns
 from agentgym.trainers.critics.progress import ProgressEstimator
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
 from agentgym.types import TrajectoryGroup
@@ -104,12 +104,11 @@ def test_a_run_with_spa_trains_and_resumes_bit_for_bit(estimator: str, tmp_path:
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
     assert all(row["progress_loss"] > 0 for row in rows) and rows[-1]["trained_tokens"] > 0
     assert all(row["credit/changed/spa"] > 0 for row in rows)
-    last = checkpoint_path(tmp_path / "run", "rl", 2)
-    whole = torch.load(last, weights_only=True)
-    for path in (last, tmp_path / "run" / "model" / "model.safetensors"):
-        path.unlink()
+    whole = read_checkpoint(tmp_path / "run", 2)
+    drop_checkpoint(tmp_path / "run", 2)
+    (tmp_path / "run" / "model" / "model.safetensors").unlink()
     train(settings, tmp_path / "run", resume=True)
-    again = torch.load(last, weights_only=True)
+    again = read_checkpoint(tmp_path / "run", 2)
     networks = [saved["columns"]["progress"]["network"] for saved in (whole, again)]
     assert all(torch.equal(value, networks[1][name]) for name, value in networks[0].items())
     assert all(torch.equal(value, again["model"][name]) for name, value in whole["model"].items())

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import torch
 from testkit import TESTKIT
-from testkit.warm_python import Command
+from testkit.checkpoints import drop_checkpoint
+from testkit.ranked_grid import GRID
+from testkit.ranked_update import small_model
+from testkit.ranks import forked, launched
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.ranks import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
+from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.recipes import load_recipe
 
 ENV_FILE = TESTKIT / "counting_env.py"
@@ -37,45 +36,6 @@ SMALL = (
     "eval.num_episodes=6",
     "checkpoint_every=1",
 )
-
-
-def launched(num_ranks: int, *arguments: str) -> str:
-    """Return what ``python ARGUMENTS`` prints when torchrun starts it several times."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    done = subprocess.run(
-        [sys.executable, *torchrun, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def forked(address: str, num_ranks: int, *arguments: str) -> str:
-    """Return what several processes print that are started as torchrun starts them, but without its imports."""
-    together = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(num_ranks)}
-
-    def rank(number: int, out: IO[bytes], err: IO[bytes]) -> int:
-        files = (0, out.fileno(), err.fileno())
-        environment = {"RANK": str(number), "LOCAL_RANK": str(number), **together}
-        return Command(address, list(arguments), files, environment).wait()
-
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, ThreadPoolExecutor(num_ranks) as pool:
-        codes = list(pool.map(lambda number: rank(number, out, err), range(num_ranks)))
-        out.seek(0)
-        err.seek(0)
-        said, failed = out.read().decode(), err.read().decode()
-    assert codes == [0] * num_ranks, failed[-3000:]
-    return said
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def train(address: str, num_ranks: int, *arguments: str) -> Any:
@@ -110,6 +70,51 @@ def test_two_ranks_update_as_one(tmp_path: Path, layout: str, warm_python: str) 
 
 
 @pytest.mark.slow
+def test_two_ranks_in_bfloat16_learn_what_one_does(tmp_path: Path, warm_python: str) -> None:
+    learnt = []
+    for num_ranks in (1, 2):
+        out = tmp_path / f"{num_ranks}.pt"
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_update.py"), str(out), "rows", "bfloat16")
+        found = torch.load(out, weights_only=True)["model"]
+        assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+        begin = small_model().state_dict()
+        learnt.append(torch.cat([(found[name] - begin[name]).flatten() for name in sorted(found)]))
+    assert torch.nn.functional.cosine_similarity(learnt[0], learnt[1], dim=0) > 0.9
+
+
+@pytest.mark.slow
+def test_every_combination_of_settings_trains_on_two_ranks_as_on_one(tmp_path: Path, warm_python: str) -> None:
+    """KL, LoRA, bfloat16 and layouts, with the scores of information gain."""
+    one, two = tmp_path / "1.pt", tmp_path / "2.pt"
+    for num_ranks, out in ((1, one), (2, two)):
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_grid.py"), str(out))
+    expected, found = torch.load(one, weights_only=True), torch.load(two, weights_only=True)
+    assert set(expected) == set(found) and len(found) == len(GRID) == 24
+    for point, want in expected.items():
+        got = found[point]
+        assert want["change"].abs().max() > 1e-3, point
+        if "bfloat16" in point:
+            assert torch.nn.functional.cosine_similarity(got["change"], want["change"], dim=0) > 0.95, point
+            torch.testing.assert_close(got["scores"], want["scores"], atol=0.15, rtol=0, msg=point)
+        else:
+            torch.testing.assert_close(got["change"], want["change"], atol=1e-4, rtol=0, msg=point)
+            torch.testing.assert_close(got["scores"], want["scores"], atol=1e-4, rtol=0, msg=point)
+
+
+@pytest.mark.slow
+def test_two_ranks_train_adapters_with_kl_beside_rollouts(tmp_path: Path, warm_python: str) -> None:
+    run_dir = tmp_path / "run"
+    model = SMALL[1].replace("160}", '160, "lora": {"rank": 4}}')
+    more = (model, "pipeline.mode=async", 'loss.regularisers=[{"kind": "kl", "coef": 0.01}]')
+    assert train(warm_python, 2, "tiny", *SMALL, *more, "num_steps=2", "--run-dir", str(run_dir))["steps"] == 2
+    drop_checkpoint(run_dir, 2)
+    assert train(warm_python, 2, "--resume", str(run_dir))["steps"] == 2
+    rows = [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["step"] for row in rows] == [1, 2] and all(row["grad_norm"] > 0 for row in rows)
+    assert max(row["logprob_gap_max"] for row in rows if row["step"] == 1) < 1e-3, "the copy that samples is the policy"
+
+
+@pytest.mark.slow
 def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Path, warm_python: str) -> None:
     whole = tmp_path / "one"
     assert train(warm_python, 1, "tiny", *SMALL, "num_steps=2", "--run-dir", str(whole))["steps"] == 2
@@ -129,22 +134,43 @@ def test_a_run_of_two_ranks_goes_on_at_one_and_the_other_way_round(tmp_path: Pat
             torch.testing.assert_close(weights(run_dir)[name], tensor, atol=1e-5, rtol=0)
 
 
+def test_a_checkpoint_of_two_ranks_is_read_by_one_and_then_by_three_bit_for_bit(
+    tmp_path: Path, warm_python: str
+) -> None:
+    held = []
+    for num_ranks in (2, 1, 3):
+        out = tmp_path / f"{num_ranks}.pt"
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_checkpoint.py"), str(tmp_path), str(out))
+        held.append(torch.load(out, weights_only=True))
+    written, *others = held
+    assert [found["step"] for found in held] == [1, 2, 3]
+    for found in others:
+        assert found["num_trajectories"] == 18
+        assert found["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
+        for (path, tensor), (same_path, same) in zip(tensors_of(written), tensors_of(found), strict=True):
+            assert path == same_path and torch.equal(tensor, same), path
+    parts = sorted(path.name for path in checkpoint_path(tmp_path, "rl", 3).glob("*.distcp"))
+    assert parts == ["__0_0.distcp", "__1_0.distcp", "__2_0.distcp"], "every rank writes its own part"
+    of_rank = [path.stat().st_size for path in checkpoint_path(tmp_path, "rl", 3).glob("*.distcp")]
+    assert max(of_rank) < 0.5 * sum(of_rank), "no rank writes the whole"
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["rl-000002", "rl-000003"], "the last two, nothing half-written"
+
+
 def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
     """A run of two steps that has its checkpoint of the first and was killed in the second."""
     train(address, num_ranks, "tiny", *SMALL, "num_steps=2", "--run-dir", str(run_dir))
-    (run_dir / "checkpoints" / "rl-000002.pt").unlink()
-    assert (run_dir / "checkpoints" / "rl-000001.pt").is_file()
+    drop_checkpoint(run_dir, 2)
+    assert (run_dir / "checkpoints" / "rl-000001").is_dir()
 
 
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("credit.estimator=turn_gae", "columns that the model makes"),
-        ('loss.regularisers=[{"kind": "kl"}]', "a KL term"),
+        ("credit.estimator=turn_gae", "columns that a critic makes"),
         ("loss.kind=bapo", "needs the whole update"),
         ("pipeline.mode=periodic", "periodic"),
-        ("model.lora.rank=4", "LoRA"),
-        ("loss.precision=bfloat16", "bfloat16"),
+        ('model={"path": "m", "lora": {"rank": 4, "quantize": "nf4"}}', "model.lora.quantize"),
     ],
 )
 def test_what_several_ranks_cannot_do_is_refused(override: str, said: str) -> None:

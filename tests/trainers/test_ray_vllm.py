@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from testkit.fake_vllm import FACTS, VOCAB_SIZE, FakeVllm
+from testkit.fake_vllm import FACTS, VOCAB_SIZE, FakeVllm, evidence_of
 from transformers import Qwen3Config
 
 from agentgym.engine import SamplingParams
@@ -23,6 +23,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.launch import VllmInstall, command
+from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.weights import probe_ids
 from agentgym.trainers.ray import vllm_actor
 from agentgym.trainers.ray.config import ClusterConfig
@@ -52,8 +53,8 @@ def spec(**cluster: Any) -> EngineSpec:
 
 def packed(number: int, version: int, gap: float = 0.0) -> PackedWeights:
     """Weights with which the stand-in samples ``number`` first, and what it computes of the probe."""
-    probe = tuple(-token / 10 - gap for token in probe_ids(version, VOCAB_SIZE)[1:])
-    return PackedWeights(version=version, tensors=str(number).encode(), probe_logprobs=probe)
+    evidence = evidence_of(number, probe_ids(version, VOCAB_SIZE), DTYPES, gap)
+    return PackedWeights(version=version, tensors=str(number).encode(), evidence=evidence)
 
 
 class Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_baselines_are_kept_and_follow_the_results(finished: Path) -> None:
                 baselines[key] = 0.95 * baselines[key] + 0.05 * trajectory.reward
     found = load_latest_checkpoint(finished)
     assert found is not None
-    assert CreditState.from_dict(found.credit_state).memory["rae"] == pytest.approx(baselines)
+    assert CreditState.from_dict(found.plain["credit_state"]).memory["rae"] == pytest.approx(baselines)
 
 
 def test_the_policy_is_evaluated_against_an_equilibrium(finished: Path) -> None:
@@ -75,8 +76,8 @@ def test_the_policy_is_evaluated_against_an_equilibrium(finished: Path) -> None:
 def test_a_run_that_was_stopped_goes_on_to_the_same_weights(finished: Path, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     train(small(), stopped)
-    checkpoints = sorted((stopped / "checkpoints").glob("rl-*.pt"))
-    checkpoints[-1].unlink()
+    checkpoints = sorted((stopped / "checkpoints").glob("rl-*"))
+    shutil.rmtree(checkpoints[-1])
     train(small(), stopped, resume=True)
     name = "model/model.safetensors"
     assert (stopped / name).read_bytes() == (finished / name).read_bytes()

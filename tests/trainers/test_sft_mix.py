@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from testkit.checkpoints import drop_checkpoint
 from testkit.counting_runs import config, weights
 from testkit.killed_runs import resume
 
@@ -106,7 +107,7 @@ def test_a_mixed_run_resumes_bit_for_bit_and_logs_its_loss(tmp_path: Path) -> No
 
     stopped = tmp_path / "stopped"
     train(mixed(), stopped)
-    (stopped / "checkpoints" / "rl-000004.pt").unlink()
+    drop_checkpoint(stopped, 4)
     (stopped / "model" / "model.safetensors").unlink()
     resume(stopped)
     assert weights(stopped) == weights(tmp_path / "whole")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from testkit.checkpoints import drop_checkpoint
 from testkit.counting_runs import config
 from testkit.killed_runs import resume
 
@@ -52,8 +53,8 @@ def test_a_warm_start_in_trl_is_resumed_where_it_stopped(tmp_path: Path) -> None
     train(made, tmp_path / "whole")
     train(made, tmp_path / "stopped")
     checkpoints = sorted((tmp_path / "stopped" / "checkpoints").iterdir())
-    assert [path.name for path in checkpoints] == ["sft-000010.pt", "rl-000000.pt"][::-1]
-    checkpoints[0].unlink()
+    assert [path.name for path in checkpoints] == ["sft-000010", "rl-000000"][::-1]
+    drop_checkpoint(tmp_path / "stopped", 0)
     resume(tmp_path / "stopped")
     for name, tensor in weights(tmp_path / "whole").items():
         torch.testing.assert_close(weights(tmp_path / "stopped")[name], tensor, atol=1e-6, rtol=0, msg=name)

@@ -13,7 +13,7 @@ from testkit.token_batches import scores, tokens
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.ranks import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.samples import build_samples

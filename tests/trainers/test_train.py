@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+import shutil
 import time
 from collections import Counter
 from dataclasses import replace
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from testkit.checkpoints import read_checkpoint
 from testkit.counting_runs import ENV_FILE, NUM_STEPS, config, token_ages, trained_ordinals, weights
 from testkit.killed_runs import resume, start
 
@@ -101,15 +104,17 @@ def test_the_training_step_can_be_repeated_from_the_record_without_environments(
     short = tmp_path / "short"
     train(config(checkpoint_every=1, num_steps=2), short)
     run = Run(config(), tmp_path)
-    begin = torch.load(checkpoint_path(short, "rl", 1), weights_only=True)
-    end = torch.load(checkpoint_path(short, "rl", 2), weights_only=True)
-    run.model.load_state_dict(begin["model"])
+    begin = read_checkpoint(short, 1)
+    end = read_checkpoint(short, 2)
+    run.model.load_state_dict(begin["model"], strict=False)  # tied embeddings are there under one name
     optimizer = run.make_optimizer(config().optimizer)
     optimizer.load_state_dict(begin["optimizer"])
     verdicts = [GroupVerdict.of_record(record) for record in read_records(record_path(short, 1))]
     update_policy(run.model, optimizer, verdicts, config().loss, temperature=1.0, max_grad_norm=1.0)
-    for name, value in run.model.state_dict().items():
-        assert torch.equal(value, end["model"][name]), name
+    state = run.model.state_dict()
+    assert {name for name, _ in run.model.named_parameters()} == set(end["model"])
+    for name, value in end["model"].items():
+        assert torch.equal(value, state[name]), name
 
 
 def test_credit_can_be_computed_again_from_the_record(finished: Path) -> None:
@@ -313,12 +318,33 @@ def test_a_resumed_run_keeps_its_configuration(finished: Path) -> None:
         train(config(seed=1), finished, resume=True)
 
 
-def test_a_damaged_checkpoint_says_what_to_do(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["outline.pt", "__0_0.distcp", ".metadata"])
+def test_a_damaged_checkpoint_says_what_to_do(name: str, finished: Path, tmp_path: Path) -> None:
     copy = tmp_path / "damaged"
-    (copy / "checkpoints").mkdir(parents=True)
-    for name in ("rl-000004.pt", "rl-000006.pt"):
-        (copy / "checkpoints" / name).write_bytes((finished / "checkpoints" / name).read_bytes()[:1000])
-    with pytest.raises(CorruptDataError, match=r"rl-000006\.pt is damaged .* delete it to resume from rl-000004\.pt"):
+    shutil.copytree(finished, copy)
+    path = checkpoint_path(copy, "rl", 6) / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CorruptDataError, match=r"rl-000006 is damaged .* delete it to resume from rl-000004"):
+        train(config(), copy, resume=True)
+
+
+def test_metadata_that_would_run_code_is_not_read(finished: Path, tmp_path: Path) -> None:
+    copy, touched = tmp_path / "evil", tmp_path / "touched"
+    shutil.copytree(finished, copy)
+    call = pickle.dumps((touched.touch, ()))
+    (checkpoint_path(copy, "rl", 6) / ".metadata").write_bytes(call[:-1] + b"R.")
+    with pytest.raises(CorruptDataError, match="which no checkpoint holds"):
+        train(config(), copy, resume=True)
+    assert not touched.exists()
+
+
+def test_a_checkpoint_of_an_older_version_is_not_passed_over(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "old"
+    shutil.copytree(finished, copy)
+    shutil.rmtree(copy / "checkpoints")
+    (copy / "checkpoints").mkdir()
+    (copy / "checkpoints" / "rl-000006.pt").touch()
+    with pytest.raises(CorruptDataError, match="an older version of agentgym"):
         load_latest_checkpoint(copy)
 
 
@@ -383,7 +409,7 @@ def test_spo_forgets_by_the_drift_on_tasks_it_meets_again(tmp_path: Path) -> Non
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert rows[0]["revisited_share"] == 0 and rows[-1]["revisited_share"] == 1
     assert rows[0]["drift"] == 0 and rows[-1]["drift"] > 1e-4
-    saved = torch.load(checkpoint_path(tmp_path / "run", "rl", 3), weights_only=True)
+    saved = read_checkpoint(tmp_path / "run", 3)
     assert len(saved["columns"]["drift"]) == 4
 
 

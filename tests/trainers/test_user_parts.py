@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint, read_checkpoint
 
 from agentgym import plugins
 from agentgym.errors import ConfigError
@@ -19,7 +20,6 @@ from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.component import FAMILIES
@@ -72,12 +72,11 @@ def test_a_run_trains_with_a_users_parts_and_resumes(tmp_path: Path) -> None:
     saved = json.loads((run / "config.json").read_text())
     assert saved["loss"]["corrections"] == [{"kind": f"{FILE}:half", "factor": 0.25}]
     assert load_config(run / "config.json") == config(*PARTS)
-    last = checkpoint_path(run, "rl", 2)
-    whole = torch.load(last, weights_only=True)["model"]
-    for path in (last, run / "model" / "model.safetensors"):
-        path.unlink()
+    whole = read_checkpoint(run, 2)["model"]
+    drop_checkpoint(run, 2)
+    (run / "model" / "model.safetensors").unlink()
     train(config(*PARTS), run, resume=True)
-    again = torch.load(last, weights_only=True)["model"]
+    again = read_checkpoint(run, 2)["model"]
     assert all(torch.equal(value, again[name]) for name, value in whole.items())
 
 

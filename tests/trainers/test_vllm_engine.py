@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from testkit.fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, FakeVllm, write_weights
+from testkit.fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, FakeVllm, evidence_of, write_weights
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError
@@ -39,8 +39,12 @@ class World:
         self.servers, self.number = servers, 1
         self.said: list[str] = []
         self.root = root
-        self.sync = (LoraSync if config.get("weight_sync") == "lora" else FolderSync)(
-            root, lambda folder: write_weights(folder, self.number), lambda ids: [-t / 10 for t in ids[1:]], VOCAB_SIZE
+        is_lora = config.get("weight_sync") == "lora"
+        self.sync = (LoraSync if is_lora else FolderSync)(
+            root,
+            lambda folder: write_weights(folder, self.number),
+            lambda ids, dtypes: evidence_of(UNTRAINED if is_lora else self.number, ids, dtypes),
+            VOCAB_SIZE,
         )
         chosen = EngineConfig(kind="vllm", urls=tuple(s.url for s in servers), **{**QUICK, **config})
         self.engine = VllmEngine(chosen, self.sync, FACTS, max_context_tokens=64)
@@ -281,6 +285,52 @@ def test_a_server_that_computes_with_other_weights_than_it_holds_is_left_out(tmp
     run(scenario())
 
 
+def test_a_server_whose_parameters_are_others_is_left_out_however_alike_it_scores(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, update_timeout_s=2.0) as w:
+            await w.train(0, 31)
+            w.servers[0].in_place = 31  # what it loads next does not get into place
+            with pytest.raises(EngineError, match=r"1 of its 1 parameters are not the trainer's, .* in float32: w"):
+                await w.train(1, 32)
+
+    run(scenario())
+
+
+def test_a_healthy_server_in_bfloat16_serves(tmp_path: Path) -> None:
+    """Rounding moves its log-probabilities by more than 0.1 now and then; its parameters prove what it is."""
+
+    def rounded(answer: Any) -> Any:
+        scores = answer["choices"][0].get("prompt_logprobs", [])
+        moved = [entry and {t: {"logprob": v["logprob"] - 0.17} for t, v in entry.items()} for entry in scores]
+        return _with(answer, prompt_logprobs=moved) if scores else answer
+
+    async def scenario() -> None:
+        async with world(tmp_path, update_timeout_s=2.0) as w:
+            server = w.servers[0]
+            server.facts["dtype"], server.faults[COMPLETIONS] = "bfloat16", rounded
+            await w.train(0, 31)
+            assert w.engine.server_stats.probe_gap == pytest.approx(0.17)
+            server.is_packed = True  # with nothing but the scores to go by, that is too much
+            with pytest.raises(EngineError, match=r"0\.17 .* above 0\.01 .*1 of its parameters cannot be read"):
+                await w.train(1, 32)
+
+    run(scenario())
+
+
+def test_a_server_of_a_dtype_without_evidence_waits_for_the_next_weights(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2, update_timeout_s=2.0) as w:
+            await w.engine.connect()
+            await w.until(lambda: all(server.model_name for server in w.engine._pool.servers))
+            w.servers[0].facts["dtype"] = "float16"
+            await w.train(0, 31)
+            assert "made ready for float32; it may serve with the next ones" in w.engine._pool.reasons()
+            await w.train(1, 32)
+            await w.until(lambda: not w.engine._pool.reasons())
+
+    run(scenario())
+
+
 # ----------------------------------------------------------------------------------------------- servers that fail
 
 BROKEN = {
@@ -487,11 +537,13 @@ def test_sessions_stay_and_new_ones_go_to_the_least_loaded(tmp_path: Path) -> No
     ("change", "reason"),
     [
         ({"facts": {"hidden_size": 16}}, "serves another model: its hidden_size is 16, this run's is 8"),
+        ({"facts": {"vllm_version": "0.34.1"}}, "is vLLM 0.34.1, and this needs 0.26 to 0.33: pip install"),
+        ({"facts": {"vllm_version": None}}, "is vLLM of an unknown version, and this needs 0.26 to 0.33"),
         ({"facts": {"logprobs_mode": "raw_logprobs"}}, "started with --logprobs-mode raw_logprobs"),
         ({"max_model_len": 32}, "has a context of 32 tokens, this run needs 64; start it with --max-context-tokens 64"),
         ({"fixed_name": "policy"}, "serves 'policy' and was not started by agentgym serve-model"),
     ],
-    ids=["model", "logprobs", "context", "by hand"],
+    ids=["model", "too new", "no version", "logprobs", "context", "by hand"],
 )
 def test_a_wrong_server_is_named_at_the_start(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
     async def scenario() -> None:

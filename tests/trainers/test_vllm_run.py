@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint
 from testkit.fake_vllm import COMPLETIONS, FakeVllm
 from transformers import AutoModelForCausalLM
 
@@ -25,7 +26,9 @@ from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig
 from agentgym.trainers.engines.build import model_facts, serve_command
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.engines.vllm.proof import weight_sums
 from agentgym.trainers.loop import train
+from agentgym.trainers.models.model import plain_tensors
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import Run
 from agentgym.types import Status
@@ -39,7 +42,15 @@ class SamplingVllm(FakeVllm):
     """Loads the folders it is told to load, and samples by the embedded engine."""
 
     def _take(self, path: Path) -> None:
-        self.engine = TorchEngine(AutoModelForCausalLM.from_pretrained(path.parent), max_context_tokens=CONTEXT)
+        self.model = AutoModelForCausalLM.from_pretrained(path.parent)
+        self.engine = TorchEngine(self.model, max_context_tokens=CONTEXT)
+
+    def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
+        if method != "agentgym_sums":
+            return super()._rpc(method, arguments)
+        sums = weight_sums(plain_tensors(self.model), ["float32"])["float32"]
+        parameters = {name: ([name], f"{value:x}") for name, value in sums.items()}
+        return 200, {"results": [{"dtype": "float32", "parameters": parameters}]}
 
     async def _complete(self, body: Any) -> tuple[int, Any]:
         prompt = body["prompt"]
@@ -114,7 +125,7 @@ def test_a_resumed_run_sends_its_weights_again(tmp_path: Path) -> None:
         train(load_config(run_dir / "config.json"), run_dir, resume=True)
         salts = {request["cache_salt"] for request in server.requests}
         assert len(salts) == 5
-        (run_dir / "checkpoints" / "rl-000004.pt").unlink()
+        drop_checkpoint(run_dir, 4)
         train(load_config(run_dir / "config.json"), run_dir, resume=True)
         assert server.held["version"] == 4
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from testkit.fake_vllm import FACTS, STOP, TRANSFER_ROUTES, VOCAB_SIZE, FakeVllm
+from testkit.fake_vllm import FACTS, STOP, TRANSFER_ROUTES, VOCAB_SIZE, FakeVllm, evidence_of
 from torch import Tensor
 
 from agentgym.engine import SamplingParams
@@ -90,7 +90,12 @@ class World:
     def __init__(self, server: FakeVllm, channel: Channel, **config: Any) -> None:
         self.server = server
         self.weights = {"w": torch.ones(2, 3), "b": torch.zeros(4, dtype=torch.bfloat16)}
-        sync = TransferSync(self.weights.items, channel, lambda ids: [-t / 10 for t in ids[1:]], VOCAB_SIZE)
+        sync = TransferSync(
+            self.weights.items,
+            channel,
+            lambda ids, dtypes: evidence_of(server.number_to_come, ids, dtypes),
+            VOCAB_SIZE,
+        )
         values = {"health_interval_s": 0.05, "update_timeout_s": 20.0, **config}
         self.engine = VllmEngine(
             EngineConfig(kind="vllm", urls=(server.url,), **values), sync, FACTS, max_context_tokens=64
@@ -134,7 +139,7 @@ def test_ipc_sends_handles_of_a_copy() -> None:
         async with world(ipc()) as w:
             assert await w.train(1, number=41) == FULL_ROUND
             posted = dict(w.server.transfers)
-            assert posted["/init_weight_transfer_engine"] == {"init_info": {"packed": False}}
+            assert posted["/init_weight_transfer_engine"] == {"init_info": {}}
             info = posted["/update_weights"]["update_info"]
             handles = pickle.loads(base64.b64decode(info.pop("ipc_handles_pickled")))
             assert info == {"names": ["w", "b"], "dtype_names": ["float32", "bfloat16"], "shapes": [[2, 3], [4]]}
@@ -190,7 +195,7 @@ def test_nccl_meets_and_broadcasts(library: Path, calls: Path) -> None:
             assert await w.train(1, number=41) == FULL_ROUND
             info = dict(w.server.transfers)["/init_weight_transfer_engine"]["init_info"]
             assert base64.b64decode(info.pop("nccl_unique_id_b64")) == bytes(range(128))
-            assert info == {"rank_offset": 1, "world_size": 3, "packed": False}
+            assert info == {"rank_offset": 1, "world_size": 3}
             assert await w.first_token() == 41
             await w.train(2, number=42)
 
@@ -204,6 +209,17 @@ def test_nccl_meets_and_broadcasts(library: Path, calls: Path) -> None:
         sent[1],
         "abort",
     ]
+
+
+def test_nccl_with_a_server_that_is_too_old_is_refused(library: Path, calls: Path) -> None:
+    async def scenario() -> None:
+        async with world(NcclChannel(Nccl(str(library))), update_timeout_s=3.0) as w:
+            w.server.facts["vllm_version"] = "0.26.0"
+            with pytest.raises(EngineError, match=r"is vLLM 0\.26\.0, and this needs 0\.32 to 0\.33"):
+                await w.train(1, number=41)
+
+    run(scenario())
+    assert not calls.exists()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
+from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
@@ -196,6 +197,7 @@ class TrainConfig:
     context: ContextConfig = ContextConfig()
     engine: EngineConfig = EngineConfig()
     cluster: ClusterConfig = ClusterConfig()
+    ranks: RanksConfig = RanksConfig()
     credit: CreditConfig = CreditConfig()
     zero_variance_filter: Literal["advantage", "return", "off"] = "advantage"
     """Which groups teach nothing and are left out: all advantages zero, all returns equal, or none."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.types import CausalLM, Trunk
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def recomputed(model: CausalLM) -> Iterator[None]:
 
 def _forest_states(trunk: Trunk, forest: Forest) -> Tensor:
     mask = _block_mask(forest) if forest.input_ids.is_cuda else _dense_mask(forest, next(trunk.parameters()).dtype)
-    with _attention(trunk, "flex_attention" if forest.input_ids.is_cuda else "sdpa"):
+    with _attention(trunk, "flex_attention" if forest.input_ids.is_cuda else ATTENTION):
         states: Tensor = trunk(
             input_ids=forest.input_ids[None],
             position_ids=forest.position[None],

@@ -1,12 +1,17 @@
-"""The state of a training run, and its checkpoints: one file each, written whole or not at all."""
+"""The state of a training run, and its checkpoints: a folder each, written whole or not at all.
+
+Every rank writes and reads its own parts of what is sharded (:mod:`agentgym.trainers.distributed.tensor_folder`).
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -14,13 +19,13 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import CorruptDataError
 from agentgym.rollout.stream import StreamState
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.sharding import load_optimizer, load_weights, whole
+from agentgym.trainers.distributed.sharding import load_optimizer
+from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline, save_tree, tensors_of
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.models.model import frozen_copy
-from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.models.quantized import check_kept_state, kept_state
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.scoring.columns import ColumnMaker
-from agentgym.trainers.types import CausalLM, StateDict
+from agentgym.trainers.types import CausalLM
 
 Phase = Literal["sft", "rl"]
 _PHASES: tuple[Phase, ...] = ("sft", "rl")
@@ -48,7 +53,7 @@ class TrainState:
     stream: StreamState | None = None
     """None before the first step of RL."""
     success_before: float | None = None
-    """Success before RL; known to the first rank alone."""
+    """None before its evaluation."""
     num_trajectories: int = 0
     started: float = field(default_factory=time.perf_counter)
     """On the clock of ``time.perf_counter``; earlier processes of a resumed run count."""
@@ -59,123 +64,162 @@ class TrainState:
         return time.perf_counter() - self.started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A :class:`TrainState` as plain data. What is sharded over ranks is whole."""
+    """A checkpoint whose tensors are still in their folder; :func:`restore_state` reads them."""
 
+    folder: Path
     phase: Phase
     step: int
-    model: StateDict
-    optimizer: StateDict
-    rng: torch.Tensor
-    """Torch's global generator; the library itself draws nothing from it, a model with dropout does."""
-    reference: StateDict | None
-    credit_state: StateDict
-    """Of trackers and curricula of the credit pipeline."""
-    entropy_history: StateDict
-    """Of EPO."""
-    stream: StateDict | None
-    success_before: float | None
-    num_trajectories: int
-    wall_s: float
-    columns: StateDict = field(default_factory=dict)
-    activity: StateDict = field(default_factory=dict)
+    outline: Mapping[str, Any]
+    """``model``, ``optimizer``, ``columns`` and perhaps ``reference``, with tensors of the meta device."""
+    plain: Mapping[str, Any]
+    """All else."""
 
 
 def save_state(run_dir: Path, state: TrainState, ranks: Ranks) -> None:
-    """Write a checkpoint of the run's state. All ranks must call this; the first writes."""
-    checkpoint = Checkpoint(
-        phase=state.phase,
-        step=state.step,
-        model=whole(kept_state(state.model)),
-        optimizer=whole(state.optimizer.state_dict()),
-        rng=torch.get_rng_state(),
-        reference=None if state.reference is None else whole(kept_state(state.reference)),
-        credit_state=state.credit.to_dict(),
-        entropy_history=state.entropy_history.to_dict(),
-        stream=None if state.stream is None else asdict(state.stream),
-        success_before=state.success_before,
-        num_trajectories=state.num_trajectories,
-        wall_s=state.wall_s,
-        columns=state.columns.state_dict(),
-        activity=state.activity.state_dict(),
-    )
+    """Write a checkpoint, put it in place in one step, and drop all but the latest two. All ranks must call.
+
+    Raises:
+        UsageError: the ranks do not share the run's folder.
+        RunStoppedError: it cannot be written; the older ones are as they were.
+    """
+    path = checkpoint_path(run_dir, state.phase, state.step)
+    partial = path.with_name(path.name + ".partial")
     if ranks.is_main:
-        save_checkpoint(run_dir, checkpoint)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    ranks.meet()
+    try:
+        save_tree(partial, _tree_of(state), _plain_of(state), ranks)
+    except (UsageError, RunStoppedError):
+        if ranks.is_main:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if ranks.is_main:
+        _sync_folder(partial)
+        shutil.rmtree(path, ignore_errors=True)  # of a step that is made again; one of before stays
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+        for old in _checkpoints(run_dir)[:-NUM_KEPT]:
+            gone = old.with_name(old.name + ".partial")
+            os.replace(old, gone)  # no checkpoint from here on, however far its removal comes
+            shutil.rmtree(gone)
+    ranks.meet()
 
 
-def restore_state(state: TrainState, found: Checkpoint) -> None:
+def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_reference: Callable[[], CausalLM]) -> None:
     """Continue a new run's state from a checkpoint. All ranks must call this.
 
     Args:
         state: its optimizer is that of the checkpoint's phase.
+        make_reference: makes a reference of a KL term to read the checkpoint's into.
+
+    Raises:
+        CorruptDataError: the checkpoint cannot be read, or is another model's.
     """
     state.phase, state.step = found.phase, found.step
-    load_weights(state.model, found.model)
-    load_optimizer(state.optimizer, found.optimizer)
-    torch.set_rng_state(found.rng)
-    if found.reference is not None:
-        state.reference = frozen_copy(state.model)
-        load_weights(state.reference, found.reference)
-    state.credit = CreditState.from_dict(found.credit_state)
-    state.entropy_history = EntropyHistory.from_dict(found.entropy_history)
-    state.stream = None if found.stream is None else StreamState(**found.stream)
-    state.success_before, state.num_trajectories = found.success_before, found.num_trajectories
-    state.started -= found.wall_s
-    state.columns.load_state_dict(found.columns)
-    state.activity.load_state_dict(found.activity)
+    if "reference" in found.outline:
+        state.reference = make_reference()
+    if {"critic", "progress"} & set(found.outline["columns"]):
+        state.columns.begin()
+    check_kept_state(state.model, found.outline["model"])
+    parts = _filled(state, found, ranks)
+    load_optimizer(state.optimizer, parts["optimizer"])
+    state.columns.load_state_dict(parts["columns"])
+    plain = found.plain
+    torch.set_rng_state(plain["rng"])
+    state.credit = CreditState.from_dict(plain["credit_state"])
+    state.entropy_history = EntropyHistory.from_dict(plain["entropy_history"])
+    state.stream = None if plain["stream"] is None else StreamState(**plain["stream"])
+    state.success_before, state.num_trajectories = plain["success_before"], plain["num_trajectories"]
+    state.started -= plain["wall_s"]
+    state.activity.load_state_dict(plain["activity"])
+
+
+def _tree_of(state: TrainState) -> dict[str, Any]:
+    reference = {} if state.reference is None else {"reference": kept_state(state.reference)}
+    return {
+        "model": kept_state(state.model),
+        "optimizer": state.optimizer.state_dict(),
+        "columns": state.columns.state_dict(),
+    } | reference
+
+
+def _plain_of(state: TrainState) -> dict[str, Any]:
+    return {
+        "rng": torch.get_rng_state(),  # the library itself draws nothing from it, a model with dropout does
+        "credit_state": state.credit.to_dict(),  # of trackers and curricula
+        "entropy_history": state.entropy_history.to_dict(),  # of EPO
+        "stream": None if state.stream is None else asdict(state.stream),
+        "success_before": state.success_before,
+        "num_trajectories": state.num_trajectories,
+        "wall_s": state.wall_s,
+        "activity": state.activity.state_dict(),
+    }
+
+
+def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> dict[str, Any]:
+    """The checkpoint's tree; weights are read into where they lie, and an optimizer's tensors are cut like them."""
+    own = _tree_of(state)
+    targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
+    parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
+    for path, tensor in tensors_of(found.outline["optimizer"], "optimizer"):
+        _, _, index, *_ = path.split("/")  # as in optimizer/state/0/exp_avg
+        if tensor.shape == parameters[int(index)].shape:
+            targets[path] = torch.zeros_like(parameters[int(index)], dtype=tensor.dtype)
+    try:
+        parts: dict[str, Any] = load_tree(found.folder, dict(found.outline), targets, ranks)
+    except CorruptDataError as error:
+        raise _damaged(found.folder, str(error)) from error
+    return parts
 
 
 def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:
-    """Where a checkpoint lies."""
-    return run_dir / "checkpoints" / f"{phase}-{step:06d}.pt"
-
-
-def save_checkpoint(run_dir: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, put it in place in one step, and drop older ones but the latest two.
-
-    Raises:
-        OSError: it cannot be written, with its path; the older ones are as they were.
-    """
-    path = checkpoint_path(run_dir, checkpoint.phase, checkpoint.step)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as out:
-            torch.save({name: getattr(checkpoint, name) for name in Checkpoint.__dataclass_fields__}, out)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(partial, path)
-    except (OSError, RuntimeError) as error:  # torch wraps what the system says
-        partial.unlink(missing_ok=True)
-        system = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(system, OSError):
-            raise
-        raise OSError(system.errno, system.strerror, str(path)) from error
-    for old in _checkpoints(run_dir)[:-NUM_KEPT]:
-        old.unlink()
+    """Where a checkpoint lies: a folder."""
+    return run_dir / "checkpoints" / f"{phase}-{step:06d}"
 
 
 def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """The latest checkpoint of a run, None if it has none yet.
+    """The latest checkpoint of a run, None if it has none yet; its tensors are not read yet.
 
     Raises:
-        CorruptDataError: it cannot be read; the message says what to do.
+        CorruptDataError: it cannot be read, or is of an older version; the message says what to do.
     """
     found = _checkpoints(run_dir)
     if not found:
+        if old := sorted((run_dir / "checkpoints").glob("*.pt")):
+            raise CorruptDataError(
+                f"{old[-1]} is a checkpoint of an older version of agentgym, which this one does not read; resume the "
+                "run with that version, or start a new one"
+            )
         return None
-    path = found[-1]
+    phase, _, step = found[-1].name.partition("-")
     try:
-        return Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
+        outline, plain = read_outline(found[-1])
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise CorruptDataError(
-            f"the checkpoint {path} is damaged ({type(error).__name__}: {reason}); "
-            f"delete it to resume from {found[-2].name if len(found) > 1 else 'the beginning'}"
-        ) from error
+        raise _damaged(found[-1], f"{type(error).__name__}: {error}") from error
+    return Checkpoint(found[-1], next(known for known in _PHASES if known == phase), int(step), outline, plain)
+
+
+def _damaged(path: Path, reason: str) -> CorruptDataError:
+    found = _checkpoints(path.parents[1])
+    earlier = [other.name for other in found[: found.index(path)]]
+    return CorruptDataError(
+        f"the checkpoint {path} is damaged ({reason.strip().partition(chr(10))[0]}); "
+        f"delete it to resume from {earlier[-1] if earlier else 'the beginning'}"
+    )
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:
-    paths = (run_dir / "checkpoints").glob("*.pt")
+    paths = (path for path in (run_dir / "checkpoints").glob("*-*") if path.is_dir() and not path.suffix)
     return sorted(paths, key=lambda path: (_PHASES.index(path.name.partition("-")[0]), path.name))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put a folder's list of files on disk, without which a crash of the machine may lose a rename."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

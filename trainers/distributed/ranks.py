@@ -2,6 +2,10 @@
 
 The first rank plays: it alone has the engine, the environments, the folder and the screen. What it plays it sends to
 all, and all train on it, each on its share of the rows.
+
+Two groups connect the ranks. Tensors travel in the default group, over NCCL between GPUs, where all ranks meet at once.
+Objects travel in a group of their own, over gloo. There the other ranks may wait for hours while the first one plays,
+which NCCL would take for a hang.
 """
 
 from __future__ import annotations
@@ -9,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from agentgym.errors import RunStoppedError
+from agentgym.errors import RunStoppedError, UsageError
+from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.distributed.devices import on_this_device
 
 Value = TypeVar("Value")
 
@@ -32,6 +39,9 @@ class Ranks:
 
     rank: int = 0
     count: int = 1
+    config: RanksConfig = RanksConfig()
+    waiting: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    """The gloo group that objects travel in; None for one rank."""
 
     @property
     def is_main(self) -> bool:
@@ -47,51 +57,92 @@ class Ranks:
         return -(-num_items // self.count)
 
     def gathered(self, value: Value) -> list[Value]:
-        """The value of every rank, in order of rank."""
+        """The value of every rank, in order of rank.
+
+        Raises:
+            RunStoppedError: another rank is gone, or did not come in time.
+        """
         if self.count == 1:
             return [value]
         values: list[Any] = [None] * self.count
-        dist.all_gather_object(values, value)
+        self._exchange(lambda: dist.all_gather_object(values, value, group=self.waiting))
         return values
+
+    def meet(self) -> None:
+        """Return when all ranks have come here.
+
+        Raises:
+            RunStoppedError: another rank is gone, or did not come in time.
+        """
+        self.gathered(None)
 
     async def from_main(self, make: Callable[[], Awaitable[Value]]) -> Value:
         """What the first rank makes, at all ranks. What it fails with stops the others.
 
         Raises:
-            RunStoppedError: on the others, if the first rank failed.
+            RunStoppedError: on the others, if the first rank failed, is gone, or took longer than
+                ``ranks.wait_timeout_s``.
         """
         if self.count == 1:
             return await make()
+        broadcast = on_this_device(self._broadcast)
         if not self.is_main:
-            failure, value = await asyncio.to_thread(_broadcast, None)
+            failure, value = await asyncio.to_thread(broadcast, None)
             if failure:
                 raise RunStoppedError(f"rank 0 stopped: {failure}")
             return value  # type: ignore[no-any-return]
         try:
             value = await make()
         except BaseException as error:
-            await asyncio.to_thread(_broadcast, (f"{type(error).__name__}: {error}", None))
+            await asyncio.to_thread(broadcast, (f"{type(error).__name__}: {error}", None))
             raise
-        await asyncio.to_thread(_broadcast, ("", value))
+        await asyncio.to_thread(broadcast, ("", value))
         return value
 
+    def _broadcast(self, value: Any) -> Any:
+        holder = [value]
+        self._exchange(lambda: dist.broadcast_object_list(holder, src=0, group=self.waiting))
+        return holder[0]
 
-def _broadcast(value: Any) -> Any:
-    holder = [value]
-    dist.broadcast_object_list(holder, src=0)
-    return holder[0]
+    def _exchange(self, collective: Callable[[], None]) -> None:
+        try:
+            collective()
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise RunStoppedError(
+                f"rank {self.rank} lost the other ranks: one ended, or took longer than "
+                f"ranks.wait_timeout_s={self.config.wait_timeout_s:g}; see the others' first error ({reason})"
+            ) from error
 
 
-def join_ranks() -> Ranks:
-    """The team that torchrun started this process in, by its environment variables; else a team of one."""
+def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (frozen)
+    """The team that torchrun started this process in, by its environment variables; else a team of one.
+
+    Raises:
+        UsageError: this machine has fewer GPUs than processes.
+    """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "RANK" not in os.environ:
         return Ranks()
     if not dist.is_initialized():
-        if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    return Ranks(dist.get_rank(), count)
+        _connect(timedelta(seconds=config.collective_timeout_s))
+    waiting = dist.new_group(backend="gloo", timeout=timedelta(seconds=config.wait_timeout_s))
+    return Ranks(dist.get_rank(), count, config, waiting)
+
+
+def _connect(timeout: timedelta) -> None:
+    """Join the default group, with tensors of a CPU over gloo and those of a GPU over NCCL."""
+    if not torch.cuda.is_available():
+        dist.init_process_group("gloo", timeout=timeout)
+        return
+    local, num_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local >= num_gpus:
+        raise UsageError(
+            f"process {local} of this machine has no GPU of its own: there are {num_gpus}; start torchrun with "
+            f"--nproc-per-node {num_gpus} at most, or hide the GPUs (CUDA_VISIBLE_DEVICES=) to train on the CPU"
+        )
+    torch.cuda.set_device(local)
+    dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout, device_id=torch.device("cuda", local))
 
 
 def leave_ranks() -> None:

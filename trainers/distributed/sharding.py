@@ -12,26 +12,33 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.models.quantized import load_kept_state
+from agentgym.trainers.models.precision import Precision, is_bfloat16
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
 Result = TypeVar("Result")
 
 
-def shard(model: CausalLM, ranks: Ranks) -> CausalLM:
-    """The model with every rank holding its part of each layer; the model itself on one rank."""
+def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
+    """The model with every rank holding its part of each layer; the model itself on one rank.
+
+    In bfloat16, parts are rounded before they are gathered, which halves what travels. Gradients are added up in
+    float32.
+    """
     if ranks.count == 1:
         return model
-    mesh = init_device_mesh(next(model.parameters()).device.type, (ranks.count,))
+    device = next(model.parameters()).device
+    mesh = init_device_mesh(device.type, (ranks.count,))
+    rounded = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = rounded if is_bfloat16(precision, device) else MixedPrecisionPolicy()
     for layer in trunk_of(model).layers:
-        fully_shard(layer, mesh=mesh)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
     sharded: Any = model  # fully_shard makes it an FSDPModule, which the methods below are added to
-    fully_shard(sharded, mesh=mesh)
+    fully_shard(sharded, mesh=mesh, mp_policy=policy)
     sharded.ranks = ranks
     sharded.run_whole = types.MethodType(lambda self, work: work(self), sharded)
     register_fsdp_forward_method(sharded, "run_whole")
@@ -65,16 +72,8 @@ def whole(value: Any) -> Any:
     return value
 
 
-def load_weights(model: CausalLM, state: Mapping[str, Tensor]) -> None:
-    """Put whole weights into a model, each rank its part."""
-    mine = model.state_dict()
-    load_kept_state(
-        model, {name: _cut_like(mine[name], tensor) if name in mine else tensor for name, tensor in state.items()}
-    )
-
-
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Put a whole optimizer state into an optimizer, each rank its part."""
+    """Put an optimizer state, whole or sharded as the parameters are, into an optimizer, each rank its part."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     of_parameter = {
         index: {name: _cut_like(parameters[index], value) for name, value in held.items()}
@@ -84,6 +83,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 def _cut_like(own: Any, value: Any) -> Any:
-    if isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape:
+    is_whole = isinstance(value, Tensor) and not isinstance(value, DTensor)
+    if isinstance(own, DTensor) and is_whole and value.shape == own.shape:
         return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,10 +16,12 @@ from agentgym.trainers.engines.component import ENGINES
 from agentgym.trainers.engines.config import TRANSFERS, EngineConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.engines.vllm.client import ModelFacts
+from agentgym.trainers.engines.vllm.proof import Evidence, Witness, rounded_to, weight_sums
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.transfer import IpcChannel, NcclChannel, TransferSync
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync, WeightSync
-from agentgym.trainers.models.model import plain_model, plain_tensors, save_model
+from agentgym.trainers.models.model import base_tensors, plain_model, plain_tensors, save_model
+from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM, ModelShape, Tokenizer
 
 MODEL_FOLDER = "model"
@@ -64,14 +66,14 @@ def servers(config: TrainConfig, model: CausalLM, run_dir: Path) -> Engine:
                 f"model is on the {model.device.type}; through files: engine.weight_sync=folder"
             )
         channel = IpcChannel() if config.engine.weight_sync == "ipc" else NcclChannel()
-        sync = TransferSync(lambda: plain_tensors(model), channel, scorer(model), facts.vocab_size)
+        sync = TransferSync(lambda: plain_tensors(model), channel, witness(model), facts.vocab_size)
     elif config.engine.weight_sync == "lora":
         if not config.model.lora.rank:
             raise ConfigError("engine.weight_sync=lora sends adapters, and there are none; set model.lora.rank")
-        sync = LoraSync(root, model.save_pretrained, scorer(model), facts.vocab_size)
+        sync = LoraSync(root, model.save_pretrained, witness(model, has_adapters=True), facts.vocab_size)
     else:
         save = lambda folder: plain_model(model).save_pretrained(folder)  # noqa: E731
-        sync = FolderSync(root, save, scorer(model), facts.vocab_size)
+        sync = FolderSync(root, save, witness(model), facts.vocab_size)
     return VllmEngine(config.engine, sync, facts, max_context_tokens=config.model.max_context_tokens)
 
 
@@ -147,22 +149,33 @@ def weight_dir(config: TrainConfig, run_dir: Path) -> Path:
     return Path(config.engine.weight_dir) if config.engine.weight_dir else run_dir / "weights"
 
 
-def scorer(model: CausalLM) -> Callable[[Sequence[int]], list[float]]:
-    """Log-probabilities (temperature 1) of all but the first of given tokens, by a plain forward of the model."""
+def witness(model: CausalLM, *, has_adapters: bool = False) -> Witness:
+    """Make what gives evidence of a model's current weights.
 
-    def score(token_ids: Sequence[int]) -> list[float]:
-        was_training = model.training
-        model.train(False)
-        try:
-            with torch.no_grad():
-                ids = torch.tensor([list(token_ids)], device=model.device)
-                logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
-                chosen: list[float] = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
-        finally:
-            model.train(was_training)
-        return chosen
+    Args:
+        has_adapters: servers hold the weights under the adapters, which never change, and swap the adapters.
+    """
+    known: dict[str, dict[str, int]] = {}
 
-    return score
+    def testify(token_ids: Sequence[int], dtypes: Collection[str]) -> Evidence:
+        if has_adapters:
+            missing = [dtype for dtype in dtypes if dtype not in known]
+            known.update(weight_sums(base_tensors(model), missing) if missing else {})
+            sums = {dtype: known[dtype] for dtype in dtypes}
+        else:
+            sums = weight_sums(plain_tensors(model), dtypes)
+        return Evidence(sums=sums, logprobs={dtype: tuple(_scores(model, token_ids, dtype)) for dtype in dtypes})
+
+    return testify
+
+
+def _scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float]:
+    """Log-probabilities (temperature 1) of all but the first of given tokens, by a plain forward in a dtype."""
+    with frozen(model), rounded_to(model, getattr(torch, dtype)):
+        ids = torch.tensor([list(token_ids)], device=model.device)
+        logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+        chosen: list[float] = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
+    return chosen
 
 
 def model_facts(model: CausalLM) -> ModelFacts:

@@ -56,9 +56,10 @@ class EngineConfig:
     """How long a completion waits while no server is fit to serve, before its episode is given up."""
     health_interval_s: float = 2.0
     health_timeout_s: float = 10.0
-    max_probe_gap: float = 0.1
+    max_probe_gap: float = 0.5
     """How far a server's log-probabilities may be from the trainer's, on average over the tokens it must score before
-    it serves. In float32 they differ by 1e-5, in bfloat16 by some hundredths; with other weights, by more."""
+    it serves: a check that it computes at all. That it has the trainer's weights is proven by their bits. In float32
+    they differ by 1e-5, in bfloat16 by up to 0.1; with other weights, by 1 or more."""
     max_attempts: int = 3
     """Servers that a completion is tried on before its episode is given up."""
 

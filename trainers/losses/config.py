@@ -76,9 +76,10 @@ class LossConfig:
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
     """Layout of the forward pass, see :mod:`agentgym.trainers.data.layout`; gradients do not depend on it either."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """``bfloat16``: the policy's matrices are multiplied in bfloat16 (autocast), forwards and backwards; weights,
-    gradients and AdamW's moments stay float32, and so do the warm start, critics and columns that the model makes."""
+    precision: Literal["auto", "bfloat16", "float32", "float32_ieee"] = "auto"
+    """What the policy's matrices are multiplied in, forwards and backwards, the warm start included. ``auto``: bfloat16
+    on a GPU, float32 on a CPU. ``float32``: on a GPU in TF32; ``float32_ieee``: nowhere rounded. Weights, gradients and
+    AdamW's moments stay float32, and critics and columns that the model makes are computed in it (TF32 on a GPU)."""
     recompute_activations: bool = False
     """Keep the states between layers alone and compute what is inside a layer again for the gradient: a third slower,
     and several times the tokens in the same memory. Rows then do not share prefixes, unless they are packed."""

@@ -111,6 +111,13 @@ def plain_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, tensor
 
 
+def base_tensors(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors under a model's adapters, by the names they have without any."""
+    for name, parameter in model.named_parameters():
+        if ".lora_" not in name:
+            yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), parameter
+
+
 CONTEXT_FILE = "agentgym_context.json"
 """In a model's folder: the context it was trained with, where that is not the whole history."""
 

@@ -78,22 +78,25 @@ def keep_exact(model: CausalLM) -> CausalLM:
 
 
 def kept_state(model: CausalLM) -> StateDict:
-    """What a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change."""
+    """What a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change.
+
+    A parameter with several names (tied embeddings) is there once.
+    """
     state: StateDict = model.state_dict()
-    return {name: value for name, value in state.items() if ".lora_" in name} if is_quantized(model) else state
+    if is_quantized(model):
+        return {name: value for name, value in state.items() if ".lora_" in name}
+    own = {name for name, _ in model.named_parameters()}
+    aliases = {name for name, _ in model.named_parameters(remove_duplicate=False)} - own
+    return {name: value for name, value in state.items() if name not in aliases}
 
 
-def load_kept_state(model: CausalLM, state: StateDict) -> None:
-    """Put back what :func:`kept_state` gave.
+def check_kept_state(model: CausalLM, state: StateDict) -> None:
+    """Check that :func:`kept_state` of this model names the same tensors.
 
     Raises:
-        CorruptDataError: it is that of a model with other adapters.
+        CorruptDataError: it is that of another model, or of one with other adapters.
     """
-    if not is_quantized(model):
-        model.load_state_dict(state)
-        return
     if set(state) != set(kept_state(model)):
         raise CorruptDataError(
-            "the checkpoint holds other adapters than the model has; resume with the run's own config"
+            "the checkpoint holds other weights or adapters than the model has; resume with the run's own config"
         )
-    model.load_state_dict(state, strict=False)

@@ -13,10 +13,12 @@ from agentgym.trainers.run import Run
 LOGGED = ("success", "success_low", "success_high", "mean_return", "mean_turns")
 
 
-async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSummary | None:
-    """Evaluate the policy after ``step`` steps of RL into ``eval/label``. Return None except on the first rank."""
-    if not run.ranks.is_main:
-        return None
+async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSummary:
+    """Evaluate the policy after ``step`` steps of RL into ``eval/label``; the other ranks wait for the first."""
+    return await run.ranks.from_main(lambda: _evaluate(run, log, label, step))
+
+
+async def _evaluate(run: Run, log: Log, label: str, step: int) -> EvalSummary:
     config = run.config
     tasks = list(run.eval_tasks[: config.eval.num_episodes])
     log.begin(f"evaluation {label}", len(tasks))

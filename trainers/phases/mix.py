@@ -11,13 +11,12 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-import torch
-
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.batch import rows_of_similar_length
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.distributed.sharding import ranks_of
+from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.sft import SftBatches, sft_sums
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import CausalLM, Metrics
@@ -70,8 +69,7 @@ class MixedStep:
         loss = 0.0
         for part, counts in share:
             with recomputed(self._model) if config.recompute_activations else nullcontext():
-                device = next(self._model.parameters()).device.type
-                with torch.autocast(device, torch.bfloat16, enabled=config.precision == "bfloat16"):
+                with computing(config.precision, next(self._model.parameters()).device):
                     mean = sft_sums(self._model, part).loss / divisor
                 # FSDP takes the mean of the ranks' gradients, and the sum is wanted
                 (mean * (self._weight * counts * ranks.count)).backward()  # type: ignore[no-untyped-call]

@@ -9,6 +9,7 @@ from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
+from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run import Run
@@ -62,7 +63,7 @@ class Rollouts:
         groups: list[TrajectoryGroup] = []
         async for done in self._stream.arrivals(step):
             clock.lap("rollout")
-            await asyncio.to_thread(period.add, done)
+            await asyncio.to_thread(beside(period.add), done)
             clock.lap("train")
             groups += done
         return sorted(groups, key=lambda group: group.ordinal)

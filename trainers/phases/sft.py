@@ -20,6 +20,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
 from agentgym.trainers.distributed.sharding import run_whole
+from agentgym.trainers.models.precision import Precision, computing
 from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.sft.rows import SftRow
@@ -64,6 +65,7 @@ def sft_steps(
     config: SftConfig,
     seed: int,
     first_step: int,
+    precision: Precision = "float32",
 ) -> Iterator[Metrics]:
     """Train, one optimizer step per item, from ``first_step`` on; gives each step's metrics.
 
@@ -76,7 +78,8 @@ def sft_steps(
         rate = learning_rate(config.optimizer, step, num_steps)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        sums = sft_sums(model, batches[step])
+        with computing(precision, next(model.parameters()).device):
+            sums = sft_sums(model, batches[step])
         loss = sums.loss / sums.weight
         if not torch.isfinite(loss):
             raise RunStoppedError(f"sft step {step}: the loss is {loss.item()}; lower sft.optimizer.lr")

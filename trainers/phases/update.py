@@ -30,6 +30,7 @@ from agentgym.trainers.losses.loss import (
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
+from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
@@ -385,7 +386,7 @@ class _Step:
     def _logprobs(
         self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(batch.target.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+        with computing(self.config.precision, batch.target.device):
             return run_whole(
                 model,
                 lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),

@@ -31,5 +31,6 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], log: Log) ->
 
         trl_sft(run.model, run.tokenizer, state.optimizer, rows, config, state.step, after_step)
         return
-    for metrics in sft_steps(run.model, state.optimizer, rows, config.sft, config.seed, state.step):
+    precision = config.loss.precision
+    for metrics in sft_steps(run.model, state.optimizer, rows, config.sft, config.seed, state.step, precision):
         after_step(metrics)

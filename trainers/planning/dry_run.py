@@ -7,13 +7,14 @@ from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.registry import find
-from agentgym.trainers.config.ranks import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
 from agentgym.trainers.planning.footprint import (
     BFLOAT16,
     Footprint,
     activation_bytes,
+    checkpoint_bytes,
     engine_bytes,
     engine_cache,
     footprint,
@@ -48,6 +49,10 @@ class DryRun:
     kv_bytes_per_token: int
     kv_cache: int
     """Bytes of keys and values if all episodes are at their longest, over all engines."""
+    checkpoint: int
+    """Bytes of one checkpoint on disk. Two are kept, and a third is there while it is written."""
+    checkpoint_per_rank: int
+    """Bytes that each rank writes of it, tensor by tensor: no rank holds more than a few of them in memory."""
     downloads: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,6 +102,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         else num_rollouts * num_turns * config.sampling.max_completion_tokens,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
         kv_cache=engine_cache(config, sizes),
+        checkpoint=checkpoint_bytes(config, weights),
+        checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
         downloads=_downloads(config, weights.own, entry),
     )
 

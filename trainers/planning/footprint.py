@@ -98,7 +98,7 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
         weights=-(-whole // num_ranks),
         gradients=-(-FLOAT32 * weights.trained // num_ranks),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_ranks),
-        reference=whole if config.loss.regulariser("kl") else 0,
+        reference=-(-whole // num_ranks) if config.loss.regulariser("kl") else 0,
         served_copy=whole if is_copied else 0,
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         activations=activation_bytes(
@@ -131,6 +131,16 @@ def weight_bytes(config: TrainConfig, weights: Weights) -> int:
     if config.model.lora.quantize == "none":
         return FLOAT32 * weights.all
     return FLOAT32 * (weights.all - weights.matrices) + math.ceil(NF4_BYTES * weights.matrices)
+
+
+def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
+    """Return the bytes of one checkpoint, over all ranks: weights, AdamW's two moments, and the reference of a KL term.
+
+    Of a quantized model the adapters alone are kept. Critics, replay buffers and outlines are not counted.
+    """
+    num_kept = weights.all if config.model.lora.quantize == "none" else weights.trained
+    num_copies = 2 if config.loss.regulariser("kl") else 1
+    return FLOAT32 * (num_copies * num_kept + 2 * weights.trained)
 
 
 def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:

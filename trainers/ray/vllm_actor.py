@@ -80,7 +80,7 @@ class VllmActor(ServingActor):
     def _engine_over(self, config: EngineConfig) -> VllmEngine:
         facts = facts_of(self._spec.shape)
         sync = FolderSync(
-            self._root / "weights", self._save, lambda ids: self._weights.probe_logprobs, facts.vocab_size
+            self._root / "weights", self._save, lambda ids, dtypes: self._weights.evidence, facts.vocab_size
         )
         return VllmEngine(config, sync, facts, max_context_tokens=self._spec.config.model.max_context_tokens)
 

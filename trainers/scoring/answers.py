@@ -21,13 +21,14 @@ from agentgym.credit import rules
 from agentgym.credit.table import Floats, Ints
 from agentgym.errors import ConfigError
 from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.scoring.hidden import ReadRow, Span
 from agentgym.trainers.scoring.tokens import Question, score
 from agentgym.trainers.types import CausalLM
 from agentgym.types import FinishReason, Message, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 NUM_CHECKED_TASKS = 64
-CUSTOM_MASKS = ("sdpa", "eager")
+CUSTOM_MASKS = ("sdpa", "eager", ATTENTION)
 """Attention implementations that take a mask of one's own, which packing needs."""
 
 

@@ -79,13 +79,11 @@ class ColumnMaker:
         return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on from what :meth:`state_dict` gave."""
+        """Go on from what :meth:`state_dict` gave, after :meth:`begin` if a critic had begun."""
         if "drift" in state:
             self._drift.load_state_dict(state["drift"])
-        if any(name in state for name in ("critic", "progress")):
-            self.begin()
-            for name, critic in self._critics.items():
-                critic.load_state_dict(state[name])
+        for name, critic in self._critics.items():
+            critic.load_state_dict(state[name])
 
     def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         segments = segments_of(groups)

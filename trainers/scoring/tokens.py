@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from agentgym.credit.table import Floats
+from agentgym.trainers.distributed.sharding import run_whole
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
 from agentgym.trainers.types import CausalLM
@@ -57,19 +58,27 @@ def sampled_positions(segment: Segment) -> tuple[int, ...]:
 def score(
     model: CausalLM, questions: Sequence[Question], *, temperature: float, tokens_per_microbatch: int
 ) -> list[TokenScores]:
-    """Answer every question with the model's current weights, at one temperature; in order, without gradients."""
+    """Answer every question with the model's current weights, at one temperature; in order, without gradients.
+
+    Of a sharded model all ranks ask the same questions, and each computes all answers.
+    """
     rows = [question.row for question in questions]
     answers: dict[int, TokenScores] = {}
-    with frozen(model):
-        trunk, head = trunk_of(model), model.get_output_embeddings()
+
+    def answer(whole: CausalLM) -> None:
+        trunk, head = trunk_of(whole), whole.get_output_embeddings()
         for batch in micro_batches(rows, tokens_per_microbatch):
             targets = torch.tensor([t for index in batch for t in questions[index].targets], dtype=torch.long)
             states = hidden_states(trunk, [rows[index] for index in batch])
             made = head_logprobs(head, states, targets.to(states.device), temperature)
-            logprobs, entropies = (values.cpu().numpy().astype(np.float64) for values in made)
+            logprobs, entropies = (values.float().cpu().numpy().astype(np.float64) for values in made)
             at = 0
             for index in batch:
                 end = at + len(rows[index].at)
                 answers[index] = TokenScores(logprobs[at:end], entropies[at:end])
                 at = end
+
+    if rows:
+        with frozen(model):
+            run_whole(model, answer)
     return [answers[index] for index in range(len(questions))]

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from agentgym.errors import ClosedError
+from agentgym.trainers.distributed.devices import on_this_device
 
 Result = TypeVar("Result")
 
@@ -27,7 +28,9 @@ class EventLoopThread:
     def __init__(self, name: str) -> None:
         self.is_stopped = False
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name=f"event loop of {name}", daemon=True).start()
+        threading.Thread(
+            target=on_this_device(self._loop.run_forever), name=f"event loop of {name}", daemon=True
+        ).start()
 
     def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
         """Wait for a coroutine; what it raises is raised here. It is cancelled if the caller stops waiting.

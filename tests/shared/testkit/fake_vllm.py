@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX, ModelFacts
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION, checksum_of
+from agentgym.trainers.engines.vllm.proof import Evidence
 
 VOCAB_SIZE = 100
 STOP = 2
@@ -30,6 +32,12 @@ TRANSFER_ROUTES = (
     "/finish_weight_update",
     "/resume",
 )
+
+
+def evidence_of(number: int, ids: Sequence[int], dtypes: Collection[str], gap: float = 0.0) -> Evidence:
+    """What a server must show that holds a number as its weights."""
+    logprobs = tuple(-token / 10 - gap for token in ids[1:])
+    return Evidence(sums={dtype: {"w": number} for dtype in dtypes}, logprobs=dict.fromkeys(dtypes, logprobs))
 
 
 def write_weights(folder: Path, number: int) -> None:
@@ -56,6 +64,12 @@ class FakeVllm:
         self.delay_s = 0.0
         self.facts = {**{name: getattr(FACTS, name) for name in FACTS.__dataclass_fields__}, **facts}
         self.facts.setdefault("logprobs_mode", "processed_logprobs")
+        self.facts.setdefault("vllm_version", "0.32.0")
+        self.facts.setdefault("dtype", "float32")
+        self.in_place: int | None = None
+        """Set, the bits of its parameters are those of this number, whatever it loads."""
+        self.is_packed = False
+        """Its parameters are out of sight, as on a CPU."""
         self.num_starts = 0
         self.fixed_name = ""
         """Set, it is the same after each start, which ``agentgym serve-model`` never does."""
@@ -170,6 +184,10 @@ class FakeVllm:
     def _rpc(self, method: str, arguments: Any) -> tuple[int, Any]:
         if self.is_asleep:
             return 500, {"error": {"message": "asked while asleep"}}
+        if method == "agentgym_sums":
+            number = self.number if self.in_place is None else self.in_place
+            value = None if self.is_packed else f"{number:x}"
+            return 200, {"results": [{"dtype": self.facts["dtype"], "parameters": {"w": (["w"], value)}}]}
         if method == "agentgym_held":
             return 200, {"results": [{**self.held, **self.facts}]}
         if method in ("agentgym_forget", "agentgym_received"):

@@ -1,6 +1,6 @@
 """Started by torchrun: updates of a small model on rows from a seed; the first rank saves the weights it ends with.
 
-``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT``
+``python -m torch.distributed.run --nproc-per-node N ranked_update.py OUT LAYOUT [PRECISION]``
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LayoutKind, LossConfig
+from agentgym.trainers.models.precision import Precision
 from agentgym.trainers.phases.update import update_policy
 from agentgym.types import TurnCredit
 from testkit.made_groups import group, trajectory, turn
@@ -57,10 +58,9 @@ def made_verdicts(seed: int) -> list[GroupVerdict]:
     return verdicts
 
 
-def main(out: Path, layout: LayoutKind) -> None:
-    torch.set_num_threads(1)
-    ranks = join_ranks()
-    torch.manual_seed(0)
+def small_model(seed: int = 0) -> Any:
+    """A Qwen3 of three layers with grouped queries and tied embeddings."""
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=64,
         hidden_size=32,
@@ -72,12 +72,18 @@ def main(out: Path, layout: LayoutKind) -> None:
         initializer_range=0.2,
         tie_word_embeddings=True,
     )
-    model: Any = shard(Qwen3ForCausalLM(config), ranks)
+    return Qwen3ForCausalLM(config)
+
+
+def main(out: Path, layout: LayoutKind, precision: Precision = "float32") -> None:
+    torch.set_num_threads(1)
+    ranks = join_ranks()
+    model: Any = shard(small_model(), ranks, precision)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-5)  # as in training
     metrics: list[dict[str, float]] = []
     for step in range(3):
         for updates in UPDATES:
-            loss = LossConfig(**updates, tokens_per_microbatch=64, layout=layout)
+            loss = LossConfig(**updates, tokens_per_microbatch=64, layout=layout, precision=precision)
             verdicts = made_verdicts(seed=step)
             metrics.append(
                 update_policy(model, optimizer, verdicts, loss, temperature=0.9, max_grad_norm=0.5, seed=step).metrics
@@ -89,4 +95,4 @@ def main(out: Path, layout: LayoutKind) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]))
+    main(Path(sys.argv[1]), cast("LayoutKind", sys.argv[2]), cast("Precision", (*sys.argv[3:], "float32")[0]))

@@ -10,10 +10,9 @@ On a CPU the same steps run without a graph, which is how they are tested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from agentgym.trainers.engines.torch.forward import AttentionBlock, Batch, Chunk, KVCache, forward
@@ -21,7 +20,8 @@ from agentgym.trainers.engines.torch.weights import Weights
 
 _MIN_ATTENDED = 128
 _NUM_WARM_UPS = 2
-"""Runs before a recording: kernels choose their algorithm and libraries their workspace on the first."""
+"""Runs before a recording: kernels choose their algorithm and libraries their workspace on the first. They store what
+the step will store again, in the spare slot."""
 
 
 def size_class(size: int, smallest: int, largest: int) -> int:
@@ -37,6 +37,9 @@ def size_class(size: int, smallest: int, largest: int) -> int:
 class FixedDecoder:
     """Logits of the next token of rows that lie in consecutive cache slots.
 
+    Graphs of all shapes are recorded by :meth:`prepare`, before anything trains beside the engine: while a graph is
+    recorded nothing else may be in the middle of a step. They share one pool of memory, since one runs at a time.
+
     Args:
         cache: with room for all slots, which it keeps from now on: a recorded graph knows its addresses.
         first_slot: of the rows.
@@ -47,66 +50,116 @@ class FixedDecoder:
 
     def __init__(self, cache: KVCache, *, first_slot: int, num_slots: int, spare_slot: int, use_graphs: bool) -> None:
         self._cache, self._first_slot, self._num_slots = cache, first_slot, num_slots
-        self._spare_slot, self._use_graphs = spare_slot, use_graphs
+        self._spare_slot = spare_slot
+        self._inputs = torch.zeros(3, num_slots, dtype=torch.int64, device=cache.keys.device)
+        self._recorder = _Recorder() if use_graphs else None
         self._steps: dict[tuple[int, int], _Step] = {}
 
-    def forget(self) -> None:
-        """Record anew: the weights have moved to other addresses."""
-        self._steps.clear()
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """Rows and attended tokens of all steps there are, the largest first."""
+        longest = self._cache.keys.shape[3]
+        return [
+            (rows, attended)
+            for rows in _size_classes(1, self._num_slots)
+            for attended in _size_classes(_MIN_ATTENDED, longest)
+        ]
+
+    def prepare(self, weights: Weights) -> None:
+        """Record the steps of all shapes anew: the weights lie at these addresses from now on."""
+        if self._recorder is None:
+            return
+        self._steps.clear()  # frees the pool's memory, which the next graphs take
+        logits = weights.head.new_empty(self._num_slots, len(weights.head))
+        with torch.inference_mode():
+            self._inputs.zero_()
+            self._inputs[1] = self._spare_slot  # recording runs the steps
+            for shape in self.shapes:  # smaller ones find room in what a larger one has left
+                step = self._step(shape)
+                step.record(weights, self._cache, logits, self._recorder)
 
     def logits(self, weights: Weights, chunks: Sequence[Chunk]) -> Tensor:
         """Store the keys and values of one token per chunk; gives logits ``[len(chunks), vocabulary]`` in their order.
 
-        Call it in ``torch.inference_mode()``. The weights must lie where they lay at the call before, or
-        :meth:`forget` have been called since.
+        Call it in ``torch.inference_mode()``. The weights must lie where they lay at the last :meth:`prepare`.
         """
         num_rows = max(chunk.slot for chunk in chunks) - self._first_slot + 1
         num_attended = max(chunk.start for chunk in chunks) + 1
         longest = self._cache.keys.shape[3]
-        shape = (size_class(num_rows, 1, self._num_slots), size_class(num_attended, _MIN_ATTENDED, longest))
-        step = self._steps.get(shape)
-        if step is None:
-            slots = slice(self._first_slot, self._first_slot + shape[0])
-            step = self._steps[shape] = _Step(slots, shape[1], self._cache.keys.device)
+        step = self._step((size_class(num_rows, 1, self._num_slots), size_class(num_attended, _MIN_ATTENDED, longest)))
         rows = [chunk.slot - self._first_slot for chunk in chunks]
-        inputs = [[0] * shape[0], [self._spare_slot] * shape[0], [0] * shape[0]]
+        inputs = [[0] * step.num_rows, [self._spare_slot] * step.num_rows, [0] * step.num_rows]
         for row, chunk in zip(rows, chunks, strict=True):
             inputs[0][row], inputs[1][row], inputs[2][row] = chunk.token_ids[0], chunk.slot, chunk.start
-        logits = step(weights, self._cache, torch.tensor(inputs), use_graph=self._use_graphs)
+        logits = step(weights, self._cache, torch.tensor(inputs))
         return logits[torch.tensor(rows, device=logits.device)]
+
+    def _step(self, shape: tuple[int, int]) -> _Step:
+        if shape not in self._steps:
+            slots = slice(self._first_slot, self._first_slot + shape[0])
+            self._steps[shape] = _Step(slots, shape[1], self._inputs[:, : shape[0]])
+        return self._steps[shape]
+
+
+def _size_classes(smallest: int, largest: int) -> list[int]:
+    """All values of :func:`size_class`, the largest first."""
+    found = {size_class(1 << power, smallest, largest) for power in range(largest.bit_length() + 1)}
+    return sorted(found, reverse=True)
+
+
+class _Recorder:
+    """What all graphs of a decoder are recorded with: a pool of memory and a stream of their own."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def record(self, run: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """Run some work twice, then record it."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(_NUM_WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        graph = torch.cuda.CUDAGraph()
+        # other threads may allocate meanwhile, which in the default mode would end the recording
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            run()
+        return graph
 
 
 class _Step:
-    """A decoding step of one shape, with the tensors it always reads."""
+    """A decoding step of one shape.
 
-    def __init__(self, slots: slice, num_attended: int, device: torch.device) -> None:
-        self._slots, self._num_attended = slots, num_attended
-        self._inputs = torch.zeros(3, slots.stop - slots.start, dtype=torch.int64, device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._logits = self._inputs.new_empty(0)
+    Args:
+        inputs: ``[3, rows]``, which it always reads: tokens, slots and positions.
+    """
 
-    def __call__(self, weights: Weights, cache: KVCache, inputs: Tensor, *, use_graph: bool) -> Tensor:
+    def __init__(self, slots: slice, num_attended: int, inputs: Tensor) -> None:
+        self._slots, self._num_attended, self._inputs = slots, num_attended, inputs
+        self._recorded: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows, those in vain included."""
+        num_rows: int = self._slots.stop - self._slots.start
+        return num_rows
+
+    def record(self, weights: Weights, cache: KVCache, logits: Tensor, recorder: _Recorder) -> None:
+        """Make a graph of it, which writes its logits into the first rows of ``logits``."""
+        own = logits[: self.num_rows]
+        graph = recorder.record(lambda: self._run(weights, cache, own))
+        self._recorded = graph, own
+
+    def __call__(self, weights: Weights, cache: KVCache, inputs: Tensor) -> Tensor:
         self._inputs.copy_(inputs)
-        if not use_graph:
-            return self._run(weights, cache)
-        if self._graph is None:
-            self._record(weights, cache)
-        assert self._graph is not None
-        self._graph.replay()
-        return self._logits
+        if self._recorded is None:
+            return self._run(weights, cache, weights.head.new_empty(self.num_rows, len(weights.head)))
+        graph, logits = self._recorded
+        graph.replay()
+        return logits
 
-    def _record(self, weights: Weights, cache: KVCache) -> None:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_NUM_WARM_UPS):  # they store what the step will store again
-                self._run(weights, cache)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._logits = self._run(weights, cache)
-
-    def _run(self, weights: Weights, cache: KVCache) -> Tensor:
+    def _run(self, weights: Weights, cache: KVCache, logits: Tensor) -> Tensor:
         token_ids, slots, positions = self._inputs.unbind()
         is_hidden = torch.arange(self._num_attended, device=positions.device) > positions[:, None]
         mask = torch.zeros(is_hidden.shape, device=positions.device).masked_fill_(is_hidden, -torch.inf)
@@ -121,4 +174,4 @@ class _Step:
             is_causal=False,
         )
         batch = Batch(chunks=(), token_ids_N=token_ids, slots_N=slots, positions_N=positions, blocks=(attended,))
-        return F.linear(forward(weights, cache, batch), weights.head)
+        return torch.mm(forward(weights, cache, batch), weights.head.t(), out=logits)

@@ -192,7 +192,7 @@ class TorchEngine:
         read again, and each of their tokens carries the version it was sampled from.
 
         Raises:
-            EngineError: the weights could not be read; the engine then keeps its older ones.
+            EngineError: the weights could not be read; the engine then fails its requests until they are.
             ClosedError: the engine was closed before.
         """
         self._check_open()

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agentgym.trainers.engines.torch.weights import LayerWeights, Shape, Weights
+from agentgym.trainers.models.precision import matched_heads
 
 _MIN_CACHE_SLOTS = 8
 _MIN_CACHE_TOKENS = 128
@@ -251,8 +252,10 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, block: AttentionBlock, 
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask).reshape(num_slots, -1)
     else:
         query = query.view(num_slots, block.num_new, shape.num_heads, shape.head_dim).transpose(1, 2)
+        key, value = matched_heads(query, key, value, mask)
+        is_grouped = key.shape[1] != shape.num_heads
         out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=block.is_causal, enable_gqa=num_groups > 1
+            query, key, value, attn_mask=mask, is_causal=block.is_causal, enable_gqa=is_grouped
         )
         out = out.transpose(1, 2).reshape(num_slots * block.num_new, -1)
     return out if block.valid is None else out.index_select(0, block.valid)

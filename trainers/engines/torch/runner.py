@@ -11,7 +11,7 @@ from torch import Tensor
 from agentgym.errors import EngineError
 from agentgym.trainers.engines.torch.decode import FixedDecoder
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
-from agentgym.trainers.engines.torch.weights import Weights, count_edits, overwrite, read_weights
+from agentgym.trainers.engines.torch.weights import Weights, count_edits, read_weights, refresh
 from agentgym.trainers.types import CausalLM
 
 
@@ -39,7 +39,7 @@ class ModelRunner:
         dtype: torch.dtype | None,
         fixed_decode: bool | None,
     ) -> None:
-        self._model, self._max_context_tokens, self._dtype = model, max_context_tokens, dtype
+        self._model, self._is_torn = model, False
         self.weights: Weights = read_weights(model, max_context_tokens, dtype)
         self.device = self.weights.norm.device
         is_gpu = self.device.type == "cuda"
@@ -57,19 +57,20 @@ class ModelRunner:
             self._decoder = FixedDecoder(
                 self.cache, first_slot=1, num_slots=num_slots - 1, spare_slot=num_slots, use_graphs=is_gpu
             )
+            self._decoder.prepare(self.weights)
 
     def update(self) -> None:
-        """Read the model's weights again; on failure the older ones stay."""
-        new = read_weights(self._model, self._max_context_tokens, self._dtype)
-        if self._decoder is not None:
-            moved = overwrite(self.weights, new)
-            if moved is None:
-                self._decoder.forget()
-            new = moved or new
-        self.weights = new
+        """Read the model's weights again, in place; after a failure there are none until the next call."""
+        self._is_torn = True
+        self.weights, has_moved = refresh(self.weights, self._model)
+        if has_moved and self._decoder is not None:
+            self._decoder.prepare(self.weights)
+        self._is_torn = False
 
     def check_weights(self, version: int) -> None:
-        """Raise :class:`EngineError` if the model's weights have changed since they were read as ``version``."""
+        """Raise :class:`EngineError` if the weights are not those that were read as ``version``."""
+        if self._is_torn:
+            raise EngineError(f"the weights after version {version} could not be read; call update_weights again")
         if count_edits(self.weights.shared) != self.weights.shared_edits:
             raise EngineError(
                 f"the model's weights were changed since they were read as version {version}; "

@@ -8,7 +8,7 @@ model. The model itself is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -91,68 +91,83 @@ def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | 
     Raises:
         ConfigError: for an architecture, an attention window, a rope or an adapter that is not supported.
     """
-    causal_lm: Any = model
-    if hasattr(causal_lm, "get_base_model"):  # peft's wrapper
-        causal_lm = causal_lm.get_base_model()
+    causal_lm = _plain(model)
     shape = _read_shape(causal_lm, max_context_tokens)
     decoder = causal_lm.model
-    with torch.no_grad():
-        layers = tuple(_read_layer(layer, shape) for layer in decoder.layers)
-        embedding, head = merged_weight(decoder.embed_tokens), merged_weight(causal_lm.lm_head)
-        norm = merged_weight(decoder.norm)
-        rotation = _read_rotation(decoder.rotary_emb, shape, max_context_tokens)
-    parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
-    candidates = (embedding, head, norm, *(matrix for layer in layers for matrix in (layer.out, layer.down)))
-    shared = tuple(tensor for tensor in candidates if tensor.data_ptr() in parameters)
-    weights = Weights(
-        shape=shape,
-        embedding=embedding,
-        layers=layers,
-        norm=norm,
-        head=head,
-        rotation=rotation,
-        shared=shared,
-        shared_edits=count_edits(shared),
-    )
-    return weights if dtype in (None, norm.dtype) else _cast(weights, dtype)
-
-
-def overwrite(old: Weights, new: Weights) -> Weights | None:
-    """``new``, moved to where ``old`` lies in memory, for those who know its addresses.
-
-    None, and nothing done, if what either shares with its model lies elsewhere in the other.
-    """
-    if [tensor.data_ptr() for tensor in old.shared] != [tensor.data_ptr() for tensor in new.shared]:
-        return None
-    with torch.no_grad():
-        for target, source in zip(_matrices(old), _matrices(new), strict=True):
-            if target.data_ptr() != source.data_ptr():
-                target.copy_(source)
-    return replace(old, shared=new.shared, shared_edits=new.shared_edits)
-
-
-def _matrices(weights: Weights) -> Iterator[Tensor]:
-    yield from (weights.embedding, weights.norm, weights.head, weights.rotation)
-    for layer in weights.layers:
-        yield from (tensor for tensor in (getattr(layer, f.name) for f in fields(layer)) if tensor is not None)
-
-
-def _cast(weights: Weights, dtype: torch.dtype | None) -> Weights:
-    """The same numbers in another dtype; what was one tensor stays one. The rotation stays as it is."""
-    made: dict[int, Tensor] = {}
 
     def cast(tensor: Tensor) -> Tensor:
-        return made.setdefault(tensor.data_ptr(), tensor.to(dtype))
+        return tensor if dtype is None else tensor.to(dtype)
 
-    return replace(
-        weights,
-        embedding=cast(weights.embedding),
-        norm=cast(weights.norm),
-        head=cast(weights.head),
-        layers=tuple(_map_layer(layer, cast) for layer in weights.layers),
-        shared=(),
-        shared_edits=0,
-    )
+    with torch.no_grad():
+        layers = tuple(_map_layer(_read_layer(layer, shape), cast) for layer in decoder.layers)
+        first, last = merged_weight(decoder.embed_tokens), merged_weight(causal_lm.lm_head)
+        embedding = cast(first)
+        head = embedding if first.data_ptr() == last.data_ptr() else cast(last)
+        weights = Weights(
+            shape=shape,
+            embedding=embedding,
+            layers=layers,
+            norm=cast(merged_weight(decoder.norm)),
+            head=head,
+            rotation=_read_rotation(decoder.rotary_emb, shape, max_context_tokens),
+            shared=(),
+            shared_edits=0,
+        )
+    return _with_shared(weights, causal_lm)
+
+
+def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
+    """Bring weights to the model's current parameters in the memory where they lie, one layer at a time.
+
+    A failure leaves them half old and half new.
+
+    Args:
+        weights: that :func:`read_weights` made of this model.
+
+    Returns:
+        The weights, and whether any of them lies elsewhere now: a parameter that they share with the model was moved.
+    """
+    causal_lm = _plain(model)
+    decoder, shared = causal_lm.model, {tensor.data_ptr() for tensor in weights.shared}
+    moved = False
+
+    def renewed(old: Tensor, new: Tensor) -> Tensor:
+        nonlocal moved
+        if old.data_ptr() == new.data_ptr():
+            return old
+        if old.data_ptr() in shared:
+            moved = True
+            return new
+        old.copy_(new)
+        return old
+
+    with torch.no_grad():
+        layers = []
+        for held, layer in zip(weights.layers, decoder.layers, strict=True):
+            new = _read_layer(layer, weights.shape)
+            names = [field.name for field in fields(held) if getattr(held, field.name) is not None]
+            layers.append(replace(held, **{name: renewed(getattr(held, name), getattr(new, name)) for name in names}))
+            del new  # before the next layer is put together
+        embedding = renewed(weights.embedding, merged_weight(decoder.embed_tokens))
+        is_tied = weights.head is weights.embedding
+        head = embedding if is_tied else renewed(weights.head, merged_weight(causal_lm.lm_head))
+        norm = renewed(weights.norm, merged_weight(decoder.norm))
+    made = replace(weights, layers=tuple(layers), embedding=embedding, head=head, norm=norm)
+    return _with_shared(made, causal_lm), moved
+
+
+def _plain(model: CausalLM) -> Any:
+    causal_lm: Any = model
+    return causal_lm.get_base_model() if hasattr(causal_lm, "get_base_model") else causal_lm  # peft's wrapper
+
+
+def _with_shared(weights: Weights, causal_lm: Any) -> Weights:
+    """Note which tensors share memory with the model, and how often those were changed so far."""
+    parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
+    matrices = (matrix for layer in weights.layers for matrix in (layer.out, layer.down))
+    candidates = (weights.embedding, weights.head, weights.norm, *matrices)
+    shared = tuple(tensor for tensor in candidates if tensor.data_ptr() in parameters)
+    return replace(weights, shared=shared, shared_edits=count_edits(shared))
 
 
 def _map_layer(layer: LayerWeights, change: Callable[[Tensor], Tensor]) -> LayerWeights:

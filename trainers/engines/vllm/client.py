@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import httpx
 
 from agentgym.errors import EngineError, UsageError
+from agentgym.trainers.engines.vllm.versions import OLDEST, check_version
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
 
@@ -62,6 +63,10 @@ class VllmClient:
 
     def __init__(self, url: str, http: httpx.AsyncClient) -> None:
         self.url = url.rstrip("/")
+        self.vllm_version = ""
+        """Of the server, once :meth:`held` was answered."""
+        self.dtype = ""
+        """What the server computes in, likewise."""
         self._http = http
 
     async def health(self, timeout_s: float) -> None:
@@ -98,7 +103,8 @@ class VllmClient:
         """Which weights the server holds.
 
         Raises:
-            WrongServerError: the server serves another model than ``expected``, or log-probabilities of another kind.
+            WrongServerError: the server is another version of vLLM, serves another model than ``expected``, or
+                log-probabilities of another kind.
         """
         workers = await self.rpc("agentgym_held", {}, timeout_s)
         for worker in workers:
@@ -133,7 +139,21 @@ class VllmClient:
             raise ServerFaultError("its workers hold different weights")
         return Held(version=version, checksum=checksum)
 
+    def check_version(self, oldest: tuple[int, int] = OLDEST) -> None:
+        """Check the version that the server has said it is.
+
+        Raises:
+            WrongServerError: this run cannot use it.
+        """
+        try:
+            check_version(self.vllm_version, self.url, oldest)
+        except UsageError as error:
+            raise WrongServerError(str(error)) from error
+
     def _check_worker(self, worker: JsonObject, expected: ModelFacts | None) -> None:
+        self.vllm_version = str(worker.get("vllm_version") or "")
+        self.dtype = str(worker.get("dtype") or "")
+        self.check_version()
         mode = worker.get("logprobs_mode")
         if mode != "processed_logprobs":
             raise WrongServerError(

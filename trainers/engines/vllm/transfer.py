@@ -6,7 +6,8 @@ start, update, finish, resume. How the bytes travel is a :class:`Channel`: ``ipc
 server on the same GPU; ``nccl`` broadcasts it, for servers on others
 (:mod:`agentgym.trainers.engines.vllm.nccl`).
 
-The protocol is that of vLLM 0.32: https://docs.vllm.ai/en/v0.32.0/training/weight_transfer/.
+The protocol is that of vLLM 0.26 to 0.33 (:mod:`agentgym.trainers.engines.vllm.versions`), for ``nccl`` from 0.32 on:
+https://docs.vllm.ai/en/v0.32.0/training/weight_transfer/.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import base64
 import hashlib
 import pickle
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -26,11 +27,14 @@ from torch.multiprocessing.reductions import reduce_tensor
 
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import EngineError, boundary
+from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.nccl import Communicator, Nccl
-from agentgym.trainers.engines.vllm.weights import Published, Score, published
+from agentgym.trainers.engines.vllm.proof import Witness
+from agentgym.trainers.engines.vllm.versions import NCCL_SINCE
+from agentgym.trainers.engines.vllm.weights import Published, probe_ids, published
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
-from agentgym.types import Json
+from agentgym.types import Json, JsonObject
 
 Tensors = Sequence[tuple[str, Tensor]]
 
@@ -54,28 +58,29 @@ class Channel(Protocol):
 class TransferSync:
     """All weights, adapters merged, through a channel.
 
-    The checksum that a server repeats is a fingerprint of what was sent, which its workers were told; that they compute
-    with it the pool's probe shows.
+    The checksum that a server repeats is a fingerprint of what was sent, which its workers were told; that it is in
+    place the pool's proof shows.
 
     Args:
         tensors: the trainer's weights by checkpoint name.
         channel: how they travel.
-        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
+        witness: gives the evidence that servers are measured by.
     """
 
     def __init__(
-        self, tensors: Callable[[], Iterable[tuple[str, Tensor]]], channel: Channel, score: Score, vocab_size: int
+        self, tensors: Callable[[], Iterable[tuple[str, Tensor]]], channel: Channel, witness: Witness, vocab_size: int
     ) -> None:
-        self._tensors, self._channel, self._score, self._vocab_size = tensors, channel, score, vocab_size
+        self._tensors, self._channel, self._witness, self._vocab_size = tensors, channel, witness, vocab_size
         self._kept: Tensors = ()
         self._opened: dict[str, str] = {}  # by address, the name under which the server ran when it was opened
 
-    def publish(self, version: int) -> Published:
+    def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Copy the trainer's current weights: what a server fetches later must not have been trained further."""
         with boundary(EngineError, "copying weights for vLLM"):
             self._kept = [(name, tensor.detach().clone()) for name, tensor in self._tensors()]
             checksum = fingerprint_of(self._kept)
-        return published(version, checksum, self._score, self._vocab_size)
+        evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
+        return published(version, checksum, evidence, self._vocab_size)
 
     async def install(self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float) -> str:
         """Pause, send, resume; after a failure the channel is opened anew next time."""
@@ -134,12 +139,10 @@ class IpcChannel:
         self._handle_of = handle_of or cuda_handle
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
-        await client.post("/init_weight_transfer_engine", {"init_info": {"packed": False}}, timeout_s)
+        await client.post("/init_weight_transfer_engine", {"init_info": IPC_INIT_INFO}, timeout_s)
 
     async def send(self, client: VllmClient, tensors: Tensors, timeout_s: float) -> None:
-        handles = [dict([self._handle_of(tensor)]) for _, tensor in tensors]
-        pickled = base64.b64encode(pickle.dumps(handles)).decode()
-        info = description_of(tensors) | {"ipc_handles_pickled": pickled}
+        info = ipc_update_info(tensors, [dict([self._handle_of(tensor)]) for _, tensor in tensors])
         await client.post("/update_weights", {"update_info": info}, timeout_s)
 
     def drop(self, url: str) -> None:
@@ -161,18 +164,14 @@ class NcclChannel:
         self._communicators: dict[str, Communicator] = {}
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
+        client.check_version(NCCL_SINCE)
         self._nccl = nccl = self._nccl or Nccl()
         answer = await client.get("/get_world_size", timeout_s)
         num_workers = answer.get("world_size") if isinstance(answer, dict) else None
         if not isinstance(num_workers, int) or num_workers < 1:
             raise ServerFaultError(f"/get_world_size answered {answer!r}")
         unique_id = nccl.unique_id()
-        info = {
-            "rank_offset": 1,
-            "world_size": 1 + num_workers,
-            "nccl_unique_id_b64": base64.b64encode(unique_id).decode(),
-            "packed": False,
-        }
+        info = nccl_init_info(unique_id, num_workers)
         communicator = Communicator(nccl, unique_id, num_ranks=1 + num_workers, rank=0)
         self._communicators[client.url] = communicator
         await _both(
@@ -201,7 +200,7 @@ async def _both(
     request: Awaitable[Json], collective: Callable[[], None], communicator: Communicator, timeout_s: float
 ) -> None:
     """Let the server and this process take part in a collective; if either fails, the other is not waited for."""
-    ours = asyncio.ensure_future(call_in_own_thread(collective))
+    ours = asyncio.ensure_future(call_in_own_thread(on_this_device(collective)))
     theirs = asyncio.ensure_future(request)
     try:
         async with asyncio.timeout(timeout_s):
@@ -216,7 +215,7 @@ async def _both(
             await asyncio.gather(ours, theirs, return_exceptions=True)
 
 
-def description_of(tensors: Tensors) -> dict[str, object]:
+def description_of(tensors: Tensors) -> dict[str, Json]:
     """What a server must know of tensors before they come.
 
     Example:
@@ -227,6 +226,24 @@ def description_of(tensors: Tensors) -> dict[str, object]:
         "names": [name for name, _ in tensors],
         "dtype_names": [str(tensor.dtype).removeprefix("torch.") for _, tensor in tensors],
         "shapes": [list(tensor.shape) for _, tensor in tensors],
+    }
+
+
+IPC_INIT_INFO: JsonObject = {}
+"""Nothing: tensors are not packed by default, and 0.26 knows no field."""
+
+
+def ipc_update_info(tensors: Tensors, handles: Sequence[dict[str, tuple[Any, ...]]]) -> JsonObject:
+    """Return the body by which a server opens tensors: one handle each, by the id of the GPU."""
+    return description_of(tensors) | {"ipc_handles_pickled": base64.b64encode(pickle.dumps(list(handles))).decode()}
+
+
+def nccl_init_info(unique_id: bytes, num_workers: int) -> JsonObject:
+    """Return the body by which a server's workers join this process, which is rank 0."""
+    return {
+        "rank_offset": 1,
+        "world_size": 1 + num_workers,
+        "nccl_unique_id_b64": base64.b64encode(unique_id).decode(),
     }
 
 

@@ -2,8 +2,8 @@
 
 A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per version, in the trainer;
 :meth:`~WeightSync.install` runs once per version and server, and also for a server that comes back. It ends with the
-server's own word, by checksum, on what it holds. That it also *computes* with it the pool sees for itself: the server
-scores a few tokens that the trainer scored at ``publish``.
+server's own word, by checksum, on what it was given. That the weights are in place and used the pool sees for
+itself, by the evidence taken at ``publish`` (:mod:`agentgym.trainers.engines.vllm.proof`).
 
 Those here go through files. ``folder`` writes all weights, adapters merged, to a folder that the servers see under the
 same path; ``lora`` writes only the adapters, which vLLM swaps. From GPU to GPU, without files:
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,9 +22,9 @@ from typing import Protocol
 from agentgym.errors import EngineError, boundary
 from agentgym.trainers.engines.vllm.client import Held, VllmClient
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import checksum_of
+from agentgym.trainers.engines.vllm.proof import Evidence, Witness
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 
-Score = Callable[[Sequence[int]], Sequence[float]]
 NUM_PROBE_TOKENS = 32
 NUM_KEPT = 2
 """Versions whose files stay: the current one, and the one before, which a slow server may still be reading."""
@@ -41,8 +41,8 @@ class Published:
     """Of files; the current folder where there are none."""
     probe_ids: tuple[int, ...]
     """Tokens that a server scores to show that it computes with these weights."""
-    probe_logprobs: tuple[float, ...]
-    """The trainer's own log-probabilities of all of them but the first."""
+    evidence: Evidence
+    """What servers must show of these weights, and of these tokens."""
 
     @property
     def cache_salt(self) -> str:
@@ -50,14 +50,10 @@ class Published:
         return f"{self.version}-{self.checksum}"
 
 
-def published(version: int, checksum: str, score: Score, vocab_size: int, *, folder: Path = Path()) -> Published:
-    """A version with the tokens that show whether a server computes with it.
-
-    Args:
-        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
-    """
+def published(version: int, checksum: str, evidence: Evidence, vocab_size: int, *, folder: Path = Path()) -> Published:
+    """A version with the tokens that show whether a server computes with it."""
     ids = probe_ids(version, vocab_size)
-    return Published(version=version, checksum=checksum, folder=folder, probe_ids=ids, probe_logprobs=tuple(score(ids)))
+    return Published(version=version, checksum=checksum, folder=folder, probe_ids=ids, evidence=evidence)
 
 
 def probe_ids(version: int, vocab_size: int) -> tuple[int, ...]:
@@ -68,8 +64,8 @@ def probe_ids(version: int, vocab_size: int) -> tuple[int, ...]:
 class WeightSync(Protocol):
     """A way from the trainer's weights to a server's."""
 
-    def publish(self, version: int) -> Published:
-        """Make the trainer's current weights available as ``version``."""
+    def publish(self, version: int, dtypes: Collection[str]) -> Published:
+        """Make the trainer's current weights available as ``version``, to servers of these dtypes."""
         ...
 
     async def install(self, client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
@@ -88,11 +84,11 @@ class WeightSync(Protocol):
 class _Folder:
     """Versions as folders ``v000003-1a2b3c4d``, each there whole or not at all."""
 
-    def __init__(self, root: Path, save: Callable[[Path], object], score: Score, vocab_size: int) -> None:
-        self._root, self._save, self._score, self._vocab_size = root.resolve(), save, score, vocab_size
+    def __init__(self, root: Path, save: Callable[[Path], object], witness: Witness, vocab_size: int) -> None:
+        self._root, self._save, self._witness, self._vocab_size = root.resolve(), save, witness, vocab_size
         self._kept: list[Path] = []
 
-    def publish(self, version: int) -> Published:
+    def publish(self, version: int, dtypes: Collection[str]) -> Published:
         """Write the trainer's current weights as ``version``; older versions but the last are removed."""
         partial = self._root / f"v{version:06d}.partial"
         with boundary(EngineError, f"writing weights to {self._root}"):
@@ -106,7 +102,8 @@ class _Folder:
         self._kept = [*(path for path in self._kept if path != folder), folder]
         while len(self._kept) > NUM_KEPT:
             shutil.rmtree(self._kept.pop(0), ignore_errors=True)
-        return published(version, checksum, self._score, self._vocab_size, folder=folder)
+        evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
+        return published(version, checksum, evidence, self._vocab_size, folder=folder)
 
     def close(self) -> None:
         """Remove what was published."""
@@ -120,7 +117,7 @@ class FolderSync(_Folder):
     Args:
         root: a folder that the servers see under the same path.
         save: writes the trainer's current weights into a folder, as ``*.safetensors`` with checkpoint names.
-        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
+        witness: gives the evidence that servers are measured by.
     """
 
     async def install(self, client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
@@ -144,7 +141,7 @@ class LoraSync(_Folder):
     Args:
         root: a folder that the servers see under the same path.
         save: writes the trainer's current adapters into a folder, as peft does.
-        score: the trainer's log-probabilities (temperature 1) of all but the first of given tokens.
+        witness: gives the evidence that servers are measured by.
     """
 
     async def install(self, client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:

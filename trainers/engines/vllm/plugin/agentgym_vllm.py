@@ -18,6 +18,10 @@ from typing import Any
 
 NO_VERSION = -1
 """The version of what a server loaded when it started."""
+MODULUS = 1 << 64
+_CHUNK = 1 << 22
+_MIX = (-7046029254386353131, -4658895280553007687)
+"""Odd numbers by which bits are mixed: those of splitmix64, as signed integers."""
 
 
 class AgentGymWeights:
@@ -66,8 +70,29 @@ class AgentGymWeights:
         except OSError as error:
             return {"error": str(error)}
 
+    def agentgym_sums(self) -> dict[str, Any]:
+        """Sums over the bits of the parameters in place, with the checkpoint's names for each; None where none is seen.
+
+        On CPUs the matrices of linear layers are packed after loading, and their parameters are empty.
+        """
+        worker: Any = self
+        model = worker.model_runner.get_model()
+        fused = getattr(model, "packed_modules_mapping", {})
+        parameters = {}
+        for name, parameter in model.named_parameters():
+            plain = name.replace(".base_layer.", ".")  # of a server that swaps adapters
+            if ".lora_" in plain:
+                continue
+            *path, module, kind = plain.split(".")  # as in model.layers.0.self_attn.qkv_proj.weight
+            parts = [".".join([*path, part, kind]) for part in fused.get(module, [module])]
+            parameters[plain] = (parts, f"{bit_sum(parameter):x}" if parameter.numel() else None)
+        dtype = str(worker.model_runner.model_config.dtype).removeprefix("torch.")
+        return {"dtype": dtype, "parameters": parameters}
+
     def agentgym_held(self) -> dict[str, Any]:
         """The version and checksum of the weights in place, and what tells one model and way to serve from another."""
+        import vllm
+
         worker: Any = self
         version, checksum = getattr(worker, "_agentgym_held", (NO_VERSION, ""))
         served = worker.model_runner.model_config
@@ -75,12 +100,31 @@ class AgentGymWeights:
         return {
             "version": version,
             "checksum": checksum,
+            "vllm_version": vllm.__version__,
+            "dtype": str(served.dtype).removeprefix("torch."),
             "logprobs_mode": str(getattr(served.logprobs_mode, "value", served.logprobs_mode)),
             "model_type": config.model_type,
             "hidden_size": config.hidden_size,
             "num_hidden_layers": config.num_hidden_layers,
             "vocab_size": config.vocab_size,
         }
+
+
+def bit_sum(tensor: Any) -> int:
+    """Return the sum, modulo 2^64, of a hash of every number's bits; 0 has the hash 0.
+
+    The trainer computes the same over its weights. The sum does not depend on the order of the numbers, on where they
+    are cut into shards, nor on padding with zeros.
+    """
+    import torch
+
+    kind = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    total = 0
+    for part in tensor.detach().reshape(-1).split(_CHUNK):
+        bits = part.contiguous().view(kind).to(torch.int64) * _MIX[0]
+        bits = (bits ^ (bits >> 31)) * _MIX[1]
+        total += int((bits ^ (bits >> 29)).sum())
+    return total % MODULUS
 
 
 def checksum_of(paths: Sequence[Path]) -> str:

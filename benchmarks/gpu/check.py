@@ -1,0 +1,202 @@
+"""Checks of what only a GPU can show, in minutes: one line a check, PASS or FAIL, with its value and its limit.
+
+    make gpu-check                                                  on a GPU; JSON in benchmarks/gpu/check.json
+    python benchmarks/gpu/check.py --device cpu --out check.json    on a CPU, to see that it runs
+
+Nothing is downloaded: models have random weights. A check that raises is a FAIL with its error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from engine import build, sample_all, synchronize
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from train import episodes
+
+from agentgym.engine import SamplingParams
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.models.precision import allow_tf32, chosen_backend, matched_heads, use_fused_attention
+from agentgym.trainers.phases.update import PartialUpdate
+from agentgym.trainers.recipes import load_recipe
+
+VOCAB = {"tiny": 512, "0.5B": 151936, "1.5B": 151936}
+RUN = ("num_steps=1", "sft.num_demos=16", "eval.num_episodes=4", "zero_variance_filter=off")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check: its value must be at most the limit."""
+
+    name: str
+    value: float
+    limit: float
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """False for a value that is no number, too."""
+        return self.value <= self.limit
+
+
+def attention(device: torch.device, shape: str) -> Iterator[Row]:
+    """Error against the math kernel by dtype, mask and grouping, and that the math kernel is not the one chosen."""
+    for dtype, has_mask, heads in product((torch.float32, torch.bfloat16), (False, True), (8, 2)):
+        query = torch.randn(2, 8, 64, 64, device=device, dtype=dtype)
+        key, value = (torch.randn(2, heads, 64, 64, device=device, dtype=dtype) for _ in range(2))
+        mask = torch.zeros(1, 1, 64, 64, device=device, dtype=dtype).masked_fill_(
+            ~torch.ones(64, 64, device=device, dtype=torch.bool).tril(), -torch.inf
+        )
+        given = mask if has_mask else None
+        same = matched_heads(query, key, value, given)
+        backend = chosen_backend(query, *same, given, is_causal=not has_mask)
+        is_grouped = same[0].shape[1] != 8
+        got = F.scaled_dot_product_attention(query, *same, given, is_causal=not has_mask, enable_gqa=is_grouped)
+        with sdpa_kernel(SDPBackend.MATH):
+            want = F.scaled_dot_product_attention(
+                query.float(), key.float(), value.float(), mask.float(), enable_gqa=heads != 8
+            )
+        name = f"attention {str(dtype)[6:]} {'mask' if has_mask else 'causal'} {8 // heads} queries a key"
+        error = float("nan") if backend == SDPBackend.MATH else (got.float() - want).abs().max().item()
+        yield Row(name, error, 0.05 if dtype == torch.bfloat16 else 5e-3, backend.name)
+
+
+def gap_to_forward(engine: TorchEngine, model: Any, vocab_size: int) -> float:
+    """Largest difference between sampled log-probabilities and those of the model's own forward."""
+    ids = torch.randint(vocab_size, (40,), generator=torch.Generator().manual_seed(3)).tolist()
+    done = asyncio.run(engine.generate(ids, SamplingParams(max_new_tokens=12, seed=5)))
+    with torch.no_grad():
+        whole = torch.tensor([[*ids, *done.token_ids]], device=model.device)
+        logprobs = model(whole).logits[0, 39:-1].float().log_softmax(-1)
+    own = logprobs[range(12), list(done.token_ids)]
+    return (own.cpu() - torch.tensor(done.logprobs)).abs().max().item()
+
+
+def engine(device: torch.device, shape: str) -> Iterator[Row]:
+    """The embedded engine's steps of fixed shape: before an update, after it, and beside a thread that trains."""
+    model, other = build(shape, device).float(), build(shape, device).float()
+    for each in (model, other):
+        use_fused_attention(each)
+    served = TorchEngine(model, num_slots=4, max_context_tokens=256, fixed_decode=True)
+    yield Row("engine: log-probabilities", gap_to_forward(served, model, VOCAB[shape]), 1e-2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.01)
+    asyncio.run(served.update_weights(1))
+    yield Row("engine: log-probabilities after an update", gap_to_forward(served, model, VOCAB[shape]), 1e-2)
+    started = time.perf_counter()
+    errors: list[Exception] = []
+
+    def steps() -> None:
+        try:
+            step(other, "auto", shape, lr=1e-6)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=beside(steps))
+    thread.start()
+    asyncio.run(sample_all(served, VOCAB[shape], 4, 16))
+    gap = gap_to_forward(served, model, VOCAB[shape])
+    thread.join()
+    for error in errors:
+        raise error
+    yield Row("engine: beside a training thread", gap, 1e-2, f"{time.perf_counter() - started:.1f} s")
+    asyncio.run(served.close())
+
+
+def step(model: Any, precision: Any, shape: str, lr: float = 0.0) -> torch.Tensor:
+    """One optimizer step; the gradient of the first layer's queries."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    config = LossConfig(precision=precision, layout="rows", tokens_per_microbatch=2048)
+    update = PartialUpdate(model, optimizer, config, temperature=1.0, max_grad_norm=1e9)
+    update.add(episodes(1, 16, 2, 8, VOCAB[shape]))
+    update.finish()
+    gradient: torch.Tensor = model.model.layers[0].self_attn.q_proj.weight.grad.flatten().clone()
+    return gradient
+
+
+def precisions(device: torch.device, shape: str) -> Iterator[Row]:
+    """Gradients in TF32 and bfloat16 against IEEE's float32: one minus the cosine."""
+    model = build(shape, device).float()
+    use_fused_attention(model)
+    allow_tf32("float32_ieee")
+    exact = step(model, "float32_ieee", shape)
+    for precision in ("float32", "bfloat16"):
+        allow_tf32(precision)  # type: ignore[arg-type]
+        started = time.perf_counter()
+        found = step(model, precision, shape)
+        synchronize(device)
+        taken = time.perf_counter() - started
+        yield Row(
+            f"gradient in {precision}", 1 - F.cosine_similarity(found, exact, dim=0).item(), 0.02, f"{taken:.2f} s"
+        )
+
+
+def runs(device: torch.device, shape: str) -> Iterator[Row]:
+    """A short run in each mode: how far sampled and trained log-probabilities are apart on average."""
+    for mode in ("sync", "periodic", "async"):
+        with tempfile.TemporaryDirectory() as folder:
+            config = apply_overrides(load_recipe("household-smoke"), [*RUN, f"pipeline.mode={mode}"])
+            train(config, Path(folder) / "run")
+            rows = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+        steps = [row for row in rows if row["phase"] == "rl"]
+        has_trained = all(row["trained_tokens"] for row in steps)  # else there was nothing to compare
+        gap = max(row["logprob_gap_mean"] for row in steps) if has_trained else float("nan")
+        yield Row(f"run in {mode} mode: log-probability gap", gap, 0.1 if device.type == "cuda" else 1e-3)
+
+
+CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (attention, engine, precisions, runs)
+
+
+def checked(check: Callable[[torch.device, str], Iterator[Row]], device: torch.device, shape: str) -> Iterator[Row]:
+    """The rows of a check; one that raises costs no other."""
+    try:
+        yield from check(device, shape)
+    except Exception as error:
+        yield Row(check.__name__, float("nan"), 0.0, f"{type(error).__name__}: {error}")
+
+
+def main() -> int:
+    """Check, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--shape", choices=list(VOCAB), default="")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("check.json"))
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        parser.error("this machine has no GPU; --device cpu tries the checks at a tiny size")
+    shape = options.shape or ("0.5B" if device.type == "cuda" else "tiny")
+    rows = []
+    for check in CHECKS:
+        for row in checked(check, device, shape):
+            rows.append(row)
+            verdict = "PASS" if row.passed else "FAIL"
+            print(f"{verdict}  {row.name:60}  {row.value:.3g}  (limit {row.limit:g})  {row.note}", flush=True)
+    machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
+    about = {"machine": machine, "torch": torch.__version__, "date": date.today().isoformat(), "shape": shape}
+    found = [{**asdict(row), "passed": row.passed} for row in rows]
+    options.out.write_text(json.dumps(about | {"rows": found}, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

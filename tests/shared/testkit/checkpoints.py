@@ -1,0 +1,24 @@
+"""Checkpoints of finished runs, read and dropped."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from agentgym.trainers.distributed.checkpoint import Phase, checkpoint_path
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline
+
+
+def drop_checkpoint(run_dir: Path, step: int, phase: Phase = "rl") -> None:
+    """Make a finished run one that was killed before it wrote this checkpoint."""
+    shutil.rmtree(checkpoint_path(run_dir, phase, step))
+
+
+def read_checkpoint(run_dir: Path, step: int, phase: Phase = "rl") -> dict[str, Any]:
+    """All that a checkpoint holds, its tensors whole."""
+    folder = checkpoint_path(run_dir, phase, step)
+    outline, plain = read_outline(folder)
+    tree: dict[str, Any] = load_tree(folder, outline, {}, Ranks())
+    return tree | plain

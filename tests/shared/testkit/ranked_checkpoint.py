@@ -1,0 +1,52 @@
+"""Started as one of some ranks: trains a small sharded model or resumes it, and writes a checkpoint.
+
+``python ranked_checkpoint.py RUN_DIR OUT``: without a checkpoint in RUN_DIR it trains two updates first; with one it
+writes what it read from it as the checkpoint of the next step. OUT gets what the model and the optimizer then hold.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
+from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+from agentgym.trainers.distributed.sharding import shard, whole
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.reporting.activity import Activity
+from agentgym.trainers.scoring.columns import ColumnMaker
+from testkit.ranked_update import made_verdicts, small_model
+
+
+def main(run_dir: Path, out: Path) -> None:
+    torch.set_num_threads(1)
+    ranks = join_ranks()
+    config = load_recipe("tiny")
+    found = load_latest_checkpoint(run_dir)
+    model = shard(small_model(seed=0 if found is None else 1), ranks)  # what is resumed must not be there already
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    columns = ColumnMaker(config, model, cast("ChatRenderer", None))
+    state = TrainState(phase="rl", model=model, optimizer=optimizer, columns=columns, activity=Activity(config.loss))
+    if found is None:
+        for step in range(2):
+            loss = LossConfig(tokens_per_microbatch=64)
+            update_policy(model, optimizer, made_verdicts(step), loss, temperature=1.0, max_grad_norm=1.0)
+        state.num_trajectories = 18
+    else:
+        restore_state(state, found, ranks, lambda: model)
+    state.step += 1
+    save_state(run_dir, state, ranks)
+    held: dict[str, Any] = {"model": whole(model.state_dict()), "optimizer": whole(optimizer.state_dict())}
+    if ranks.is_main:
+        torch.save(held | {"step": state.step, "num_trajectories": state.num_trajectories}, out)
+    leave_ranks()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,63 @@
+"""Started as one of some ranks: what is trained and scored under every combination of settings, from one seed.
+
+``python ranked_grid.py OUT``: the first rank writes, by combination, the change of all trained weights, and the answers
+to questions about tokens (information gain).
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentgym.trainers.config.train import LoraSettings
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
+from agentgym.trainers.distributed.sharding import shard, whole
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.losses.options import KlOptions
+from agentgym.trainers.models.model import add_lora, frozen_copy
+from agentgym.trainers.phases.update import update_policy
+from agentgym.trainers.scoring.tokens import Question, score
+from testkit.ranked_update import made_verdicts, small_model
+
+GRID = tuple(product((False, True), (False, True), ("float32", "bfloat16"), ("rows", "prefix", "packed")))
+"""KL, LoRA, precision, layout."""
+QUESTIONS = [Question.about((5, 6, 7, 8, 9), (2, 4)), Question.about((1, 2, 3), (1,))]
+
+
+def trained(ranks: Ranks, has_kl: bool, has_lora: bool, precision: Any, layout: Any) -> dict[str, Any]:
+    begin = add_lora(small_model(), LoraSettings(rank=4 if has_lora else 0), 0)
+    reference = shard(frozen_copy(begin), ranks, precision) if has_kl else None
+    model = shard(begin, ranks, precision)
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    before = [whole(parameter.detach()).clone() for _, parameter in named]
+    optimizer = torch.optim.SGD([parameter for _, parameter in named], lr=0.5)
+    loss = LossConfig(
+        tokens_per_microbatch=64,
+        layout=layout,
+        precision=precision,
+        regularisers=(KlOptions(coef=0.5),) if has_kl else (),
+    )
+    for step in range(2):
+        update_policy(
+            model, optimizer, made_verdicts(step), loss, temperature=0.9, max_grad_norm=1.0, reference=reference
+        )
+    change = [(whole(p.detach()) - old).flatten() for (_, p), old in zip(named, before, strict=True)]
+    scores = score(model, QUESTIONS, temperature=1.0, tokens_per_microbatch=64)
+    return {"change": torch.cat(change), "scores": torch.tensor([x for one in scores for x in one.logprobs.tolist()])}
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    ranks = join_ranks()
+    found = {str(point): trained(ranks, *point) for point in GRID}
+    if ranks.is_main:
+        torch.save(found, out)
+    leave_ranks()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,40 @@
+"""Started as a rank of two: the first rank plays for longer than a collective may take, the other waits for it.
+
+``python ranked_waits.py PLAY_S WAIT_TIMEOUT_S COLLECTIVE_TIMEOUT_S`` prints what each rank got, or why it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import torch
+import torch.distributed as dist
+
+from agentgym.errors import RunStoppedError
+from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
+
+
+async def main(play_s: float, config: RanksConfig) -> None:
+    ranks = join_ranks(config)
+
+    async def play() -> str:
+        await asyncio.sleep(play_s)
+        return "played"
+
+    try:
+        got = await ranks.from_main(play)
+        ranks.meet()
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        line = f"rank {ranks.rank}: {got} {total.item():g}"
+    except RunStoppedError as error:
+        line = f"rank {ranks.rank}: stopped: {error}"
+    print(line + "\n", end="", flush=True)
+    leave_ranks()
+
+
+if __name__ == "__main__":
+    play_s, wait_s, collective_s = map(float, sys.argv[1:])
+    asyncio.run(main(play_s, RanksConfig(wait_timeout_s=wait_s, collective_timeout_s=collective_s)))

@@ -1,0 +1,184 @@
+"""A tree of tensors in a folder, by torch.distributed.checkpoint: each rank writes and reads its own parts.
+
+The tree is what ``state_dict`` methods return: dicts, lists and tuples of tensors and plain values. A folder that any
+number of ranks wrote can be read by any other number, since torch cuts the parts anew. No rank ever holds a whole
+tensor of a sharded model.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
+from agentgym.trainers.distributed.ranks import Ranks
+
+OUTLINE = "outline.pt"
+"""The tree with its tensors left out; written last, by the first rank."""
+_METADATA_NAMES = {
+    "torch.distributed.checkpoint.metadata": {
+        *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex"),
+        *("StorageMeta", "_MEM_FORMAT_ENCODING"),
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch.serialization": {"_get_layout"},
+    "torch": {"Size", "float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool"},
+    "pathlib": {"Path", "PosixPath"},
+    "pathlib._local": {"Path", "PosixPath"},
+}
+"""All that the metadata of a folder of tensors is made of, by module."""
+
+
+def save_tree(folder: Path, tree: Any, plain: Mapping[str, Any], ranks: Ranks) -> None:
+    """Write a tree into an empty folder. All ranks must call this.
+
+    Args:
+        folder: on storage that all ranks see.
+        tree: its tensors are sharded over the ranks, or the same on all of them.
+        plain: what the first rank adds: values and tensors of its own, which are small.
+
+    Raises:
+        UsageError: the ranks do not share the folder.
+        RunStoppedError: a rank could not write its part.
+    """
+    writer = FileSystemWriter(folder)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*assuming the intent is to save in a single process")
+            metadata = save(
+                dict(tensors_of(tree)),
+                storage_writer=writer,
+                process_group=ranks.waiting,
+                no_dist=ranks.count == 1,
+            )
+    except CheckpointException as error:
+        raise _not_written(folder, _reason(error)) from error
+    if not ranks.is_main:
+        return
+    missing = sorted({info.relative_path for info in (metadata.storage_data or {}).values()} - {*os.listdir(folder)})
+    if missing:
+        raise UsageError(
+            f"{folder} lacks {', '.join(missing)}, which other ranks wrote: put the run's folder (--run-dir) "
+            "on storage that all machines share"
+        )
+    held = io.BytesIO()  # torch hides what the system says of a file that it writes itself
+    torch.save({"tree": _map_tensors(tree, lambda _, tensor: _outlined(tensor)), "plain": dict(plain)}, held)
+    try:
+        with open(folder / OUTLINE, "wb") as out:
+            out.write(held.getbuffer())
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as error:
+        raise _not_written(folder, error.strerror or str(error)) from error
+
+
+def _not_written(folder: Path, reason: str) -> RunStoppedError:
+    return RunStoppedError(f"{folder} could not be written: {reason}; see to the disk and resume the run")
+
+
+def read_outline(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """Return the tree with tensors of the meta device in place of its tensors, and what the first rank added."""
+    found = torch.load(folder / OUTLINE, map_location="cpu", weights_only=True)
+    return found["tree"], found["plain"]
+
+
+def load_tree(folder: Path, outline: Any, targets: Mapping[str, Tensor], ranks: Ranks) -> Any:
+    """Return the tree with its tensors. All ranks must call this.
+
+    Args:
+        outline: of :func:`read_outline`, or a part of it under a new root.
+        targets: by path (:func:`tensors_of`), tensors that are filled in place and may be sharded. Other tensors are
+            made anew, whole, on the CPU.
+
+    Raises:
+        CorruptDataError: the folder cannot be read, or a target has another shape than the tensor.
+    """
+    wanted: dict[str, Tensor] = {}
+    for path, tensor in tensors_of(outline):
+        target = targets.get(path)
+        if target is not None and target.shape != tensor.shape:
+            raise CorruptDataError(
+                f"{folder} holds {path} of shape {tuple(tensor.shape)}, this run's has {tuple(target.shape)}; resume "
+                "with the run's own config"
+            )
+        wanted[path] = torch.empty_like(tensor, device="cpu") if target is None else target.detach()
+    if wanted:
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*assuming the intent is to load in a single process")
+                load(
+                    wanted,
+                    storage_reader=_Reader(folder),
+                    process_group=ranks.waiting,
+                    no_dist=ranks.count == 1,
+                )
+        except CheckpointException as error:
+            raise CorruptDataError(f"{folder}: {_reason(error)}") from error
+    return _map_tensors(outline, lambda path, _: wanted[path])
+
+
+def tensors_of(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a tree by path, keys joined by ``/``.
+
+    Example:
+        >>> [path for path, _ in tensors_of({"state": {0: {"step": torch.zeros(1)}}, "lr": 0.1})]
+        ['state/0/step']
+    """
+    if isinstance(tree, Tensor):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from tensors_of(value, f"{path}/{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from tensors_of(value, f"{path}/{index}" if path else str(index))
+
+
+def _map_tensors(tree: Any, change: Callable[[str, Tensor], Tensor], path: str = "") -> Any:
+    if isinstance(tree, Tensor):
+        return change(path, tree)
+    if isinstance(tree, Mapping):
+        return {key: _map_tensors(v, change, f"{path}/{key}" if path else str(key)) for key, v in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_map_tensors(v, change, f"{path}/{i}" if path else str(i)) for i, v in enumerate(tree))
+    return tree
+
+
+def _outlined(tensor: Tensor) -> Tensor:
+    """The same shape and dtype without memory; of a sharded tensor those of the whole."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _reason(error: CheckpointException) -> str:
+    """The first rank's failure in a line; torch's own message is that of all ranks with their stacks."""
+    failure, _ = next(iter(error.failures.values()))
+    return f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0]}"
+
+
+class _Reader(FileSystemReader):
+    """Reads the folder's metadata without running code from it, which a plain unpickling would."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        with open(Path(self.path) / ".metadata", "rb") as file:
+            metadata: Metadata = _MetadataUnpickler(file).load()
+        return metadata
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _METADATA_NAMES.get(module, ()):
+            raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint holds")
+        return super().find_class(module, name)

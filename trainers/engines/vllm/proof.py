@@ -1,0 +1,133 @@
+"""What a server must show before it serves: the trainer's weights in place, bit for bit, and that it uses them.
+
+The trainer rounds each tensor to the server's dtype and adds up a hash of every number's bits (:func:`bit_sum`). The
+server's workers do the same with the parameters they compute with. The order of the numbers does not matter, so a fused
+matrix has the sum of its parts, and shards of it add up to the whole. Then the server scores some tokens that the
+trainer scored with weights rounded alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.engines.vllm.client import VllmClient
+from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import MODULUS, bit_sum
+from agentgym.trainers.engines.vllm.wire import ServerFaultError
+from agentgym.trainers.types import CausalLM
+from agentgym.types import JsonObject
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""What servers compute in."""
+_NUM_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What servers of a version must show, by the dtype they compute in."""
+
+    sums: Mapping[str, Mapping[str, int]]
+    """:func:`bit_sum` of every tensor, by checkpoint name."""
+    logprobs: Mapping[str, tuple[float, ...]]
+    """Log-probabilities (temperature 1) of all but the first of the version's tokens."""
+
+
+Witness = Callable[[Sequence[int], Collection[str]], Evidence]
+"""Gives the evidence of the trainer's current weights about some tokens, for some dtypes."""
+
+
+def weight_sums(tensors: Iterable[tuple[str, Tensor]], dtypes: Collection[str]) -> dict[str, dict[str, int]]:
+    """Return :func:`bit_sum` of every tensor in every dtype."""
+    sums: dict[str, dict[str, int]] = {dtype: {} for dtype in dtypes}
+    for name, tensor in tensors:
+        for dtype in dtypes:
+            sums[dtype][name] = bit_sum(tensor.detach().to(getattr(torch, dtype)))
+    return sums
+
+
+async def prove(client: VllmClient, evidence: Evidence, timeout_s: float) -> tuple[str, int]:
+    """Compare the parameters in a server's place with the trainer's.
+
+    Returns:
+        The server's dtype, and how many parameters could not be read: on CPUs vLLM packs matrices out of sight.
+
+    Raises:
+        ServerFaultError: they are others, or it computes in a dtype without evidence.
+    """
+    workers = await client.rpc("agentgym_sums", {}, timeout_s)
+    dtype = str(workers[0].get("dtype"))
+    expected = evidence.sums.get(dtype)
+    if expected is None:
+        raise ServerFaultError(
+            f"it computes in {dtype}, and these weights were made ready for {', '.join(evidence.sums)}; it may serve "
+            "with the next ones"
+        )
+    found = _by_name(workers)
+    hidden = [name for name, (_, values) in found.items() if None in values]
+    wrong = [
+        name for name, (parts, values) in found.items() if None not in values and not _agrees(expected, parts, values)
+    ]
+    if wrong:
+        named = ", ".join(wrong[:_NUM_NAMED])
+        raise ServerFaultError(
+            f"{len(wrong)} of its {len(found)} parameters are not the trainer's, by the sum of their bits in {dtype}: "
+            f"{named}{', ...' if len(wrong) > _NUM_NAMED else ''}"
+        )
+    return dtype, len(hidden)
+
+
+def _by_name(workers: Sequence[JsonObject]) -> dict[str, tuple[list[str], list[int | None]]]:
+    """Of every parameter its checkpoint names, and the sum of each worker that has it."""
+    found: dict[str, tuple[list[str], list[int | None]]] = {}
+    for worker in workers:
+        parameters: Any = worker.get("parameters")
+        if not isinstance(parameters, Mapping):
+            raise ServerFaultError("a worker said nothing of its parameters")
+        for name, (parts, value) in parameters.items():
+            found.setdefault(name, (list(parts), []))[1].append(None if value is None else int(value, 16))
+    return found
+
+
+def _agrees(expected: Mapping[str, int], parts: Sequence[str], values: Sequence[int | None]) -> bool:
+    """Whether workers hold a parameter: each all of it, or shards; keys and values may be there several times."""
+    if any(part not in expected for part in parts):
+        return False
+    sums = [expected[part] for part in parts]
+    held = [value for value in values if value is not None]
+    if all(value == sum(sums) % MODULUS for value in held):
+        return True
+    whole = sum(held) % MODULUS
+    # with more workers than key heads each key head is on several of them
+    copies = [n for n in range(1, len(held) + 1) if len(held) % n == 0]
+    return any(whole == (sums[0] + n * sum(sums[1:])) % MODULUS for n in (copies if len(parts) > 2 else [1]))
+
+
+@contextmanager
+def rounded_to(model: CausalLM, dtype: torch.dtype) -> Iterator[None]:
+    """Let a model compute in another dtype, with one module's weights rounded at a time."""
+    kept: dict[int, list[tuple[torch.nn.Parameter, Tensor]]] = {}
+
+    def enter(module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        kept[id(module)] = [(p, p.data) for p in module.parameters(recurse=False) if p.dtype == torch.float32]
+        for parameter, data in kept[id(module)]:
+            parameter.data = data.to(dtype)
+        # peft casts what goes into an adapter to the dtype that its weights have outside of it
+        return tuple(x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
+
+    def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        for parameter, data in kept.pop(id(module)):
+            parameter.data = data
+
+    with_weights = [module for module in model.modules() if list(module.parameters(recurse=False))]
+    hooks = [module.register_forward_pre_hook(enter) for module in with_weights]
+    hooks += [module.register_forward_hook(leave, always_call=True) for module in with_weights]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

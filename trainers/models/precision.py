@@ -1,0 +1,102 @@
+"""What a model computes in, and by which kernel it attends.
+
+Weights, gradients and the optimizer's moments are always float32. Matrices are multiplied in bfloat16 on GPUs, or in
+TF32 where float32 is asked for.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from agentgym.trainers.types import CausalLM
+
+Precision = Literal["auto", "bfloat16", "float32", "float32_ieee"]
+
+ATTENTION = "agentgym_sdpa"
+"""The name of :func:`attend` among transformers' implementations of attention."""
+FUSED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+"""Kernels of a GPU that never hold a matrix of tokens times tokens."""
+
+
+def is_bfloat16(precision: Precision, device: torch.device) -> bool:
+    """Return True if matrices are multiplied in bfloat16.
+
+    Example:
+        >>> [is_bfloat16("auto", torch.device(kind)) for kind in ("cuda", "cpu")]
+        [True, False]
+    """
+    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+
+
+def computing(precision: Precision, device: torch.device) -> torch.autocast:
+    """A context in which a model's forward pass has this precision."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=is_bfloat16(precision, device))
+
+
+def allow_tf32(precision: Precision) -> None:
+    """Let GPUs round float32 matrices to TF32 when they multiply them, unless IEEE's float32 is asked for."""
+    torch.backends.cuda.matmul.allow_tf32 = precision != "float32_ieee"
+
+
+def use_fused_attention(model: CausalLM) -> None:
+    """Make a model attend by :func:`attend`, if it attends by torch's kernels."""
+    if model.config._attn_implementation == "sdpa":
+        model.config._attn_implementation = ATTENTION
+
+
+def takes_groups(device_type: str, dtype: torch.dtype, *, has_mask: bool) -> bool:
+    """Return True if a fused kernel takes fewer key heads than query heads.
+
+    On a GPU the flash kernel alone does: in half precision, without a mask. Others need the key heads repeated; without
+    that torch takes its math kernel, which holds a matrix of tokens times tokens for each head.
+    """
+    return device_type != "cuda" or (dtype in (torch.bfloat16, torch.float16) and not has_mask)
+
+
+def matched_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return keys and values ``[B, heads, T, D]`` with as many heads as a fused kernel needs."""
+    groups = query.shape[1] // key.shape[1]
+    kind = query.device.type
+    # under autocast a rotated query is float32 still, and the kernel casts it
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
+    if groups == 1 or takes_groups(kind, dtype, has_mask=mask is not None):
+        return key, value
+    return key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+
+
+def attend(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: Any
+) -> tuple[Tensor, None]:
+    """Attend as transformers' ``sdpa`` does, on a GPU by a fused kernel and no other.
+
+    Raises:
+        RuntimeError: on a GPU, if no fused kernel takes these shapes.
+    """
+    same_key, same_value = matched_heads(query, key, value, attention_mask)
+    # transformers would ask the kernel to group heads that are repeated already
+    of = module if same_key is key else SimpleNamespace(is_causal=getattr(module, "is_causal", True))
+    if not query.is_cuda:
+        return sdpa_attention_forward(of, query, same_key, same_value, attention_mask, **how)  # type: ignore[arg-type]
+    with sdpa_kernel(FUSED):
+        return sdpa_attention_forward(of, query, same_key, same_value, attention_mask, **how)  # type: ignore[arg-type]
+
+
+def chosen_backend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *, is_causal: bool = False
+) -> SDPBackend:
+    """Return the kernel by which torch would attend, on the tensors' device."""
+    enable_gqa = query.shape[1] != key.shape[1]
+    choice = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, enable_gqa=enable_gqa)
+    return SDPBackend(choice)
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

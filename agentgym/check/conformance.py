@@ -13,6 +13,7 @@ from agentgym.check.cheats import cheats
 from agentgym.check.contract import (
     closing,
     control_verbs,
+    episodes,
     gymnasium_api,
     observations,
     order_of_calls,
@@ -48,31 +49,33 @@ class Check:
     """Checks without whose passing a failure of this one would mean nothing."""
 
 
-_REPEATABLE = ("seed determinism",)
+_PLAYED = ("episodes",)
+_REPEATABLE = (*_PLAYED, "seed determinism")
 
 CHECKS = (
     Check("tool schemas", tool_schemas),
     Check("control verbs", control_verbs),
-    Check("order of calls", order_of_calls),
+    Check("episodes", episodes),
+    Check("order of calls", order_of_calls, _PLAYED),
     Check("closing", closing),
-    Check("observations", observations),
-    Check("rewards", rewards),
+    Check("observations", observations, _PLAYED),
+    Check("rewards", rewards, _PLAYED),
     Check("splits", splits),
-    Check("global randomness", global_randomness),
-    Check("seed determinism", seed_determinism),
+    Check("global randomness", global_randomness, _PLAYED),
+    Check("seed determinism", seed_determinism, _PLAYED),
     Check("process determinism", process_determinism, _REPEATABLE),
     Check("instance isolation", instance_isolation, _REPEATABLE),
     Check("async path", async_path, _REPEATABLE),
     Check("snapshots", snapshots, _REPEATABLE),
     Check("state keys", state_keys, _REPEATABLE),
     Check("gymnasium", gymnasium_api, _REPEATABLE),
-    Check("oracle", oracle),
-    Check("no-op policy", noop_policy),
-    Check("random policy", random_policy),
-    Check("hostile actions", hostile_actions),
-    Check("cheats", cheats),
-    Check("leaks", leaks),
-    Check("speed", speed),
+    Check("oracle", oracle, _PLAYED),
+    Check("no-op policy", noop_policy, _PLAYED),
+    Check("random policy", random_policy, _PLAYED),
+    Check("hostile actions", hostile_actions, _PLAYED),
+    Check("cheats", cheats, _PLAYED),
+    Check("leaks", leaks, _PLAYED),
+    Check("speed", speed, _PLAYED),
 )
 """The kit, in the order it runs."""
 

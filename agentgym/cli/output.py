@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Collection, Iterator
 from typing import Annotated, Any
@@ -11,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from agentgym.canonical import strict_json
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
 
@@ -58,4 +59,4 @@ def output(as_json: bool) -> Iterator[Output]:
         finally:
             sys.stdout.flush()
     if as_json:
-        print(json.dumps(out._value), file=stdout, flush=True)
+        print(strict_json(out._value), file=stdout, flush=True)

@@ -22,10 +22,16 @@ import gymnasium
 import numpy as np
 
 from agentgym.canonical import canonical
+from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.spaces import ActionSpace, MessageSpace
 from agentgym.env.tasks import SeededTasks
 from agentgym.env.worker_thread import WorkerThread
-from agentgym.errors import ClosedError, ReplayMismatchError, ResetNeededError, UsageError
+from agentgym.errors import (
+    ClosedError,
+    ReplayMismatchError,
+    ResetNeededError,
+    UsageError,
+)
 from agentgym.types import (
     Message,
     Observation,
@@ -154,11 +160,21 @@ class Env(gymnasium.Env[Observation, Action]):
 
     # ------------------------------------------------------------------------------------------ what authors call
 
-    def award(self, value: float, name: str = "outcome", role: RewardRole = RewardRole.OUTCOME) -> None:
-        """Add a named part to this turn's reward."""
-        self._parts.append(RewardPart(name, float(value), role))
-        if role is RewardRole.OUTCOME:
-            self._outcome += value
+    def award(self, value: float, name: str = "outcome", role: RewardRole | str = RewardRole.OUTCOME) -> None:
+        """Add a named part to this turn's reward.
+
+        Args:
+            value: a finite number.
+            role: a :class:`RewardRole`, or its name as in ``"process"``.
+
+        Raises:
+            EnvError: the value is NaN or infinite, or there is no such role.
+        """
+        part = RewardPart(name, float(value), role_of(role))
+        require_finite((part,), f"{self.env_id} turn {self._turn}")
+        self._parts.append(part)
+        if part.role is RewardRole.OUTCOME:
+            self._outcome += part.value
 
     def finish(self, outcome: float | None = None) -> None:
         """End the episode after this turn, with an outcome if one is given."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agentgym.env.env import Env, StepInfo
+from agentgym.env.rewards import require_finite
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import (
     EngineError,
@@ -116,6 +117,7 @@ async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegat
                 if delegation is not None:
                     delegation.clock = clock
                 replies, _, terminated, truncated, info = await env.astep(turn.action)
+            require_finite(info["reward_parts"], f"{env.env_id} turn {turn.index + 1}")  # not all come by award()
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
     except ToolError as error:  # the environment ends the episode because of what the policy did
         refusal, ended = str(error), Status.POLICY_ERROR

@@ -344,7 +344,7 @@ BROKEN: list[tuple[type[Env], str]] = [
     (SpeaksAsSystem, "observations"),
     (SaysNothing, "observations"),
     (PaysBesideTheParts, "rewards"),
-    (PaysInfinity, "rewards"),
+    (PaysInfinity, "episodes"),
     (MixesSplits, "splits"),
     (DrawsGlobally, "global randomness"),
     (CountsInstances, "seed determinism"),

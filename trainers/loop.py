@@ -109,6 +109,8 @@ class TrainingLoop:
                 self.mix = SftMix(config, run.model, rows)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
+            if why := state.activity.trained.conclusion():
+                self.log.say(why)
             model = run.whole_model()
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
@@ -116,6 +118,7 @@ class TrainingLoop:
         return TrainResult(
             run_dir=str(run.run_dir),
             steps=config.num_steps,
+            steps_trained=state.activity.trained.num_trained,
             num_trajectories=state.num_trajectories,
             success_base=base_success(run.run_dir),
             success_before=state.success_before,

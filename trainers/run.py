@@ -272,6 +272,8 @@ class TrainResult:
 
     run_dir: str
     steps: int
+    steps_trained: int
+    """Steps in which a token was trained."""
     num_trajectories: int
     success_base: float | None
     """Of the model as it came, where ``eval.base`` asks for it."""

@@ -81,6 +81,10 @@ class EnvTimeoutError(InfrastructureError):
     """An environment or tool did not answer in time."""
 
 
+class HungError(EnvTimeoutError):
+    """Code in the main thread did not come to an end in time and was interrupted."""
+
+
 class EngineError(InfrastructureError):
     """An engine failed to generate or to take new weights."""
 

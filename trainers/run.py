@@ -181,7 +181,8 @@ class Run:
             model, tokenizer = load_model(config.path, config.lora.quantize)
         else:
             num_episodes = config.num_text_episodes
-            texts, words = collect_texts(self.make_env, list(self.train_tasks[:num_episodes]), seed=self.config.seed)
+            tasks, limits = list(self.train_tasks[:num_episodes]), self.config.group.limits
+            texts, words = collect_texts(self.make_env, tasks, seed=self.config.seed, limits=limits)
             texts += self.config.context.phrases * num_episodes
             tokenizer = train_tokenizer(texts, config.vocab_size, words, config.splits)
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
+from agentgym.env.time_limit import time_limit
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import ToolError
 from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
@@ -59,6 +60,9 @@ class ToolEnv(Env):
         """Run every call of the turn, neighbouring parallel-safe ones at the same time."""
         results: list[ToolResult] = []
         for stage in self._stages(action.calls):
+            if len(stage) == 1:  # without a task of its own, so that the rollout's time limit covers it
+                results.append(await self._arun(stage[0]))
+                continue
             running = [asyncio.ensure_future(self._arun(call)) for call in stage]
             try:
                 results += await asyncio.gather(*running)
@@ -82,12 +86,16 @@ class ToolEnv(Env):
         was_parallel = False
         for call in calls:
             found = self._tools.get(call.name) if isinstance(call, ToolCall) else None
-            is_parallel = found is not None and found.is_parallel_safe
+            is_parallel = found is not None and found.is_parallel_safe and not self._runs_inline(found)
             if not (is_parallel and was_parallel):
                 stages.append([])
             stages[-1].append(call)
             was_parallel = is_parallel
         return stages
+
+    def _runs_inline(self, tool: Tool) -> bool:
+        """Return True for a tool that holds up the event loop while it runs."""
+        return not (tool.is_async or self.is_blocking or tool.timeout_s is not None)
 
     def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
         if isinstance(call, MalformedCall):
@@ -102,20 +110,21 @@ class ToolEnv(Env):
     def _run(self, call: Call) -> ToolResult:
         try:
             found, checked, arguments = self._checked(call)
-            return result_of(checked, found.function(self, **arguments))
+            with time_limit(found.timeout_s, f"{self.env_id} {found.name}"):
+                return result_of(checked, found.function(self, **arguments))
         except ToolError as error:
             return self._refused(call, error)
 
     async def _arun(self, call: Call) -> ToolResult:
         try:
             found, checked, arguments = self._checked(call)
+            if self._runs_inline(found):
+                return result_of(checked, found.function(self, **arguments))
             if found.is_async:
                 work = found.function(self, **arguments)
-            elif self.is_blocking or found.timeout_s is not None:
+            else:
                 run = call_in_own_thread if found.is_parallel_safe else self._in_thread
                 work = run(lambda: found.function(self, **arguments))
-            else:
-                return result_of(checked, found.function(self, **arguments))
             return result_of(checked, await asyncio.wait_for(work, found.timeout_s))
         except ToolError as error:
             return self._refused(call, error)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,3 +112,50 @@ def test_the_first_training_learns(run: Command, tmp_path: Path, source: str) ->
         run("new", "first")
     result = run("train", "tiny", "env.id=first.py", "--json").json
     assert result["success_after"] > result["success_before"] + 0.1
+
+
+HANG = '''
+import threading
+
+from agentgym import ToolEnv, register, tool
+
+
+class Hang(ToolEnv):
+    """Waits for ever."""
+
+    def start(self, task):
+        return "Press."
+
+    @tool
+    def press(self) -> str:
+        """Press the button."""
+        print("pressed", flush=True)
+        threading.Event().wait()
+        return "Pressed."
+
+
+register("Hang-v0", Hang, max_turns=2)
+'''
+
+
+def test_check_ends_although_a_tool_hangs(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "hang.py").write_text(HANG)
+    done = run("check", "hang.py", "--step-timeout", "0.2")
+    assert done.code == 1
+    assert "✗  episodes             turn 1: not done after 0.2 s, at " in done.out
+    assert "–  speed                not run: it rests on episodes, which failed" in done.out
+    assert done.out.endswith("1 of 24 checks failed\n")
+
+
+@pytest.mark.parametrize("command", [("check", "hang.py"), ("eval", "hang.py", "--policy", "random")])
+def test_ctrl_c_ends_what_hangs_in_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "hang.py").write_text(HANG)
+    words = [sys.executable, "-m", "agentgym", *command]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while "pressed" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.startswith("interrupted") and err.count("\n") == 1

@@ -163,6 +163,7 @@ class Sources:
             max_context_tokens=config.model.max_context_tokens,
             max_new_tokens=config.sampling.max_new_tokens,
             context=config.context,
+            limits=config.group.limits,
             seed=config.seed,
             on_episode=lambda _: self._log.advance("demos"),
         )

@@ -32,4 +32,4 @@ def role_of(role: RewardRole | str) -> RewardRole:
     try:
         return RewardRole(role)
     except ValueError:
-        raise EnvError(str(unknown_name("reward role", str(role), tuple(RewardRole)))) from None
+        raise EnvError(str(unknown_name("reward role", str(role), [known.value for known in RewardRole]))) from None

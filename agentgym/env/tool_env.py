@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentgym.call_syntax import parse_calls
@@ -12,7 +13,7 @@ from agentgym.env.time_limit import time_limit
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import ToolError
 from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
-from agentgym.types import Call, MalformedCall, Message, Observation, ToolCall, ToolResult, ToolSpec
+from agentgym.types import Call, MalformedCall, Message, Observation, TextPart, ToolCall, ToolResult, ToolSpec
 
 
 class ToolEnv(Env):
@@ -79,7 +80,7 @@ class ToolEnv(Env):
     def _said(self, action: Message, results: Sequence[ToolResult]) -> str | Observation:
         if not action.calls:
             return (Message("user", self.no_call(action)),)
-        return tuple(Message("tool", result.content, result=result) for result in results)
+        return tuple(_tool_message(result) for result in results)
 
     def _stages(self, calls: Sequence[Call]) -> list[list[Call]]:
         stages: list[list[Call]] = []
@@ -132,3 +133,10 @@ class ToolEnv(Env):
     def _refused(self, call: Call, error: ToolError) -> ToolResult:
         self.refuse()
         return error_result(error, *((call.name, call.id) if isinstance(call, ToolCall) else ()))
+
+
+def _tool_message(result: ToolResult) -> Message:
+    if not result.images:
+        return Message("tool", result.content, result=result)
+    text = (TextPart(result.content),) if result.content else ()
+    return Message("tool", (*text, *result.images), result=replace(result, images=()))

@@ -27,8 +27,8 @@ class ConfigError(UsageError):
     """A recipe, key or value that cannot be."""
 
 
-class UnknownNameError(UsageError):
-    """An environment, recipe, suite or key that does not exist."""
+class UnknownNameError(ConfigError):
+    """An environment, component, recipe, policy, suite or key that does not exist."""
 
 
 class MissingExtraError(UsageError):

@@ -63,6 +63,7 @@ class ToolEnv(Env):
         for stage in self._stages(action.calls):
             if len(stage) == 1:  # without a task of its own, so that the rollout's time limit covers it
                 results.append(await self._arun(stage[0]))
+                await asyncio.sleep(0)  # episodes of scripted policies would else never let others in
                 continue
             running = [asyncio.ensure_future(self._arun(call)) for call in stage]
             try:

@@ -159,3 +159,15 @@ def test_ctrl_c_ends_what_hangs_in_one_line(tmp_path: Path, command: tuple[str, 
         _, err = process.communicate()
     assert process.returncode == 130
     assert err.startswith("interrupted") and err.count("\n") == 1
+
+
+def test_policies_and_recipes_of_a_file(run: Command, guess: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from agentgym.evals.policies import policy\nfrom agentgym.trainers.recipes import load_recipe, recipe\n\n\n"
+        "@policy('wise')\ndef wise(env):\n    return env.oracle()\n\n\n"
+        "@recipe('mine')\ndef mine():\n    return load_recipe('tiny')\n"
+    )
+    assert run("eval", guess, "--policy", "mine.py:wise", "--episodes", "3", "--json").json["success"] == 1.0
+    assert "did you mean 'wise'?" in run("eval", guess, "--policy", "mine.py:wize").assert_one_line_error()
+    planned = run("train", "mine.py:mine", f"env.id={guess}", "--dry-run", "--json").json
+    assert planned["recipe"] == "tiny"

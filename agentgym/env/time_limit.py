@@ -6,7 +6,8 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -59,6 +60,14 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer_s - (time.monotonic() - began)), interval_s)
 
 
+_AROUND: ContextVar[tuple[float | None, str]] = ContextVar("_AROUND", default=(None, ""))
+
+
+def limit_around() -> AbstractContextManager[None]:
+    """Return the limit of the :class:`Limited` that this runs in, for tasks that it has started."""
+    return time_limit(*_AROUND.get())
+
+
 class Limited(Awaitable[T], Generic[T]):
     """An awaitable that may block the event loop for a limited time at a stretch; see :func:`time_limit`.
 
@@ -69,6 +78,13 @@ class Limited(Awaitable[T], Generic[T]):
         self._awaitable, self._limit_s, self._what = awaitable, limit_s, what
 
     def __await__(self) -> Generator[Any, Any, T]:
+        token = _AROUND.set((self._limit_s, self._what))
+        try:
+            return (yield from self._in_slices())
+        finally:
+            _AROUND.reset(token)
+
+    def _in_slices(self) -> Generator[Any, Any, T]:
         inner: Any = self._awaitable.__await__()
         proceed: Callable[[], Any] = partial(next, inner)
         while True:

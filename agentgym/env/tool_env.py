@@ -9,7 +9,7 @@ from typing import Any
 
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
-from agentgym.env.time_limit import time_limit
+from agentgym.env.time_limit import limit_around, time_limit
 from agentgym.env.worker_thread import call_in_own_thread
 from agentgym.errors import ToolError
 from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
@@ -61,10 +61,6 @@ class ToolEnv(Env):
         """Run every call of the turn, neighbouring parallel-safe ones at the same time."""
         results: list[ToolResult] = []
         for stage in self._stages(action.calls):
-            if len(stage) == 1:  # without a task of its own, so that the rollout's time limit covers it
-                results.append(await self._arun(stage[0]))
-                await asyncio.sleep(0)  # episodes of scripted policies would else never let others in
-                continue
             running = [asyncio.ensure_future(self._arun(call)) for call in stage]
             try:
                 results += await asyncio.gather(*running)
@@ -88,7 +84,7 @@ class ToolEnv(Env):
         was_parallel = False
         for call in calls:
             found = self._tools.get(call.name) if isinstance(call, ToolCall) else None
-            is_parallel = found is not None and found.is_parallel_safe and not self._runs_inline(found)
+            is_parallel = found is not None and found.is_parallel_safe
             if not (is_parallel and was_parallel):
                 stages.append([])
             stages[-1].append(call)
@@ -121,7 +117,8 @@ class ToolEnv(Env):
         try:
             found, checked, arguments = self._checked(call)
             if self._runs_inline(found):
-                return result_of(checked, found.function(self, **arguments))
+                with limit_around():
+                    return result_of(checked, found.function(self, **arguments))
             if found.is_async:
                 work = found.function(self, **arguments)
             else:

@@ -30,6 +30,8 @@ from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 T = TypeVar("T")
+EARLIER = 0.95
+"""Share of a time limit that an environment may hold up the event loop: asyncio's own limit cannot say where it hung."""
 _REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
 
 
@@ -147,7 +149,7 @@ async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T
     One that hung in it is not let in again: further steps of its class run in threads, where hangs overlap.
     """
     try:
-        return await Limited(work, limit_s, f"{env.env_id} {what}")
+        return await Limited(work, EARLIER * limit_s, f"{env.env_id} {what}")
     except HungError:
         type(env).is_blocking = True
         raise

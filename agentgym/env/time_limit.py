@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from types import FrameType
@@ -60,12 +60,12 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer_s - (time.monotonic() - began)), interval_s)
 
 
-_AROUND: ContextVar[tuple[float | None, str]] = ContextVar("_AROUND", default=(None, ""))
-
-
-def limit_around() -> AbstractContextManager[None]:
-    """Return the limit of the :class:`Limited` that this runs in, for tasks that it has started."""
-    return time_limit(*_AROUND.get())
+@contextmanager
+def limit_around() -> Iterator[None]:
+    """Limit code by the :class:`Limited` that it runs in, for tasks that were started there."""
+    around = _AROUND.get()
+    with nullcontext() if around is None else around.stretch():
+        yield
 
 
 class Limited(Awaitable[T], Generic[T]):
@@ -76,9 +76,21 @@ class Limited(Awaitable[T], Generic[T]):
 
     def __init__(self, awaitable: Awaitable[T], limit_s: float | None, what: str) -> None:
         self._awaitable, self._limit_s, self._what = awaitable, limit_s, what
+        self.hung: HungError | None = None
+        """The error that was raised inside, by whatever task."""
+
+    @contextmanager
+    def stretch(self) -> Iterator[None]:
+        """Limit one stretch of code that does not wait for others."""
+        try:
+            with time_limit(self._limit_s, self._what):
+                yield
+        except HungError as error:
+            self.hung = error
+            raise
 
     def __await__(self) -> Generator[Any, Any, T]:
-        token = _AROUND.set((self._limit_s, self._what))
+        token = _AROUND.set(self)
         try:
             return (yield from self._in_slices())
         finally:
@@ -89,7 +101,7 @@ class Limited(Awaitable[T], Generic[T]):
         proceed: Callable[[], Any] = partial(next, inner)
         while True:
             try:
-                with time_limit(self._limit_s, self._what):
+                with self.stretch():
                     waits_for = proceed()
             except StopIteration as done:
                 return done.value  # type: ignore[no-any-return]
@@ -99,3 +111,6 @@ class Limited(Awaitable[T], Generic[T]):
                 proceed = partial(inner.throw, error)
             else:
                 proceed = partial(next, inner) if sent is None else partial(inner.send, sent)
+
+
+_AROUND: ContextVar[Limited[Any] | None] = ContextVar("_AROUND", default=None)

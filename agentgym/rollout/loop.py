@@ -30,8 +30,6 @@ from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 T = TypeVar("T")
-EARLIER = 0.95
-"""Share of a time limit that an environment may hold up the event loop: asyncio's own limit cannot say where it hung."""
 _REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
 
 
@@ -148,11 +146,14 @@ async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T
 
     One that hung in it is not let in again: further steps of its class run in threads, where hangs overlap.
     """
+    limited = Limited(work, limit_s, f"{env.env_id} {what}")
     try:
-        return await Limited(work, EARLIER * limit_s, f"{env.env_id} {what}")
-    except HungError:
+        return await limited
+    except (HungError, asyncio.CancelledError):
+        if limited.hung is None:
+            raise
         type(env).is_blocking = True
-        raise
+        raise limited.hung from None  # also where asyncio's limit has passed meanwhile, which cannot say the line
 
 
 def _is_void(action: Message, env: Env) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from agentgym.env.worker_thread import run_coroutine
 from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
@@ -24,7 +25,7 @@ from agentgym.trainers.phases.warm_start import warm_start
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
-from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir
+from agentgym.trainers.run import Run, TrainResult, check_ranks, check_run_dir, forget_failed_start
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
@@ -54,7 +55,11 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
     try:
-        return asyncio.run(loop.train())
+        return run_coroutine(loop.train())
+    except Exception:
+        if not resume and ranks.is_main:
+            forget_failed_start(run_dir)
+        raise
     finally:
         loop.run.leave_cluster()
         leave_ranks()

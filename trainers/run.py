@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -265,6 +266,18 @@ def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
     changed = [name for name, value in to_dict(config).items() if saved[name] != value]
     if changed:
         raise ConfigError(f"{run_dir} was begun with other values of {', '.join(changed)}; a resumed run keeps its own")
+
+
+def forget_failed_start(run_dir: Path) -> None:
+    """Empty the folder of a run that failed before it did anything, so that it can be begun again there."""
+    if any((run_dir / name).exists() for name in ("checkpoints", "rollouts", "eval", "demos")):
+        return
+    metrics = run_dir / "metrics.jsonl"
+    if metrics.is_file() and metrics.stat().st_size:
+        return
+    for path in (metrics, run_dir / "config.json"):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
 from agentgym.env.time_limit import limit_around, time_limit
-from agentgym.env.worker_thread import call_in_own_thread
+from agentgym.env.worker_thread import call_in_own_thread, run_coroutine
 from agentgym.errors import ToolError
 from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
 from agentgym.types import Call, MalformedCall, Message, Observation, TextPart, ToolCall, ToolResult, ToolSpec
@@ -54,7 +54,7 @@ class ToolEnv(Env):
     def respond(self, action: Message) -> str | Observation:
         """Run every call of the turn in order; a bad one does not stop the good ones."""
         if any(tool.is_async for tool in self._tools.values()):
-            return asyncio.run(self.arespond(action))
+            return run_coroutine(self.arespond(action))
         return self._said(action, [self._run(call) for call in action.calls])
 
     async def arespond(self, action: Message) -> str | Observation:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agentgym.check.policies import oracle_action, random_action
 from agentgym.env.actions import as_message
 from agentgym.env.env import Env
 from agentgym.plugins import Component, F, Registry
@@ -72,5 +71,5 @@ def _act(chosen: Component, env: Env, observation: Observation, rng: np.random.G
     return as_message(action, env.parse_action)
 
 
-policy("oracle")(oracle_action)
-policy("random")(random_action)
+for _name in ("oracle", "random"):  # imported when they are first asked to act
+    POLICIES.add(Component(name=_name, family="policy", function=f"agentgym.check.policies:{_name}_action"))

@@ -18,7 +18,7 @@ class TrainedSteps:
     Example:
         >>> trained = TrainedSteps()
         >>> trained.add({"trained_tokens": 0.0, "invalid_share": 1.0, "success": 0.0})
-        >>> trained.conclusion()[:46]
+        >>> trained.conclusion()[:47]
         '0 of 1 steps trained: 100% of turns are invalid'
     """
 

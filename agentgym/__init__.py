@@ -10,7 +10,7 @@ from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import AgentGymError, ToolError
 from agentgym.registry import make, register
 from agentgym.tool import tool
-from agentgym.types import Message, Task, ToolCall
+from agentgym.types import Message, RewardRole, Task, ToolCall
 
 __version__ = "0.1.0"
 
@@ -19,6 +19,7 @@ __all__ = [
     "Env",
     "GameEnv",
     "Message",
+    "RewardRole",
     "Task",
     "ToolCall",
     "ToolEnv",

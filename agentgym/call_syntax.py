@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym.tool import resolved
 from agentgym.types import Call, Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
 _MAX_VALUES = 100
@@ -55,12 +56,13 @@ def format_call(call: ToolCall, tools: Sequence[ToolSpec]) -> str:
         >>> format_call(ToolCall("take", {"object": "mug 1", "n": 2}), [take])
         'take: mug 1; 2'
     """
-    properties: Mapping[str, Any] = next((t.parameters.get("properties", {}) for t in tools if t.name == call.name), {})
+    parameters: JsonSchema = next((tool.parameters for tool in tools if tool.name == call.name), {})
+    properties: Mapping[str, Any] = parameters.get("properties", {})
     pieces: list[str] = []
     is_positional = True
     for name in [*(n for n in properties if n in call.arguments), *(n for n in call.arguments if n not in properties)]:
         is_positional = is_positional and list(properties)[len(pieces) : len(pieces) + 1] == [name]
-        text = _format_value(call.arguments[name], properties.get(name, {}))
+        text = _format_value(call.arguments[name], resolved(properties.get(name, {}), parameters))
         pieces.append(text if is_positional else f"{name}={text}")
     return f"{call.name}: {'; '.join(pieces)}" if pieces else call.name
 
@@ -90,9 +92,10 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         if key in arguments:
             return MalformedCall(span, f"{key} is given twice", line)
         try:
-            arguments[key] = _parse_value(raw, properties.get(key, {}))
+            schema = resolved(properties.get(key, {}), spec.parameters if spec else {})
+            arguments[key] = _parse_value(raw, schema)
         except (ValueError, RecursionError):
-            expected = properties.get(key, {}).get("type", "value")
+            expected = schema.get("type", "value")
             return MalformedCall(span, f"{key} is not a JSON {expected}: {raw!r}", line)
         at = found.end()
     return ToolCall(name, arguments, str(index))

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from typing import Any
+
+_NON_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN')  # texts first, so that words in them are left alone
+_KEPT = {"Infinity": "1e999", "-Infinity": "-1e999", "NaN": '"NaN"'}
 
 
 def canonical(value: object) -> str:
@@ -24,6 +29,27 @@ def canonical(value: object) -> str:
 def digest(value: object) -> str:
     """128-bit hex digest of :func:`canonical`."""
     return hashlib.blake2b(canonical(value).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def strict_json(value: object, *, keeps_non_finite: bool = False, **layout: Any) -> str:
+    """Render a value as JSON that every reader takes: numbers that are not finite, which JSON lacks, become ``null``.
+
+    Args:
+        keeps_non_finite: write infinities as numbers beyond a double's range and NaN as the text ``"NaN"`` instead,
+            which Python, pydantic and numpy read back.
+        layout: ``indent`` and ``separators`` of :func:`json.dumps`.
+
+    Example:
+        >>> strict_json({"loss": float("nan")}), strict_json([float("-inf")], keeps_non_finite=True)
+        ('{"loss": null}', '[-1e999]')
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **layout)
+    except ValueError:  # rare: only then is the text searched
+        written = _KEPT if keeps_non_finite else {}
+        return _NON_FINITE.sub(
+            lambda found: found[0] if found[0][0] == '"' else written.get(found[0], "null"), json.dumps(value, **layout)
+        )
 
 
 def _plain(value: object) -> object:

@@ -27,8 +27,8 @@ class ConfigError(UsageError):
     """A recipe, key or value that cannot be."""
 
 
-class UnknownNameError(UsageError):
-    """An environment, recipe, suite or key that does not exist."""
+class UnknownNameError(ConfigError):
+    """An environment, component, recipe, policy, suite or key that does not exist."""
 
 
 class MissingExtraError(UsageError):
@@ -79,6 +79,10 @@ class EnvError(InfrastructureError):
 
 class EnvTimeoutError(InfrastructureError):
     """An environment or tool did not answer in time."""
+
+
+class HungError(EnvTimeoutError):
+    """Code in the main thread did not come to an end in time and was interrupted."""
 
 
 class EngineError(InfrastructureError):

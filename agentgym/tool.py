@@ -6,20 +6,22 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
 import inspect
+import io
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, is_dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from agentgym.errors import ToolDefinitionError, ToolError
-from agentgym.types import JsonSchema, ToolCall, ToolResult, ToolSpec
+from agentgym.errors import EnvError, ToolDefinitionError, ToolError
+from agentgym.types import ImagePart, JsonSchema, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -186,8 +188,23 @@ def cut_output(text: str, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
 
 
 def result_of(call: ToolCall, output: object) -> ToolResult:
-    """A tool's return value as what the model sees."""
-    return ToolResult(cut_output(output if isinstance(output, str) else str(output)), call.name, call.id)
+    """Return a tool's return value as what the model sees.
+
+    Text stays as it is. An image (:class:`~agentgym.types.ImagePart`, PNG bytes, a PIL image) becomes an image part,
+    and a list of texts and images its texts and images. Mappings, sequences, sets, dataclasses and pydantic models
+    become JSON, everything else its ``str()``.
+
+    Raises:
+        EnvError: the value has no text, only an address.
+
+    Example:
+        >>> result_of(ToolCall("weigh"), {"grams": 12.5, "fragile": False}).content
+        '{"grams":12.5,"fragile":false}'
+    """
+    parts = output if isinstance(output, list | tuple) and any(_is_image(item) for item in output) else (output,)
+    images = tuple(_image(part) for part in parts if _is_image(part))
+    text = "\n".join(_text(call.name, part) for part in parts if not _is_image(part))
+    return ToolResult(cut_output(text), call.name, call.id, images=images)
 
 
 def error_result(error: ToolError, name: str = "", call_id: str = "") -> ToolResult:
@@ -199,11 +216,22 @@ def random_call(spec: ToolSpec, rng: np.random.Generator, words: Sequence[str] =
     """A call with arguments drawn from the schema; strings come from ``enum`` or else from ``words``."""
     arguments: dict[str, Any] = {}
     for name, schema in spec.parameters.get("properties", {}).items():
-        arguments[name] = _random_value(schema, rng, words)
+        arguments[name] = _random_value(resolved(schema, spec.parameters), rng, words, spec.parameters)
     return ToolCall(spec.name, arguments)
 
 
-def _random_value(schema: JsonSchema, rng: np.random.Generator, words: Sequence[str]) -> Any:
+def resolved(schema: JsonSchema, root: JsonSchema) -> JsonSchema:
+    """Return a schema, or what its ``$ref`` names among the ``$defs`` of the tool's schema ``root``.
+
+    Example:
+        >>> resolved({"$ref": "#/$defs/Point"}, {"$defs": {"Point": {"type": "object"}}})
+        {'type': 'object'}
+    """
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    return root.get("$defs", {}).get(name, schema) if name else schema
+
+
+def _random_value(schema: JsonSchema, rng: np.random.Generator, words: Sequence[str], root: JsonSchema) -> Any:
     if schema.get("enum"):
         return schema["enum"][int(rng.integers(len(schema["enum"])))]
     match schema.get("type"):
@@ -215,11 +243,70 @@ def _random_value(schema: JsonSchema, rng: np.random.Generator, words: Sequence[
         case "boolean":
             return bool(rng.integers(2))
         case "array":
-            return [_random_value(schema.get("items", {}), rng, words)]
+            return [_random_value(resolved(schema.get("items", {}), root), rng, words, root)]
         case "object":
-            return {}
+            fields = schema.get("properties", {})
+            needed = (name for name in fields if name in schema.get("required", ()))
+            return {name: _random_value(resolved(fields[name], root), rng, words, root) for name in needed}
         case _:
             return words[int(rng.integers(len(words)))]
+
+
+# ------------------------------------------------------------------------------------------------- returned values
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, ImagePart) or (isinstance(value, bytes) and value.startswith(_PNG)) or _is_pil(value)
+
+
+def _is_pil(value: object) -> bool:
+    return any(base.__module__ == "PIL.Image" for base in type(value).__mro__)  # PIL is not a dependency
+
+
+def _image(value: Any) -> ImagePart:
+    if isinstance(value, ImagePart):
+        return value
+    if not isinstance(value, bytes):
+        buffer = io.BytesIO()
+        value.save(buffer, format="PNG")
+        value = buffer.getvalue()
+    return ImagePart(base64.b64encode(value).decode())
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    is_json = is_dataclass(value) or hasattr(type(value), "model_dump_json") or isinstance(value, np.ndarray)
+    if not is_json and (not isinstance(value, Mapping | Sequence | Set) or isinstance(value, bytes | bytearray)):
+        return _scalar_text(name, value)
+    from pydantic_core import PydanticSerializationError, to_json
+
+    try:
+        return to_json(value, inf_nan_mode="null", fallback=partial(_plain, name)).decode()
+    except (PydanticSerializationError, ValueError) as error:
+        raise EnvError(f"tool {name}: what it returned cannot be written as JSON: {error}") from error
+
+
+def _plain(name: str, value: object) -> object:
+    """Return what pydantic cannot write as something that it can."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, Sequence) else _scalar_text(name, value)
+
+
+def _scalar_text(name: str, value: object) -> str:
+    kind = type(value)
+    is_address = kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__
+    if is_address or isinstance(value, bytes | bytearray):
+        raise EnvError(
+            f"tool {name} returned a {kind.__name__}, which has no text for a model; return text, a number, an image "
+            "(ImagePart, PNG bytes, a PIL image), or a mapping, list, dataclass or pydantic model"
+        )
+    return str(value)
 
 
 # ------------------------------------------------------------------------------------------------------ definition

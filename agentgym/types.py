@@ -123,6 +123,8 @@ class ToolResult:
     error_type: str | None = None
     box: tuple[int, int, int, int] | None = None
     """Where on the screen, as it was before, the call acted: left, top, width, height in pixels; for who looks on."""
+    images: tuple[ImagePart, ...] = ()
+    """Images that the tool returned, on their way into the content of the tool message."""
 
     @property
     def is_error(self) -> bool:

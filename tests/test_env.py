@@ -11,6 +11,7 @@ from agentgym import Env, Message, Task, ToolCall, ToolEnv, ToolError, tool
 from agentgym.env.tasks import SeededTasks
 from agentgym.errors import (
     ClosedError,
+    EnvError,
     ReplayMismatchError,
     ResetNeededError,
     UnknownNameError,
@@ -322,3 +323,10 @@ def test_a_native_state_needs_load_state() -> None:
     env = started(Half())
     with pytest.raises(NotImplementedError, match="Half gives a native state but has no load_state"):
         env.restore(env.snapshot())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf")])
+def test_awards_must_be_finite(value: float) -> None:
+    env = started(Echo())
+    with pytest.raises(EnvError, match=r"Echo turn 0: the reward part 'bonus' is -?(nan|inf), expected a finite"):
+        env.award(value, "bonus")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,16 @@ from agentgym.credit.compose import credit_turns
 from agentgym.credit.config import CreditConfig
 from agentgym.credit.state import CreditState
 from agentgym.credit.table import TurnAdvantages, TurnTable
+from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import ConfigError, UnknownNameError, UsageError
+from agentgym.evals.policies import named_policy
 from agentgym.plugins import ENTRY_POINT_GROUP, Options, Registry, options_of
+from agentgym.registry import make
+from agentgym.tool import tool
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.recipes import load_recipe
+from agentgym.types import Task, ToolCall
 
 FILE = '''
 from dataclasses import dataclass
@@ -218,3 +227,93 @@ def test_options_are_read_off_the_annotation() -> None:
     assert options_of(takes) is NamelessOptions
     assert options_of(lambda table: None) is None
     assert "first_turns" not in SELECTIONS or SELECTIONS["first_turns"].status == "user"
+
+
+# ------------------------------------------------------------------------------------------- recipes, policies, names
+
+MORE = """
+from dataclasses import replace
+
+from agentgym.evals.policies import policy
+from agentgym.trainers.recipes import load_recipe, recipe
+
+
+@recipe("short")
+def short():
+    return replace(load_recipe("tiny"), recipe="short", num_steps=7)
+
+
+@recipe("wrong")
+def wrong():
+    return 3
+
+
+@policy("always_three")
+def always_three(env):
+    return "guess: 3"
+"""
+
+
+class Guess(ToolEnv):
+    def start(self, task: Task) -> str:
+        return "Guess."
+
+    @tool
+    def guess(self, number: int) -> str:
+        """Guess the number."""
+        return "No."
+
+
+def test_recipes_and_policies_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "more.py"
+    path.write_text(MORE)
+    assert (load_recipe(f"{path}:short").num_steps, load_recipe("short").recipe) == (7, "short")
+    with pytest.raises(ConfigError, match="returned a int, expected a TrainConfig"):
+        load_recipe("wrong")
+    env = Guess()
+    agent = named_policy(f"{path}:always_three")(env, 0)
+    agent.begin(env.reset(seed=0)[0], env.tools)
+    decision = asyncio.run(agent.decide())
+    assert decision is not None and decision.action.calls[0] == ToolCall("guess", {"number": 3}, "0")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: CreditConfig(estimator="gigpp"), "unknown estimator 'gigpp'; did you mean 'gigpo'"),
+        (lambda: SHAPERS["ufoo"], "unknown shaper 'ufoo'; did you mean 'ufo'"),
+        (lambda: LossConfig(kind="ppo_clop"), "unknown policy loss 'ppo_clop'; did you mean 'ppo_clip'"),
+        (lambda: EngineConfig(kind="torc"), "unknown engine 'torc'; did you mean 'torch'"),
+        (lambda: load_recipe("tinyy"), "unknown recipe 'tinyy'; did you mean 'tiny'"),
+        (lambda: named_policy("oracel"), "unknown policy 'oracel'; did you mean 'oracle'"),
+        (lambda: make("Household-v1"), "unknown environment 'Household-v1'; did you mean"),
+        (lambda: CreditConfig(shapers=({"kind": "ufo"},)), "shapers holds {'kind': 'ufo'}, expected the options"),
+    ],
+)
+def test_unknown_names_are_configuration_errors(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make()
+    assert said in str(raised.value)
+
+
+def lists(**changed: Any) -> TurnTable:
+    return TurnTable.from_lists(**{"rewards": [[0.0], [1.0, 2.0]], "group_of_trajectory": [0, 0], **changed})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: lists(states=[["a"], ["b"]]), "states[1] has 1 entries, expected 2, one per turn"),
+        (lambda: lists(is_valid=[[True]]), "is_valid has 1 lists, expected one for each of the 2 trajectories"),
+        (lambda: lists(rewards=[[0.0], 1.0]), "rewards[1] is 1.0, expected the list of a trajectory's turns"),
+        (lambda: lists(group_of_trajectory=[0]), "group_of_trajectory has 1 entries"),
+        (lambda: lists().with_columns(entropy=[[0.5], [0.5]]), "column 'entropy': list 1 has 1 entries, expected 2"),
+        (lambda: lists().with_columns(entropy=[[0.5], 0.5]), "column 'entropy': entry 1 is 0.5 among lists"),
+        (lambda: lists().with_columns(entropy=[[0.5]]), "column 'entropy' has 1 lists, expected one for each of 2"),
+        (lambda: lists().with_columns(entropy=[0.5]), "column 'entropy' has 1 rows, the table 3"),
+    ],
+)
+def test_ragged_lists_are_named(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        make()
+    assert said in str(raised.value)

@@ -42,6 +42,7 @@ _.PythonMathEnv
 _.CarDealerEnv
 _.ChessEndgameEnv
 _.GuessCityEnv
+_.GuessNumberEnv
 _.KuhnPokerEnv
 _.MazeEnv
 _.AgentFlowEnv

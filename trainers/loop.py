@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from agentgym.env.worker_thread import run_coroutine
 from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
@@ -26,7 +27,7 @@ from agentgym.trainers.phases.warm_start import warm_start
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
-from agentgym.trainers.run import Run, TrainResult, check_run_dir, extend_run
+from agentgym.trainers.run import Run, TrainResult, check_run_dir, extend_run, forget_failed_start
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
@@ -59,7 +60,11 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
     try:
-        return asyncio.run(loop.train())
+        return run_coroutine(loop.train())
+    except Exception:
+        if not resume and ranks.is_main:
+            forget_failed_start(run_dir)
+        raise
     finally:
         loop.run.leave_cluster()
         leave_ranks()
@@ -114,6 +119,8 @@ class TrainingLoop:
                 self.mix = SftMix(config, run.model, rows)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
+            if why := state.activity.trained.conclusion():
+                self.log.say(why)
             model = run.whole_model()
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
@@ -121,6 +128,7 @@ class TrainingLoop:
         return TrainResult(
             run_dir=str(run.run_dir),
             steps=config.num_steps,
+            steps_trained=state.activity.trained.num_trained,
             num_trajectories=state.num_trajectories,
             success_base=base_success(run.run_dir),
             success_before=state.success_before,

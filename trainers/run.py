@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -211,7 +212,7 @@ class Run:
         tasks = list(self.train_tasks[: config.num_text_episodes])
         with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
             played = bars.track(tasks, description="texts of episodes")
-            texts, words = collect_texts(self.make_env, played, seed=self.config.seed)
+            texts, words = collect_texts(self.make_env, played, seed=self.config.seed, limits=self.config.group.limits)
             texts += self.config.context.phrases * config.num_text_episodes
             megabytes = sum(map(len, texts)) / 1e6
             bars.add_task(f"tokenizer of {megabytes:.1f} MB", total=None)  # the library reports nothing on the way
@@ -284,12 +285,26 @@ def extend_run(config: TrainConfig, run_dir: Path) -> None:
         last.replace(last.with_name(f"step-{before:06d}"))
 
 
+def forget_failed_start(run_dir: Path) -> None:
+    """Empty the folder of a run that failed before it did anything, so that it can be begun again there."""
+    if any((run_dir / name).exists() for name in ("checkpoints", "rollouts", "eval", "demos")):
+        return
+    metrics = run_dir / "metrics.jsonl"
+    if metrics.is_file() and metrics.stat().st_size:
+        return
+    for path in (metrics, run_dir / "config.json"):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
     """What a finished run says of itself."""
 
     run_dir: str
     steps: int
+    steps_trained: int
+    """Steps in which a token was trained."""
     num_trajectories: int
     success_base: float | None
     """Of the model as it came, where ``eval.base`` asks for it."""

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from agentgym.env.env import Action, Env, StepReturn, TypedStep
+from agentgym.env.actions import Action
+from agentgym.env.env import Env, StepReturn, TypedStep
 from agentgym.errors import ConfigError
 from agentgym.types import Observation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +14,7 @@ from agentgym.check.cheats import cheats
 from agentgym.check.contract import (
     closing,
     control_verbs,
+    episodes,
     gymnasium_api,
     observations,
     order_of_calls,
@@ -28,6 +30,7 @@ from agentgym.check.determinism import (
     seed_determinism,
     snapshots,
 )
+from agentgym.check.episodes import STEP_TIMEOUT_S
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
@@ -48,36 +51,46 @@ class Check:
     """Checks without whose passing a failure of this one would mean nothing."""
 
 
-_REPEATABLE = ("seed determinism",)
+_PLAYED = ("episodes",)
+_REPEATABLE = (*_PLAYED, "seed determinism")
 
 CHECKS = (
     Check("tool schemas", tool_schemas),
     Check("control verbs", control_verbs),
-    Check("order of calls", order_of_calls),
+    Check("episodes", episodes),
+    Check("order of calls", order_of_calls, _PLAYED),
     Check("closing", closing),
-    Check("observations", observations),
-    Check("rewards", rewards),
+    Check("observations", observations, _PLAYED),
+    Check("rewards", rewards, _PLAYED),
     Check("splits", splits),
-    Check("global randomness", global_randomness),
-    Check("seed determinism", seed_determinism),
+    Check("global randomness", global_randomness, _PLAYED),
+    Check("seed determinism", seed_determinism, _PLAYED),
     Check("process determinism", process_determinism, _REPEATABLE),
     Check("instance isolation", instance_isolation, _REPEATABLE),
     Check("async path", async_path, _REPEATABLE),
     Check("snapshots", snapshots, _REPEATABLE),
     Check("state keys", state_keys, _REPEATABLE),
     Check("gymnasium", gymnasium_api, _REPEATABLE),
-    Check("oracle", oracle),
-    Check("no-op policy", noop_policy),
-    Check("random policy", random_policy),
-    Check("hostile actions", hostile_actions),
-    Check("cheats", cheats),
-    Check("leaks", leaks),
-    Check("speed", speed),
+    Check("oracle", oracle, _PLAYED),
+    Check("no-op policy", noop_policy, _PLAYED),
+    Check("random policy", random_policy, _PLAYED),
+    Check("hostile actions", hostile_actions, _PLAYED),
+    Check("cheats", cheats, _PLAYED),
+    Check("leaks", leaks, _PLAYED),
+    Check("speed", speed, _PLAYED),
 )
 """The kit, in the order it runs."""
 
 
-def check_env(reference_or_factory: str | Callable[[], Env], *, num_episodes: int = 5, seed: int = 0) -> CheckReport:
+def check_env(
+    reference_or_factory: str | Callable[[], Env],
+    *,
+    num_episodes: int = 5,
+    seed: int = 0,
+    step_timeout_s: float = 60.0,
+    check_timeout_s: float = 300.0,
+    on_result: Callable[[CheckResult], None] = lambda result: None,
+) -> CheckReport:
     """Check that an environment keeps the contract.
 
     Args:
@@ -85,9 +98,14 @@ def check_env(reference_or_factory: str | Callable[[], Env], *, num_episodes: in
             each time it is called.
         num_episodes: episodes per check; more find rarer faults.
         seed: of the tasks that are drawn and of the random policy.
+        step_timeout_s: seconds that a reset or a step may take; kept in the main thread alone, see
+            :func:`~agentgym.env.time_limit.time_limit`.
+        check_timeout_s: seconds that one check may take, with the same restriction.
+        on_result: called after each check.
 
     Raises:
-        UsageError: there is no such environment, an extra is missing, or ``num_episodes`` is below 1.
+        UsageError: there is no such environment, an extra is missing, ``num_episodes`` is below 1, or a limit of time
+            is not above 0.
 
     Example:
         >>> report = check_env("agentgym/Household-v0", num_episodes=1)
@@ -96,29 +114,39 @@ def check_env(reference_or_factory: str | Callable[[], Env], *, num_episodes: in
     """
     if num_episodes < 1:
         raise UsageError(f"num_episodes must be at least 1, got {num_episodes}")
+    if min(step_timeout_s, check_timeout_s) <= 0:
+        raise UsageError(f"limits of time must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):
         find(reference_or_factory)
         subject = Subject(partial(make, reference_or_factory), reference_or_factory, num_episodes, seed)
     else:
         subject = Subject(reference_or_factory, None, num_episodes, seed)
+    check = partial(_check, subject, step_timeout_s, check_timeout_s, on_result)
+    work = partial(copy_context().run, check)  # so that the limit of a step ends with this call
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _check(subject)
+        return work()
     with ThreadPoolExecutor(1, "check_env") as outside:  # in a notebook: the checks need event loops of their own
-        return outside.submit(_check, subject).result()
+        return outside.submit(work).result()
 
 
-def _check(subject: Subject) -> CheckReport:
-    results = {"construction": run_check("construction", _construction, subject)}
-    if results["construction"].passed:
-        for check in CHECKS:
-            missing = [needed for needed in check.needs if not results[needed].passed]
-            if missing:
-                detail = f"not run: it rests on {', '.join(missing)}, which failed"
-                results[check.name] = CheckResult(name=check.name, passed=True, detail=detail)
-            else:
-                results[check.name] = run_check(check.name, check.function, subject)
+def _check(
+    subject: Subject, step_timeout_s: float, check_timeout_s: float, on_result: Callable[[CheckResult], None]
+) -> CheckReport:
+    STEP_TIMEOUT_S.set(step_timeout_s)
+    results: dict[str, CheckResult] = {}
+    for check in (Check("construction", _construction), *CHECKS):
+        missing = [needed for needed in check.needs if not results[needed].passed]
+        if missing:
+            detail = f"not run: it rests on {', '.join(missing)}, which failed"
+            result = CheckResult(name=check.name, passed=True, detail=detail)
+        else:
+            result = run_check(check.name, check.function, subject, check_timeout_s)
+        results[check.name] = result
+        on_result(result)
+        if check.name == "construction" and not result.passed:
+            break
     checks = tuple(results.values())
     return CheckReport(env=subject.name, passed=all(check.passed for check in checks), checks=checks)
 

@@ -72,6 +72,12 @@ def control_verbs(subject: Subject) -> str:
     return f"none of {', '.join(sorted(CONTROL_VERBS))} is a tool"
 
 
+def episodes(subject: Subject) -> str:
+    """Episodes of a random policy go through without an exception."""
+    num_turns = sum(len(episode.steps) for episode in random_episodes(subject))
+    return f"{num_turns} turns of {subject.num_episodes} episodes"
+
+
 def order_of_calls(subject: Subject) -> str:
     """``step`` before ``reset`` and after the end is refused, by both paths."""
     with contextlib.closing(subject.factory()) as env:

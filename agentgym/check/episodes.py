@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +14,20 @@ from gymnasium.utils.env_checker import data_equivalence
 from agentgym.canonical import digest
 from agentgym.check.policies import Policy, noop_action
 from agentgym.env.env import Env, StepReturn, TypedStep
+from agentgym.env.time_limit import time_limit
 from agentgym.types import Message, Observation, Task
 
 MAX_TURNS = 100
 """Turns after which a check stops an episode that does not end by itself."""
+
+
+STEP_TIMEOUT_S: ContextVar[float] = ContextVar("STEP_TIMEOUT_S", default=60.0)
+"""Seconds that a reset or a step may take before a check counts it as hung."""
+
+
+def step_limit(what: str) -> AbstractContextManager[None]:
+    """Return a limit of the time that the environment may take for one thing."""
+    return time_limit(STEP_TIMEOUT_S.get(), what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +91,8 @@ def play(
     seed: int | None = None,
 ) -> Episode:
     """Reset to a task and let a policy act until the end or ``max_turns``."""
-    first, info = env.reset(seed=seed, options={"task": task})
+    with step_limit("reset"):
+        first, info = env.reset(seed=seed, options={"task": task})
     return play_on(env, policy, rng, first, info, max_turns=max_turns)
 
 
@@ -96,8 +109,9 @@ def play_on(
     steps: list[Step] = []
     observation = first
     while len(steps) < max_turns and not (steps and (steps[-1].terminated or steps[-1].truncated)):
-        key, action = env.state_key(), policy(env, observation, rng)
-        steps.append(_step(key, action, env.step(action)))
+        with step_limit(f"turn {len(steps) + 1}"):
+            key, action = env.state_key(), policy(env, observation, rng)
+            steps.append(_step(key, action, env.step(action)))
         observation = steps[-1].observation
     return _episode(env, first, first_info or {}, steps)
 

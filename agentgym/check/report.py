@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from agentgym.env.time_limit import time_limit
+from agentgym.errors import HungError
+
 S = TypeVar("S")
 
 
@@ -28,12 +31,15 @@ class CheckResult:
     detail: str
 
 
-def run_check(name: str, function: Callable[[S], str], subject: S) -> CheckResult:
-    """Run one check; whatever it raises is a failure."""
+def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: float | None = None) -> CheckResult:
+    """Run one check; whatever it raises is a failure, and so is taking longer than ``timeout_s``."""
     try:
-        return CheckResult(name=name, passed=True, detail=function(subject))
+        with time_limit(timeout_s, "the check"):
+            return CheckResult(name=name, passed=True, detail=function(subject))
     except CheckFailed as failure:
         return CheckResult(name=name, passed=False, detail=str(failure))
+    except HungError as error:
+        return CheckResult(name=name, passed=False, detail=str(error))
     except Exception as error:
         return CheckResult(name=name, passed=False, detail=f"{type(error).__name__}: {error}")
 

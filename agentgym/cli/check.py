@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from agentgym.cli.env_args import EnvArgument
 from agentgym.cli.exits import FAILED
-from agentgym.cli.output import JsonFlag, output
+from agentgym.cli.output import JsonFlag, Output, output
+
+if TYPE_CHECKING:
+    from agentgym.check.report import CheckResult
 
 
-def check(env: EnvArgument, as_json: JsonFlag = False) -> None:
+def check(
+    env: EnvArgument,
+    step_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Longest time that a reset or a step may take.")
+    ] = 60.0,
+    as_json: JsonFlag = False,
+) -> None:
     """Run the conformance checks on an environment; exit code 1 if one fails."""
     from dataclasses import asdict
 
-    from rich.markup import escape
-    from rich.table import Table
-
     from agentgym.check import check_env
+    from agentgym.check.conformance import CHECKS
     from agentgym.registry import find
 
     with output(as_json) as out:
         find(env)  # an unknown name is the user's slip, not a failed check
-        report = check_env(env)
+        show = partial(_show_row, out, max(len(known.name) for known in CHECKS))
+        report = check_env(env, step_timeout_s=step_timeout, on_result=show)
         out.result(asdict(report))
-        table = Table("", "check", "detail", box=None, pad_edge=False, header_style="bold", title_justify="left")
-        for result in report.checks:
-            mark = "[green]✓[/]" if result.passed else "[bold red]✗[/]"
-            table.add_row(mark, result.name, escape(result.detail), style=None if result.passed else "red")
-        out.console.print(table)
         num_failed = sum(not result.passed for result in report.checks)
         verdict = f"[bold red]{num_failed} of {len(report.checks)} checks failed[/]"
         out.console.print("[bold green]sound[/]" if report.passed else verdict)
     if not report.passed:
         raise typer.Exit(FAILED)
+
+
+def _show_row(out: Output, width: int, result: CheckResult) -> None:
+    """Print a check's row as soon as it is done, in the columns of all rows."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_column(width=1)
+    row.add_column(width=width)
+    row.add_column()
+    mark = "[bold red]✗[/]" if not result.passed else "–" if result.detail.startswith("not run") else "[green]✓[/]"
+    row.add_row(mark, result.name, escape(result.detail), style=None if result.passed else "red")
+    out.console.print(row)

@@ -24,9 +24,10 @@ def eval_(  # noqa: PLR0913  (a command's options)
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SUITE...|ENV] [KEY=VALUE]...",
+            metavar="[SUITE...|ENV|RUN] [KEY=VALUE]...",
             help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with "
-            "arguments of its class. context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they "
+            "arguments of its class; or a training run's folder, to evaluate as the run did. "
+            "context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they "
             "are rendered. Left out with --resume.",
         ),
     ] = None,
@@ -35,12 +36,15 @@ def eval_(  # noqa: PLR0913  (a command's options)
         list[str] | None,
         typer.Option(
             help="oracle, random, openai:URL?model=NAME, vllm:URL?model=SOURCE, or a model (a folder, a GGUF file, "
-            "pypi:PACKAGE, a hub name, smollm2); with suites also several times."
+            "pypi:PACKAGE, a hub name, smollm2); with suites also several times. A training run's folder brings the "
+            "run's own settings."
         ),
     ] = None,
     episodes: Annotated[
         int | None,
-        typer.Option(min=1, help="The first N tasks, of a suite's parts or of the split. [default: all or 50]"),
+        typer.Option(
+            min=1, help="The first N tasks, of a suite's parts or of the split. [default: all, the run's or 50]"
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the policy's sampling. [default: 0]")] = None,
     split: Annotated[str | None, typer.Option(help="train, valid or test. [default: test]")] = None,
@@ -99,15 +103,18 @@ def _begin(
 ) -> bool:
     """Play what was asked for; False if something of it could not be done."""
     from agentgym.cli import eval_env, eval_suites
+    from agentgym.cli.eval_run import is_run
     from agentgym.cli.policies import SamplingPlan
     from agentgym.errors import UsageError
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
 
+    if names and not policies and is_run(names[0]):
+        policies = [names[0]]
     if not names or not policies:
         raise UsageError(
             "name an environment and a policy: agentgym eval ENV --policy oracle|random|MODEL_DIR; "
-            "or suites: agentgym list --suites"
+            "or a training run: agentgym eval RUN; or suites: agentgym list --suites"
         )
     FULL.changed(given.get("context", {}))  # wrong keys are refused before a model is loaded
     ChatConfig().changed(given.get("chat", {}))
@@ -115,7 +122,7 @@ def _begin(
     if not suites:
         if len(names) > 1 or len(policies) > 1:
             raise UsageError("one environment and one policy at a time; several are for suites")
-        plan, folder = eval_env.begin({"env": names[0], "policy": policies[0], **given}, run_dir)
+        plan, folder = eval_env.begin(_as_the_run(names[0], policies[0], given, out), run_dir)
         return _play_env(plan, folder, num_envs, False, out)
     if others := [name for name in names if name not in suites]:
         raise UsageError(f"{others[0]} is no suite; evaluate it by itself (agentgym list --suites)")
@@ -126,8 +133,35 @@ def _begin(
     if given.get("context", {}).get("example_turns"):
         raise UsageError("context.example_turns shows an episode of one environment; evaluate it by itself")
     episodes = given.pop("episodes", None)
+    given = _sampled_as_the_run(policies, given, out)
     made, folder = eval_suites.begin(suites, policies, episodes, SamplingPlan(**given), run_dir)
     return _play_suites(made, folder, num_envs, False, out)
+
+
+def _as_the_run(name: str, policy: str, given: dict[str, Any], out: Output) -> dict[str, Any]:
+    """Return the fields of a plan: what was given, and the rest from the training run that is named, if one is."""
+    from agentgym.cli.eval_run import run_settings
+
+    run = run_settings(name) or run_settings(policy)
+    if run is None:
+        return {"env": name, "policy": policy, **given}
+    env = run.plan["env"] if run_settings(name) else name
+    plan = run.merged({"env": env, "policy": policy, **given})
+    out.status.print(run.note(plan), markup=False, soft_wrap=True)
+    return plan
+
+
+def _sampled_as_the_run(policies: list[str], given: dict[str, Any], out: Output) -> dict[str, Any]:
+    """Return a suite's settings of a model: those given, and the rest from its training run, if it is one's."""
+    from agentgym.cli.eval_run import run_settings
+
+    run = run_settings(policies[0]) if len(policies) == 1 else None
+    if run is None:
+        return given
+    taken = {name: value for name, value in run.sampling.items() if name not in given}
+    told = ", ".join(f"{name}={value}" for name, value in taken.items())
+    out.status.print(f"from {run.folder}: {told}", markup=False, soft_wrap=True)
+    return taken | given
 
 
 def _resume(

@@ -22,16 +22,16 @@ class $class_name(ToolEnv):
     """Find a hidden number by asking."""
 
     def start(self, task: Task) -> str:
-        self.secret = int(self.np_random.integers(1, 101))  # np_random is the only source of randomness
-        self.low, self.high = 1, 100
-        return "I think of a number between 1 and 100. Find it."
+        self.secret = int(self.np_random.integers(1, 11))  # np_random is the only source of randomness
+        self.low, self.high = 1, 10
+        return "I think of a number between 1 and 10. Find it."
 
     @tool
     def guess(self, number: int) -> str:
         """Guess the number.
 
         Args:
-            number: a whole number from 1 to 100.
+            number: a whole number from 1 to 10.
         """
         if number == self.secret:
             self.finish(1.0)
@@ -49,7 +49,7 @@ class $class_name(ToolEnv):
         return self.parse_action(f"guess: {(self.low + self.high) // 2}")
 
 
-register("$id", $class_name, max_turns=12)
+register("$id", $class_name, max_turns=5)
 ''')
 
 _TEST = Template('''"""Is $id sound?"""
@@ -86,6 +86,7 @@ def new(
             f"agentgym check {env_file}",
             f"pytest {test_file}",
             f"agentgym eval {env_file} --policy oracle",
+            f"agentgym train tiny env.id={env_file}",
         ]
         out.result({"id": values["id"], "files": [str(env_file), str(test_file)], "next": commands})
         steps = "\n".join(f"  {command}" for command in commands)

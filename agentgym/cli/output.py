@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from agentgym.canonical import strict_json
 from agentgym.cli.exits import ending
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
@@ -62,9 +62,9 @@ def output(as_json: bool) -> Iterator[Output]:
         except (Exception, KeyboardInterrupt) as error:
             if as_json and not isinstance(error, BrokenPipeError | typer.Exit):
                 text, code = ending(error)
-                print(json.dumps({"error": text, "exit_code": code}), file=stdout, flush=True)
+                print(strict_json({"error": text, "exit_code": code}), file=stdout, flush=True)
             raise
         finally:
             sys.stdout.flush()
     if as_json:
-        print(json.dumps(out._value), file=stdout, flush=True)
+        print(strict_json(out._value), file=stdout, flush=True)

@@ -11,7 +11,6 @@ from rich.console import Console
 if TYPE_CHECKING:
     from agentgym.rollout.agent import MakeAgent
 
-SCRIPTED = ("oracle", "random")
 ENDPOINT = "openai:"
 SERVED = "vllm:"
 
@@ -30,6 +29,16 @@ class SamplingPlan:
     """Values in place of the context the model was trained with."""
 
 
+def is_scripted(policy: str) -> bool:
+    """Return True for a policy without a model: a registered name, ``file.py:name`` or ``module:name``."""
+    from agentgym.evals.policies import POLICIES
+
+    source, colon, name = policy.rpartition(":")
+    is_dotted = all(part.isidentifier() for part in source.split("."))
+    is_own = bool(colon) and name.isidentifier() and (source.endswith(".py") or is_dotted)
+    return (is_own and source not in ("openai", "pypi", "vllm")) or (not colon and policy in POLICIES)
+
+
 def check_policy(policy: str, plan: SamplingPlan) -> None:
     """Refuse what is no policy, or cannot play so.
 
@@ -41,7 +50,10 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     from agentgym.cli.run_dirs import need_train_extra
     from agentgym.errors import UsageError, unknown_name
 
-    if policy in SCRIPTED:
+    if is_scripted(policy):
+        from agentgym.evals.policies import named_policy
+
+        named_policy(policy)
         return
     if policy.startswith(ENDPOINT):
         from agentgym.trainers.engines.openai.http import parse_endpoint
@@ -55,6 +67,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
             )
         return
     need_train_extra("evaluating a model")
+    from agentgym.evals.policies import POLICIES
     from agentgym.trainers.models.sources import NAMED, check_source, is_source
 
     model = policy
@@ -63,8 +76,8 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
 
         model = parse_served(policy.removeprefix(SERVED)).model
     if not is_source(model):
-        hint = f"or {ENDPOINT}URL, {SERVED}URL, or a model: a folder, a GGUF file, pypi:PACKAGE or a hub name"
-        raise unknown_name("policy", model, (*SCRIPTED, *NAMED), hint)
+        hint = f"or file.py:NAME, {ENDPOINT}URL, {SERVED}URL; models: a folder, a GGUF file, pypi:PACKAGE, a hub name"
+        raise unknown_name("policy", model, (*POLICIES, *NAMED), hint)
     check_source(model)
 
 
@@ -77,16 +90,14 @@ async def open_agents(
         UsageError: the model cannot be loaded, or its context has no room.
         ConfigError, EngineError: no vLLM server can be used.
     """
-    from agentgym.check.policies import random_action
-    from agentgym.evals.policies import oracle, scripted
 
     async def nothing() -> None:
         pass
 
-    if policy == "oracle":
-        return oracle, nothing
-    if policy == "random":
-        return scripted(random_action), nothing
+    if is_scripted(policy):
+        from agentgym.evals.policies import named_policy
+
+        return named_policy(policy), nothing
     from agentgym.engine import SamplingParams
 
     sampling = SamplingParams(

@@ -72,9 +72,11 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         measured = {"base model": result.success_base, "before RL": result.success_before}
         shown = [f"{when} {success:.1%}" for when, success in measured.items() if success is not None]
         after = f"{result.success_after:.1%}" if result.success_after is not None else "not measured"
+        is_all = result.steps_trained == result.steps
+        trained = f"{result.steps}" if is_all else f"trained in {result.steps_trained} of {result.steps}"
         out.console.print(
             f"success: {', '.join([*shown, f'after [bold]{after}[/]'])}; "
-            f"{result.steps} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
+            f"{trained} steps, {result.num_trajectories:,} episodes, {result.wall_s:,.0f} s\n"
             f"report: {report}",
             soft_wrap=True,
         )

@@ -16,7 +16,7 @@ from agentgym.credit.config import STATE_COMPARING, CreditConfig
 from agentgym.credit.credited import CreditColumns, GroupCredit, turn_credits
 from agentgym.credit.parts import outcomes
 from agentgym.credit.state import CreditState
-from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, trajectories
+from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, require_finite, trajectories
 from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable
 from agentgym.types import TrajectoryGroup
 
@@ -47,7 +47,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     """Run the pipeline over a table.
 
     Raises:
-        ConfigError: a component needs a column that the table has not.
+        ConfigError: a component needs a column that the table has not, or a reward is not finite.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1], [0]], states=[["a", "b"], ["a"]], group_of_trajectory=[0, 0])
@@ -55,6 +55,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
         >>> np.round(result.advantage, 4).tolist(), result.state.step
         ([0.7071, 0.7071, -0.7071], 1)
     """
+    require_finite(table, "reward", "part_values", by="credit")
     state = CreditState() if state is None else state
     diagnostics: dict[str, float] = {}
     kept, mask, statistics = _select_before(table, config, state, diagnostics)

@@ -27,7 +27,7 @@ from agentgym.credit.modulators.branches import SharedPrefixOptions
 from agentgym.credit.selections.filters import DynamicSamplingOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind
+from agentgym.plugins import ByKind, Options
 
 STATE_COMPARING = ("gigpo", "hgpo")
 FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
@@ -71,7 +71,13 @@ class CreditConfig:
         if self.invalid_penalty < 0:
             raise ConfigError(f"invalid_penalty must be at least 0, got {self.invalid_penalty}")
         self._check_flat_keys()
-        for stage in (self.shapers, self.modulators, self.selections):
+        for name in ("shapers", "modulators", "selections"):
+            stage = getattr(self, name)
+            if other := [part for part in stage if not isinstance(part, Options)]:
+                raise ConfigError(
+                    f"{name} holds {other[0]!r}, expected the options of a component, as in (SpaOptions(),); "
+                    "agentgym.trainers.config.overrides reads dicts"
+                )
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
                 raise ConfigError(f"{', '.join(twice)} is named twice")

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from agentgym.credit.table import Floats, Ints, TurnTable
+from agentgym.credit.table import PER_TOKEN, Floats, Ints, TurnTable
 from agentgym.errors import ConfigError
 
 FLAT = 1e-6
@@ -128,12 +128,20 @@ def require_finite(table: TurnTable, *names: str, by: str) -> None:
     """Refuse columns that hold NaN or infinite values, which would spread over whole trajectories.
 
     Raises:
-        ConfigError: naming the component and the column.
+        ConfigError: naming the component, the column and the turn.
     """
     for name in names:
         column = getattr(table, name)
-        if column is not None and not np.isfinite(column).all():
-            raise ConfigError(f"{by}: column {name!r} holds NaN or infinite values; check the model that made it")
+        if column is None or not len(bad := np.argwhere(~np.isfinite(column))):
+            continue
+        at = tuple(bad[0].tolist())
+        row = at[0]
+        if name in PER_TOKEN and table.num_tokens is not None:
+            row = int(np.searchsorted(np.cumsum(table.num_tokens), row, side="right"))
+        raise ConfigError(
+            f"{by}: column {name!r} is {column[at]} in group {table.group[row]}, trajectory {table.trajectory[row]}, "
+            f"turn {table.turn[row]} (counted from 0), expected finite numbers; check what made it"
+        )
 
 
 def trajectories(table: TurnTable) -> Trajectories:

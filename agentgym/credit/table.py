@@ -151,7 +151,16 @@ class TurnTable:
             states: canonical state in which each turn was taken; without it every turn is its own anchor group.
             is_valid: whether each turn's action was well-formed and possible; all True by default.
             group_of_trajectory: group of each trajectory; trajectories of one group share task and start state.
+
+        Raises:
+            ConfigError: lists do not have one entry per trajectory and turn; the message names the first that differs.
         """
+        _check_ragged(rewards, states=states, is_valid=is_valid)
+        if len(group_of_trajectory) != len(rewards):
+            raise ConfigError(
+                f"group_of_trajectory has {len(group_of_trajectory)} entries, expected one for each of the "
+                f"{len(rewards)} trajectories"
+            )
         lengths = np.array([len(row) for row in rewards], dtype=np.int64)
         trajectory = np.repeat(np.arange(len(rewards), dtype=np.int64), lengths)
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64) if len(rewards) else lengths
@@ -203,7 +212,25 @@ class TurnTable:
         known = {field.name for field in fields(self)}
         if unknown := sorted(set(columns) - known):
             raise ConfigError(f"unknown columns {unknown}; known: {', '.join(sorted(known))}")
+        for name, value in columns.items():
+            self._check_rows(name, value)
         return replace(self, **{name: _column(name, value) for name, value in columns.items()})
+
+    def _check_rows(self, name: str, value: Any) -> None:
+        """Name the list that is too short or too long, of a column given as one list per trajectory."""
+        is_by_trajectory = isinstance(value, list | tuple) and all(isinstance(row, list | tuple) for row in value)
+        if not is_by_trajectory or name in (*NO_ROWS, "q_value", "part_values", "observation"):
+            return
+        turns = np.bincount(self.trajectory).tolist() if len(self) else []
+        if len(value) != len(turns):
+            raise ConfigError(
+                f"column {name!r} has {len(value)} lists, expected one for each of {len(turns)} trajectories"
+            )
+        for number, (row, num_turns) in enumerate(zip(value, turns, strict=True)):
+            if len(row) != num_turns:
+                raise ConfigError(
+                    f"column {name!r}: list {number} has {len(row)} entries, expected {num_turns}, one per turn"
+                )
 
     def with_parts(self, **parts: tuple[RewardRole | str, Sequence[Any]]) -> TurnTable:
         """A copy whose rewards are the sums of named parts, each given as ``(role, values per turn)``.
@@ -285,6 +312,31 @@ def codes_of(keys: Sequence[Hashable], *, in_order: bool = False) -> Ints:
     return np.fromiter((codes.setdefault(key, len(codes)) for key in keys), np.int64, len(keys))
 
 
+def _check_ragged(rewards: Sequence[Sequence[float]], **others: Sequence[Sequence[object]] | None) -> None:
+    for name, rows in (("rewards", rewards), *others.items()):
+        if rows is None:
+            continue
+        for number, row in enumerate(rows):
+            if not isinstance(row, Sequence | np.ndarray) or isinstance(row, str):
+                raise ConfigError(
+                    f"{name}[{number}] is {row!r}, expected the list of a trajectory's turns: one list per trajectory"
+                )
+        if len(rows) != len(rewards):
+            raise ConfigError(f"{name} has {len(rows)} lists, expected one for each of the {len(rewards)} trajectories")
+        for number, (row, turns) in enumerate(zip(rows, rewards, strict=True)):
+            if len(row) != len(turns):
+                raise ConfigError(f"{name}[{number}] has {len(row)} entries, expected {len(turns)}, one per turn")
+
+
+def _flat(name: str, value: Sequence[Any]) -> list[Any]:
+    for number, row in enumerate(value):
+        if not isinstance(row, list | tuple):
+            raise ConfigError(
+                f"column {name!r}: entry {number} is {row!r} among lists; give one list per trajectory, or none"
+            )
+    return [item for row in value for item in row]
+
+
 def _column(name: str, value: Any) -> Any:
     if value is None or isinstance(value, Mapping):
         return value
@@ -294,5 +346,5 @@ def _column(name: str, value: Any) -> Any:
         dtype = np.float64 if name == "answer_logprobs" else np.int64
         return tuple(np.asarray(row, dtype=dtype) for row in value)
     is_nested = not isinstance(value, np.ndarray) and any(isinstance(row, list | tuple) for row in value)
-    flat = [item for row in value for item in row] if is_nested and name not in ("q_value", "part_values") else value
+    flat = _flat(name, value) if is_nested and name not in ("q_value", "part_values") else value
     return tuple(flat) if name == "observation" else np.asarray(flat, dtype=DTYPES[name])

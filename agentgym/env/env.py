@@ -22,10 +22,19 @@ import gymnasium
 import numpy as np
 
 from agentgym.canonical import canonical
+from agentgym.env import shared_observations as _for_make_vec  # noqa: F401  (registers)
+from agentgym.env.actions import Action, as_message
+from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.spaces import ActionSpace, MessageSpace
 from agentgym.env.tasks import SeededTasks
 from agentgym.env.worker_thread import WorkerThread
-from agentgym.errors import ClosedError, ReplayMismatchError, ResetNeededError, UsageError
+from agentgym.errors import (
+    ClosedError,
+    ReplayMismatchError,
+    ResetNeededError,
+    UsageError,
+    unknown_name,
+)
 from agentgym.types import (
     Message,
     Observation,
@@ -36,7 +45,6 @@ from agentgym.types import (
 )
 
 Result = TypeVar("Result")
-Action = Message | str
 
 SPLITS = ("train", "valid", "test")
 
@@ -77,7 +85,7 @@ class Snapshot:
 class Env(gymnasium.Env[Observation, Action]):
     """An environment for language agents. Subclasses implement :meth:`start` and :meth:`respond`."""
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium's own declaration)
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 1}  # noqa: RUF012  (Gymnasium's own declaration)
     max_turns: int | None = None
     """Turns after which the episode is truncated; None means no limit."""
     is_blocking: ClassVar[bool] = False
@@ -87,6 +95,9 @@ class Env(gymnasium.Env[Observation, Action]):
     void."""
     success_outcome: ClassVar[float] = 1.0
     """The episode is a success if its outcome parts sum to at least this."""
+
+    reset_options: ClassVar[tuple[str, ...]] = ("task", "split")
+    """Keys that ``reset(options=...)`` takes; subclasses that read more name them."""
 
     def __init__(self, *, max_turns: int | None = None, render_mode: str | None = None) -> None:
         if max_turns is not None:
@@ -154,11 +165,21 @@ class Env(gymnasium.Env[Observation, Action]):
 
     # ------------------------------------------------------------------------------------------ what authors call
 
-    def award(self, value: float, name: str = "outcome", role: RewardRole = RewardRole.OUTCOME) -> None:
-        """Add a named part to this turn's reward."""
-        self._parts.append(RewardPart(name, float(value), role))
-        if role is RewardRole.OUTCOME:
-            self._outcome += value
+    def award(self, value: float, name: str = "outcome", role: RewardRole | str = RewardRole.OUTCOME) -> None:
+        """Add a named part to this turn's reward.
+
+        Args:
+            value: a finite number.
+            role: a :class:`RewardRole`, or its name as in ``"process"``.
+
+        Raises:
+            EnvError: the value is NaN or infinite, or there is no such role.
+        """
+        part = RewardPart(name, float(value), role_of(role))
+        require_finite((part,), f"{self.env_id} turn {self._turn}")
+        self._parts.append(part)
+        if part.role is RewardRole.OUTCOME:
+            self._outcome += part.value
 
     def finish(self, outcome: float | None = None) -> None:
         """End the episode after this turn, with an outcome if one is given."""
@@ -199,7 +220,7 @@ class Env(gymnasium.Env[Observation, Action]):
         start state is a function of (task, seed).
 
         Raises:
-            UsageError: there is no such task or split.
+            UsageError: there is no such task or split, or an option is not one of ``reset_options``.
             ClosedError: after ``close``.
         """
         task = self._begin(seed, options)
@@ -215,7 +236,12 @@ class Env(gymnasium.Env[Observation, Action]):
     def step(self, action: Action) -> StepReturn:
         """Take one turn. The last item returned is a :class:`StepInfo`.
 
+        Args:
+            action: an assistant message, text as a person types it, a ``ToolCall``, a list of calls, or a dict as
+                OpenAI's clients give them.
+
         Raises:
+            UsageError: the action has none of these forms.
             ResetNeededError: before ``reset`` or after the end.
             ClosedError: after ``close``.
         """
@@ -229,7 +255,7 @@ class Env(gymnasium.Env[Observation, Action]):
         return self._leave(await self.arespond(message))
 
     def render(self) -> str | None:
-        """The last observation as text if ``render_mode`` is ``ansi``."""
+        """Return the last observation as text if ``render_mode`` is ``ansi``; ``human`` prints each when it is made."""
         return "\n".join(m.text for m in self._last_observation) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
@@ -356,6 +382,8 @@ class Env(gymnasium.Env[Observation, Action]):
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:
         if self._is_closed:
             raise ClosedError(f"{self.env_id} is closed; make a new one")
+        if unknown := sorted(set(options or {}) - set(self.reset_options)):
+            raise unknown_name(f"option of {self.env_id}'s reset:", unknown[0], self.reset_options)
         task = self._pick_task(seed, options or {})
         self._seed = task.seed if seed is None else seed
         super().reset(seed=self._seed)
@@ -365,7 +393,7 @@ class Env(gymnasium.Env[Observation, Action]):
         return task
 
     def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
-        self._last_observation = as_observation(said)
+        self._observe(said)
         self._parts = []
         return self._last_observation, {"task_id": self.task.id}
 
@@ -407,7 +435,7 @@ class Env(gymnasium.Env[Observation, Action]):
             raise ClosedError(f"{self.env_id} is closed; make a new one")
         if self._is_over:
             raise ResetNeededError(f"{self.env_id}: the episode is over or was never begun; call reset() before step()")
-        message = action if isinstance(action, Message) else self.parse_action(action)
+        message = as_message(action, self.parse_action)
         self._actions.append(message)
         self._turn += 1
         self._is_turn_valid = True
@@ -415,8 +443,13 @@ class Env(gymnasium.Env[Observation, Action]):
         self._parts = []
         return message
 
-    def _leave(self, said: str | Observation) -> TypedStep:
+    def _observe(self, said: str | Observation) -> None:
         self._last_observation = as_observation(said)
+        if self.render_mode == "human":
+            print("\n".join(message.text for message in self._last_observation), flush=True)
+
+    def _leave(self, said: str | Observation) -> TypedStep:
+        self._observe(said)
         parts = tuple(self._parts)
         terminated = self._is_over and not self._is_cut_off
         is_out_of_turns = self.max_turns is not None and self._turn >= self.max_turns

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
-from agentgym.env.worker_thread import call_in_own_thread
+from agentgym.env.time_limit import limit_around, time_limit
+from agentgym.env.worker_thread import call_in_own_thread, run_coroutine
 from agentgym.errors import ToolError
 from agentgym.tool import Tool, error_result, result_of, tools_of, unknown_tool
-from agentgym.types import Call, MalformedCall, Message, Observation, ToolCall, ToolResult, ToolSpec
+from agentgym.types import Call, MalformedCall, Message, Observation, TextPart, ToolCall, ToolResult, ToolSpec
 
 
 class ToolEnv(Env):
@@ -52,7 +54,7 @@ class ToolEnv(Env):
     def respond(self, action: Message) -> str | Observation:
         """Run every call of the turn in order; a bad one does not stop the good ones."""
         if any(tool.is_async for tool in self._tools.values()):
-            return asyncio.run(self.arespond(action))
+            return run_coroutine(self.arespond(action))
         return self._said(action, [self._run(call) for call in action.calls])
 
     async def arespond(self, action: Message) -> str | Observation:
@@ -75,7 +77,7 @@ class ToolEnv(Env):
     def _said(self, action: Message, results: Sequence[ToolResult]) -> str | Observation:
         if not action.calls:
             return (Message("user", self.no_call(action)),)
-        return tuple(Message("tool", result.content, result=result) for result in results)
+        return tuple(_tool_message(result) for result in results)
 
     def _stages(self, calls: Sequence[Call]) -> list[list[Call]]:
         stages: list[list[Call]] = []
@@ -88,6 +90,10 @@ class ToolEnv(Env):
             stages[-1].append(call)
             was_parallel = is_parallel
         return stages
+
+    def _runs_inline(self, tool: Tool) -> bool:
+        """Return True for a tool that holds up the event loop while it runs."""
+        return not (tool.is_async or self.is_blocking or tool.timeout_s is not None)
 
     def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
         if isinstance(call, MalformedCall):
@@ -102,20 +108,22 @@ class ToolEnv(Env):
     def _run(self, call: Call) -> ToolResult:
         try:
             found, checked, arguments = self._checked(call)
-            return result_of(checked, found.function(self, **arguments))
+            with time_limit(found.timeout_s, f"{self.env_id} {found.name}"):
+                return result_of(checked, found.function(self, **arguments))
         except ToolError as error:
             return self._refused(call, error)
 
     async def _arun(self, call: Call) -> ToolResult:
         try:
             found, checked, arguments = self._checked(call)
+            if self._runs_inline(found):
+                with limit_around():
+                    return result_of(checked, found.function(self, **arguments))
             if found.is_async:
                 work = found.function(self, **arguments)
-            elif self.is_blocking or found.timeout_s is not None:
+            else:
                 run = call_in_own_thread if found.is_parallel_safe else self._in_thread
                 work = run(lambda: found.function(self, **arguments))
-            else:
-                return result_of(checked, found.function(self, **arguments))
             return result_of(checked, await asyncio.wait_for(work, found.timeout_s))
         except ToolError as error:
             return self._refused(call, error)
@@ -123,3 +131,10 @@ class ToolEnv(Env):
     def _refused(self, call: Call, error: ToolError) -> ToolResult:
         self.refuse()
         return error_result(error, *((call.name, call.id) if isinstance(call, ToolCall) else ()))
+
+
+def _tool_message(result: ToolResult) -> Message:
+    if not result.images:
+        return Message("tool", result.content, result=result)
+    text = (TextPart(result.content),) if result.content else ()
+    return Message("tool", (*text, *result.images), result=replace(result, images=()))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -74,3 +76,16 @@ async def call_in_own_thread(function: Callable[..., Result], *args: Any) -> Res
         return await thread.call(function, *args)
     finally:
         thread.stop()
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine to its end and return its result, also where an event loop runs already, as in a notebook.
+
+    There it runs in a loop of its own in another thread, and the caller waits for it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1, "run_coroutine") as outside:
+        return outside.submit(copy_context().run, asyncio.run, coroutine).result()

@@ -12,11 +12,11 @@ only the episodes in flight; at the end they become the compressed record.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import strict_json
 from agentgym.errors import CorruptDataError
 from agentgym.rollout.record import (
     GroupRecord,
@@ -139,7 +139,7 @@ def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
 
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file, replacing the old one only when all of it is on disk."""
-    replace_text(path, json.dumps(value, indent=2) + "\n")
+    replace_text(path, strict_json(value, indent=2) + "\n")
 
 
 def _key_of_group(group: TrajectoryGroup) -> Key:

@@ -1,4 +1,8 @@
-"""Policies without a model, as agents for an evaluation."""
+"""Policies without a model, as agents for an evaluation: ``oracle``, ``random``, and those of users.
+
+A policy of a user's own is a function under :func:`policy`; ``--policy`` takes its name as ``file.py:name`` or
+``module:name``, or alone where an installed package has the entry point ``agentgym.components``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from agentgym.env.actions import as_message
 from agentgym.env.env import Env
+from agentgym.plugins import Component, F, Registry
 from agentgym.rollout.agent import Agent, MakeAgent, ScriptedAgent
 from agentgym.types import Message, Observation
 
@@ -28,9 +34,42 @@ def scripted(choose: Choose) -> MakeAgent:
     return make_agent
 
 
-def oracle(env: Env, seed: int) -> Agent:
-    """An agent that plays the environment's gold policy.
+POLICIES = Registry[Component]("policy", "agentgym.evals.policies", ("env", "observation", "rng"))
 
-    Its first decision raises :class:`~agentgym.errors.UsageError` if the environment has none.
+
+def policy(name: str) -> Callable[[F], F]:
+    """Register a function that chooses the next action; see :data:`Choose`. It may take fewer of the parameters.
+
+    Example:
+        >>> @policy("waiting")
+        ... def waiting(env: Env) -> Message:
+        ...     return env.parse_action("wait")
+        >>> POLICIES["waiting"].name
+        'waiting'
     """
-    return ScriptedAgent(lambda observation: env.oracle())
+
+    def register(function: F) -> F:
+        POLICIES.add(Component(name=name, family="policy", function=function))
+        return function
+
+    return register
+
+
+def named_policy(name: str) -> MakeAgent:
+    """Return the agents of a registered policy.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+        UsageError: there is no such module or file.
+    """
+    chosen = POLICIES[name]
+    return scripted(lambda env, observation, rng: _act(chosen, env, observation, rng))
+
+
+def _act(chosen: Component, env: Env, observation: Observation, rng: np.random.Generator) -> Message:
+    action = chosen.call(**chosen.arguments({"env": env, "observation": observation, "rng": rng}, None))
+    return as_message(action, env.parse_action)
+
+
+for _name in ("oracle", "random"):  # imported when they are first asked to act
+    POLICIES.add(Component(name=_name, family="policy", function=f"agentgym.check.policies:{_name}_action"))

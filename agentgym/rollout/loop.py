@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from agentgym.env.env import Env, StepInfo
+from agentgym.env.rewards import require_finite
 from agentgym.env.sub_agents import AsksAgents
+from agentgym.env.time_limit import Limited
 from agentgym.errors import (
     EngineError,
     EnvError,
     EnvTimeoutError,
+    HungError,
     InfrastructureError,
     PromptTooLongError,
     ToolError,
@@ -25,6 +29,7 @@ from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
+T = TypeVar("T")
 _REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
 
 
@@ -91,7 +96,8 @@ class _Outcome:
 async def _reset(env: Env, request: RolloutRequest) -> Observation:
     with boundary(EnvError, f"{env.env_id} reset"):
         async with asyncio.timeout(request.limits.reset_timeout_s):
-            observation, _ = await env.areset(seed=request.task.seed, options={"task": request.task})
+            begun = env.areset(seed=request.task.seed, options={"task": request.task})
+            observation, _ = await _limited(env, begun, request.limits.reset_timeout_s, "reset")
     return observation
 
 
@@ -115,7 +121,11 @@ async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegat
             async with asyncio.timeout(limits.step_timeout_s) as clock:
                 if delegation is not None:
                     delegation.clock = clock
-                replies, _, terminated, truncated, info = await env.astep(turn.action)
+                taken = env.astep(turn.action)
+                replies, _, terminated, truncated, info = await _limited(
+                    env, taken, limits.step_timeout_s, f"step {turn.index}"
+                )
+            require_finite(info["reward_parts"], f"{env.env_id} turn {turn.index + 1}")  # not all come by award()
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
     except ToolError as error:  # the environment ends the episode because of what the policy did
         refusal, ended = str(error), Status.POLICY_ERROR
@@ -129,6 +139,21 @@ async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegat
         latency=replace(turn.latency, env_s=time.perf_counter() - started),
     )
     return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
+
+
+async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T:
+    """Await an environment that must not hold up the event loop.
+
+    One that hung in it is not let in again: further steps of its class run in threads, where hangs overlap.
+    """
+    limited = Limited(work, limit_s, f"{env.env_id} {what}")
+    try:
+        return await limited
+    except (HungError, asyncio.CancelledError):
+        if limited.hung is None:
+            raise
+        type(env).is_blocking = True
+        raise limited.hung from None  # also where asyncio's limit has passed meanwhile, which cannot say the line
 
 
 def _is_void(action: Message, env: Env) -> bool:

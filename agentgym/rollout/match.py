@@ -13,7 +13,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from agentgym.env.env import Action, Env, StepInfo, TypedStep
+from agentgym.env.actions import Action
+from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.game_env import GameEnv
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.loop import run_episode

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import strict_json
 from agentgym.errors import CorruptDataError
 from agentgym.types import TrajectoryGroup, TurnCredit
 
@@ -91,7 +92,7 @@ def append_json_line(path: Path, row: Mapping[str, object]) -> None:
     """Append one line to a JSONL file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as out:
-        out.write(json.dumps(row) + "\n")
+        out.write(strict_json(row) + "\n")
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -118,7 +119,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
 
 def rewrite_json_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Replace all rows of a JSONL file atomically."""
-    replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    replace_text(path, "".join(strict_json(row) + "\n" for row in rows))
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -147,8 +148,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _dumped(record: GroupRecord) -> bytes:
-    # pydantic's JSON writer turns infinities into null and rejects lone surrogates; json keeps both
-    return json.dumps(_adapter().dump_python(record), separators=(",", ":")).encode() + b"\n"
+    # pydantic's own JSON writer turns infinities into null, and rejects lone surrogates
+    text = strict_json(_adapter().dump_python(record), keeps_non_finite=True, separators=(",", ":"))
+    return text.encode() + b"\n"
 
 
 @cache

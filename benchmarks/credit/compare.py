@@ -183,7 +183,7 @@ def result_row(run_dir: Path, world: str, arm: str, seed: int) -> dict[str, Any]
         "credited_share": 1 - fmean(row["zero_advantage_share"] for row in steps),
         "phantom_share": fmean(row.get("credit/phantom_share", 0.0) for row in steps),
         "anchor_share": fmean(row["anchor_share"] for row in steps),
-        "logprob_gap_max": max(row["logprob_gap_max"] for row in steps),
+        "logprob_gap_max": max(row["logprob_gap_max"] or 0.0 for row in steps),
         "rl_s": sum(value for row in steps for name, value in row.items() if name.startswith("time/")),
     }
 

@@ -126,7 +126,7 @@ def result(start: Path, folder: Path, seed: int) -> dict[str, Any]:
         "seed": seed,
         "curve": [{"step": at, "tasks": tasks} for at, tasks in curve.items()],
         "train_success": [round(row["success"], 4) for row in metrics],
-        "logprob_gap_max": max(row["logprob_gap_max"] for row in metrics),
+        "logprob_gap_max": max(row["logprob_gap_max"] or 0.0 for row in metrics),
         "rl_s": round(sum(value for row in metrics for name, value in row.items() if name.startswith("time/"))),
     }
 

@@ -65,7 +65,7 @@ def run_seed(recipe: TrainConfig, seed: int, estimators: list[str], out: Path) -
                 "train_success": [round(row["success"], 4) for row in steps],
                 "anchor_share": fmean(row["anchor_share"] for row in steps),
                 "zero_advantage_share": fmean(row["zero_advantage_share"] for row in steps),
-                "logprob_gap_max": max(row["logprob_gap_max"] for row in steps),
+                "logprob_gap_max": max(row["logprob_gap_max"] or 0.0 for row in steps),
                 "rl_s": sum(value for row in steps for name, value in row.items() if name.startswith("time/")),
             }
         )

@@ -29,6 +29,7 @@ class FakeResult:
 
     run_dir: str
     steps: int = 3
+    steps_trained: int = 3
     num_trajectories: int = 12
     success_base: float | None = None
     success_before: float | None = 0.25
@@ -65,8 +66,8 @@ def test_train(run: Command, trainer: Behave) -> None:
     calls = trainer(None)
     done = run("train", "household-demo", "num_steps=3", "group.group_size=4", "--json")
     assert done.json == {
-        "run_dir": "runs/household-demo-001", "steps": 3, "num_trajectories": 12, "success_base": None,
-        "success_before": 0.25, "success_after": 0.75, "wall_s": 1.5,
+        "run_dir": "runs/household-demo-001", "steps": 3, "steps_trained": 3, "num_trajectories": 12,
+        "success_base": None, "success_before": 0.25, "success_after": 0.75, "wall_s": 1.5,
     }  # fmt: skip
     config, folder, resume = calls[0]
     assert (config.num_steps, config.group.group_size, folder, resume) == (3, 4, Path("runs/household-demo-001"), False)

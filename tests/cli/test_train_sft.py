@@ -15,6 +15,7 @@ Command = Callable[..., Any]
 SMALL = (
     'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 320}',
     "num_steps=0",
+    "sft.num_demos=0",
     "sft.num_epochs=1",
     "sft.batch_size=2",
     "--json",

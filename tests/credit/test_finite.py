@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from testkit.credit_tables import Batch, batch_table, batches, table_of
 
 from agentgym.credit.component import FAMILIES, CreditComponent, Shared
+from agentgym.credit.compose import CreditConfig, credit_turns
 from agentgym.credit.modulators.modulated import Modulated
 from agentgym.credit.parts import on_last_turn
 from agentgym.credit.shapers.shaped import Shaped
@@ -134,3 +135,13 @@ def test_credit_is_finite_at_the_edges(component: CreditComponent, edge: str) ->
     table = whole_table(EDGES[edge])
     for each in (table, with_wins(table), *(spoiled(table, bad, 0) for bad in BAD)):
         assert_finite(component, each)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("column", ["reward", "part_values"])
+def test_rewards_that_are_not_finite_are_refused_with_their_place(column: str, bad: float) -> None:
+    table = TurnTable.from_lists(rewards=[[0.0], [0.0, 1.0]], group_of_trajectory=[0, 1])
+    table = table.with_parts(outcome=("outcome", [0.0, 0.0, 1.0]), cost=("cost", [0.0, 0.0, 0.0]))
+    getattr(table, column)[2] = bad
+    with pytest.raises(ConfigError, match=f"column '{column}' is {bad} in group 1, trajectory 1, turn 1 "):
+        credit_turns(table, CreditConfig(estimator="grpo"))

@@ -14,9 +14,11 @@ from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers import AMBIGUOUS, SOLVERS
 from agentgym.envs.gui.replay import record, side_by_side
 from agentgym.errors import UsageError
-from agentgym.evals.policies import oracle
+from agentgym.evals.policies import named_policy
 from agentgym.evals.suite_runner import Play, run_suite
 from agentgym.evals.suites import load_suite
+
+oracle = named_policy("oracle")
 
 pytestmark = NEEDS_MINIWOB
 MEASURED = Path(__file__).parents[2] / "benchmarks" / "gui" / "miniwob-solvers.json"

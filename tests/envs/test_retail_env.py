@@ -20,10 +20,12 @@ from agentgym.envs.retail.env import RetailEnv
 from agentgym.envs.retail.generator import Difficulty, case_of_seed
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UnknownNameError, UsageError
-from agentgym.evals.policies import oracle
+from agentgym.evals.policies import named_policy
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Message, RewardRole, Task, ToolCall
+
+oracle = named_policy("oracle")
 
 DONE = Message("assistant", "It is done. Is there anything else I can help with?")
 

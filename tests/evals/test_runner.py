@@ -11,13 +11,15 @@ import pytest
 from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME, read_groups, read_rows
-from agentgym.evals.policies import oracle, scripted
+from agentgym.evals.policies import named_policy, scripted
 from agentgym.evals.runner import EvalSummary, evaluate, load_summary
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.tool import tool
 from agentgym.types import Message, Task, Trajectory
+
+oracle = named_policy("oracle")
 
 CONFIG = GroupConfig(group_size=4, max_retries=1, num_envs=2)
 

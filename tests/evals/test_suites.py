@@ -16,7 +16,7 @@ from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import CorruptDataError, UnknownNameError, UsageError
 from agentgym.evals.compare import compare, open_evaluations
 from agentgym.evals.episodes import read_rows
-from agentgym.evals.policies import oracle, scripted
+from agentgym.evals.policies import named_policy, scripted
 from agentgym.evals.suite_runner import Play, SuiteResult, run_suite
 from agentgym.evals.suites import (
     Suite,
@@ -31,6 +31,8 @@ from agentgym.evals.suites import (
 from agentgym.registry import register
 from agentgym.tool import tool
 from agentgym.types import Message, Task
+
+oracle = named_policy("oracle")
 
 SHARED = Path(os.environ.get("AGENTGYM_SHARED_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

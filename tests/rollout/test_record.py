@@ -247,3 +247,25 @@ def test_json_lines_refuse_damage_elsewhere(tmp_path: Path) -> None:
     path.write_text('{"step": 0}\n{"st\n{"step": 2}\n')
     with pytest.raises(CorruptDataError, match="line 2: not JSON"):
         read_json_lines(path)
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def test_metrics_and_records_are_json_whatever_they_hold(tmp_path: Path) -> None:
+    append_json_line(tmp_path / "rows.jsonl", {"loss": math.nan, "gap": -math.inf, "said": 'NaN "Infinity'})
+    (line,) = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert json.loads(line, parse_constant=refuse) == {"loss": None, "gap": None, "said": 'NaN "Infinity'}
+    task = Task(id="t", split="train", seed=0, data={"far": math.inf, "said": "NaN, -Infinity"})
+    turn = Turn(index=0, action=Message("assistant", ""), latency=Latency(env_s=math.nan))
+    trajectory = Trajectory(
+        task=task, env_id="E-v0", status=Status.COMPLETED, segments=(Segment((turn,)),), seed=0, success=True
+    )
+    group = TrajectoryGroup(ordinal=0, task=task, trajectories=(trajectory,))
+    write_records(tmp_path / "step.jsonl.gz", [GroupRecord(group=group, columns={"drift": [-math.inf]})])
+    with gzip.open(tmp_path / "step.jsonl.gz") as lines:
+        json.loads(lines.read(), parse_constant=refuse)
+    (read,) = read_records(tmp_path / "step.jsonl.gz")
+    assert (read.group.task, read.columns) == (task, {"drift": [-math.inf]})
+    assert math.isnan(read.group.trajectories[0].turns[0].latency.env_s)

@@ -17,7 +17,7 @@ from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.tool_env import ToolEnv
 from agentgym.errors import UnknownNameError, UsageError
-from agentgym.evals.policies import oracle
+from agentgym.evals.policies import named_policy
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import ModelAgent
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -27,6 +27,8 @@ from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.tool import tool
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
+
+oracle = named_policy("oracle")
 
 TASK = Task(id="t", split="train", seed=2)  # the drawer holds 5
 

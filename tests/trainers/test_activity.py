@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ LOSS = LossConfig(
     regularisers=(of.KlOptions(), of.LldsOptions()),
     token_masks=(ClipCovOptions(),),
 )
+IDLE = {"trained_tokens": 0.0, "grad_norm": math.nan, "clip_fraction": math.nan}
 BUSY = {
     "trained_tokens": 10.0,
     "grad_norm": 1.0,
@@ -75,9 +77,31 @@ def test_one_step_with_an_effect_starts_the_count_anew() -> None:
 
 
 def test_steps_that_train_nothing_are_not_counted() -> None:
-    activity = Activity(LOSS, patience=1)
-    assert activity.watch(1, {"trained_tokens": 0.0, "grad_norm": 0.0, "clip_fraction": 0.0}) == []
+    activity = Activity(LOSS, patience=2)
+    assert activity.watch(1, BUSY | {"clip_fraction": 0.0}) == []
+    assert activity.watch(2, IDLE) == []
     assert activity.metrics() == {"zero_gradient": 0.0, "inactive_parts": 0.0}
+    assert activity.trained.conclusion() == ""
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"invalid_share": 0.99, "success": 0.0, "dropped/zero_variance": 4.0}, "99% of turns are invalid; give demon"),
+        ({"success": 0.0, "dropped/zero_variance": 4.0}, "0% of episodes succeed and the episodes of a group earn the"),
+        ({"success": 1.0, "dropped/zero_variance": 4.0}, "all episodes succeed and earn the same; take harder tasks"),
+        ({"success": 0.5, "dropped/zero_variance": 4.0}, "the episodes of a group earn the same; raise group.group_s"),
+        ({"success": math.nan, "dropped/too_few_valid": 4.0}, "groups have fewer than group.min_valid valid episodes"),
+    ],
+)
+def test_a_run_says_why_it_trained_nothing(facts: dict[str, float], reason: str) -> None:
+    activity = Activity(LOSS, patience=2)
+    said = [activity.watch(step, IDLE | facts) for step in (1, 2, 3)]
+    assert (said[0], said[2]) == ([], [])
+    assert said[1][0].startswith(f"note: 0 of 2 steps trained: {reason}")
+    resumed = Activity(LOSS, patience=2)
+    resumed.load_state_dict(activity.state_dict())
+    assert resumed.trained.conclusion().startswith(f"0 of 3 steps trained: {reason}")
 
 
 def test_losses_without_a_clip_are_not_told_that_it_is_idle() -> None:

@@ -14,6 +14,7 @@ from agentgym.errors import ConfigError, CorruptDataError
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
+from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
@@ -33,6 +34,8 @@ def config(**changes: Any) -> TrainConfig:
     made = replace(
         apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Stairs-v0", "sampling.max_new_tokens=8"]),
         model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=400, max_context_tokens=1024),
+        sft=SftConfig(num_demos=0),
+        optimizer=OptimizerConfig(),
         num_steps=2,
         groups_per_step=2,
         group=GroupConfig(group_size=4, num_envs=8),

@@ -43,6 +43,6 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(short_run: Path, monkeypat
     before = contents()
     assert before
     monkeypatch.setattr(tensor_folder, "OUTLINE", "/dev/full")  # where every write fails for want of room
-    with pytest.raises(RunStoppedError, match="No space left.*see to the disk and resume the run"):
+    with pytest.raises(RunStoppedError, match=r"No space left.*see to the disk and resume the run"):
         train(replace(SHORT, num_steps=9), short_run, resume=True)
     assert contents() == before

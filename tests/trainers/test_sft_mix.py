@@ -141,12 +141,12 @@ def test_too_few_demonstrations_for_a_batch_are_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["sft.mix.weight=0.5"], "there are none"),
+        (["sft.num_demos=0", "sft.mix.weight=0.5"], "there are none"),
         (["sft.num_demos=4", "sft.num_epochs=0"], "would not be used"),
         (["sft.num_demos=4", "sft.mix.weight=-1"], "at least 0"),
         (["sft.num_demos=4", "sft.trainer=trl"], "set it to 0 or 1"),
         (["sft.teacher=http://h/v1", "sft.num_demos=4"], "must be openai:URL"),
-        (["sft.teacher=openai:http://h/v1"], "set sft.num_demos"),
+        (["sft.num_demos=0", "sft.teacher=openai:http://h/v1"], "set sft.num_demos"),
         (["sft.num_demos=4", "sft.episodes_per_task=2"], "set sft.teacher too"),
         (["sft.loss_roles=[]", "sft.observation_weight=0"], "above 0 where sft.loss_roles is empty"),
         (['sft.loss_roles=["robot"]'], "loss_roles"),

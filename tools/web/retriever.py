@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from agentgym.env.worker_thread import run_coroutine
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 from agentgym.tools.web.cassette import PAGE, Cassette
 from agentgym.tools.web.engines import SearchEngine
@@ -45,10 +45,10 @@ class WebRetriever(AsyncRetriever):
         return Document(**await self._answer(PAGE, doc_id, 0, ask))
 
     def search(self, query: str, k: int) -> tuple[Hit, ...]:
-        return _finished(self.asearch(query, k))
+        return run_coroutine(self.asearch(query, k))
 
     def document(self, doc_id: str) -> Document:
-        return _finished(self.adocument(doc_id))
+        return run_coroutine(self.adocument(doc_id))
 
     def __len__(self) -> int:
         return 0
@@ -60,22 +60,3 @@ class WebRetriever(AsyncRetriever):
         if self._cassette is None:
             return await ask()
         return await self._cassette.answer(engine, query, k, ask)
-
-
-def _finished(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """The result of a coroutine, also where a loop runs already, which is then kept waiting."""
-    results: list[Answer] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(asyncio.run(work))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]

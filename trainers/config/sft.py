@@ -47,6 +47,9 @@ class SftConfig:
     noise: float = 0.15
     """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
     demonstrations then teach no more than the form of actions."""
+    without_oracle: Literal["refuse", "random"] = "refuse"
+    """What plays the demonstrations in an environment without an oracle: nothing, or random well-formed calls, which
+    teach the form of actions alone."""
     files: tuple[str, ...] = ()
     """Conversations as ``.jsonl`` or ``.parquet``, with the columns ``messages`` and ``tools`` of OpenAI and TRL."""
     runs: tuple[str, ...] = ()

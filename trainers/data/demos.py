@@ -11,12 +11,14 @@ import numpy as np
 from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.env import Env
+from agentgym.env.time_limit import time_limit
 from agentgym.errors import InfrastructureError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
@@ -46,6 +48,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
     max_context_tokens: int,
     max_new_tokens: int = 64,
     context: ContextConfig = FULL,
+    limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
     seed: int,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
 ) -> tuple[Trajectory, ...]:
@@ -63,7 +66,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
         lambda env, member_seed: DemonstrationAgent(
             demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
         ),
-        GroupConfig(group_size=1, min_valid=1),
+        GroupConfig(group_size=1, min_valid=1, limits=limits),
         seed=derive_seed(seed, "demos"),
         on_episode=lambda _, trajectory: on_episode(trajectory),
     )
@@ -71,7 +74,12 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
 
 
 def collect_texts(
-    make_env: Callable[[], Env], tasks: Iterable[Task], *, seed: int, max_retries: int = 2
+    make_env: Callable[[], Env],
+    tasks: Iterable[Task],
+    *,
+    seed: int,
+    limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
+    max_retries: int = 2,
 ) -> tuple[list[str], list[str]]:
     """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
 
@@ -87,7 +95,7 @@ def collect_texts(
     for number, task in enumerate(tasks):
         for retries_left in range(max_retries, -1, -1):
             try:
-                said, named = _texts_of(env, task, derive_seed(seed, "texts", number))
+                said, named = _texts_of(env, task, derive_seed(seed, "texts", number), limits)
                 break
             except InfrastructureError:
                 with contextlib.suppress(Exception):  # what is broken may fail to close, too
@@ -101,11 +109,12 @@ def collect_texts(
     return texts, sorted(words)
 
 
-def _texts_of(env: Env, task: Task, seed: int) -> tuple[list[str], set[str]]:
+def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[list[str], set[str]]:
     """What is said in one episode, and the words that its valid actions name."""
     texts: list[str] = []
     words: set[str] = set()
-    observation, _ = env.reset(options={"task": task})
+    with time_limit(limits.reset_timeout_s, f"{env.env_id} reset"):
+        observation, _ = env.reset(options={"task": task})
     choose = demonstrator(env, 0.3 if has_oracle(env) else 1.0, seed)
     is_over = False
     while not is_over:
@@ -113,7 +122,8 @@ def _texts_of(env: Env, task: Task, seed: int) -> tuple[list[str], set[str]]:
         action = choose(observation)
         calls = [call for call in action.calls if isinstance(call, ToolCall)]
         texts += [format_call(call, env.tools) for call in calls] or [action.text]
-        observation, _, terminated, truncated, info = env.step(action)
+        with time_limit(limits.step_timeout_s, f"{env.env_id} step"):
+            observation, _, terminated, truncated, info = env.step(action)
         if info["is_valid"]:
             named = [str(value) for call in calls for value in call.arguments.values()] or [action.text]
             words.update(word for text in named for word in re.findall(r"[A-Za-z]+", text))

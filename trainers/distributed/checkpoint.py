@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 
 from agentgym.credit.state import CreditState
-from agentgym.errors import CorruptDataError
+from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.rollout.stream import StreamState
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer

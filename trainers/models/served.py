@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from agentgym.errors import UsageError, unknown_name
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.engines.build import facts_of, scorer
+from agentgym.trainers.engines.build import facts_of, witness
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync
@@ -81,7 +81,7 @@ async def open_served(
     model, tokenizer = load_model(str(folder))
     facts = facts_of(model.config)
     root = Path(served.weight_dir or tempfile.mkdtemp(prefix="agentgym-weights-"))
-    sync = FolderSync(root, model.save_pretrained, scorer(model), facts.vocab_size)
+    sync = FolderSync(root, model.save_pretrained, witness(model), facts.vocab_size)
     config = EngineConfig(kind="vllm", urls=served.urls)
     engine = VllmEngine(config, sync, facts, max_context_tokens=max_context_tokens or context_limit(model.config))
     try:

@@ -1,10 +1,15 @@
-"""Recipes: functions that return a training configuration, by name."""
+"""Recipes: functions that return a training configuration, by name.
+
+A recipe of a user's own is a function under :func:`recipe`, named as ``file.py:name``, as ``module:name``, or by its
+name alone where an installed package has the entry point ``agentgym.components``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentgym.errors import unknown_name
+from agentgym.errors import ConfigError
+from agentgym.plugins import Component, F, Registry
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.recipes.browser import miniwob_demo
 from agentgym.trainers.recipes.games import kuhn, tictactoe
@@ -13,7 +18,35 @@ from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 from agentgym.trainers.recipes.smollm2 import SMOLLM2_RECIPES
 
-RECIPES: dict[str, Callable[[], TrainConfig]] = {
+RECIPES = Registry[Component]("recipe", "agentgym.trainers.recipes", ())
+
+
+def recipe(name: str) -> Callable[[F], F]:
+    """Register a function without parameters that returns a :class:`TrainConfig`.
+
+    Example:
+        >>> @recipe("mine")
+        ... def mine():
+        ...     return load_recipe("tiny")
+        >>> load_recipe("mine").recipe
+        'tiny'
+    """
+
+    def register(function: F) -> F:
+        RECIPES.add(Component(name=name, family="recipe", function=function))
+        return function
+
+    return register
+
+
+def _own(make: Callable[[], TrainConfig]) -> Callable[[], TrainConfig]:
+    def call() -> TrainConfig:  # the signature of a partial would still show what it fills
+        return make()
+
+    return call
+
+
+for _name, _make in {
     "finetune": finetune,
     "household-demo": household_demo,
     "household-smoke": household_smoke,
@@ -23,12 +56,13 @@ RECIPES: dict[str, Callable[[], TrainConfig]] = {
     "tiny": tiny,
     **QWEN_RECIPES,
     **SMOLLM2_RECIPES,
-}
+}.items():
+    recipe(_name)(_own(_make))
 
 
 def recipe_names() -> tuple[str, ...]:
     """All recipes, sorted."""
-    return tuple(sorted(RECIPES))
+    return tuple(RECIPES)
 
 
 def load_recipe(name: str) -> TrainConfig:
@@ -36,7 +70,9 @@ def load_recipe(name: str) -> TrainConfig:
 
     Raises:
         UnknownNameError: no such recipe; the message names near ones.
+        ConfigError: the function returned something else than a configuration.
     """
-    if name not in RECIPES:
-        raise unknown_name("recipe", name, RECIPES)
-    return RECIPES[name]()
+    made = RECIPES[name].call()
+    if not isinstance(made, TrainConfig):
+        raise ConfigError(f"recipe {name!r} returned a {type(made).__name__}, expected a TrainConfig")
+    return made

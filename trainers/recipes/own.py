@@ -12,19 +12,20 @@ from agentgym.trainers.config.train import EnvConfig, EvalConfig, LoraSettings, 
 def tiny() -> TrainConfig:
     """A small model from scratch on any environment: ``agentgym train tiny env.id=my_env.py:Mine-v0``.
 
-    Without demonstrations (``sft.num_demos``) such a model begins with random tokens.
+    The environment's oracle demonstrates, or random calls do where there is none. Without demonstrations
+    (``sft.num_demos=0``) such a model begins with random tokens.
     """
     return TrainConfig(
         recipe="tiny",
         env=EnvConfig(id="agentgym/Household-v0"),
         model=ModelConfig(hidden_size=64, num_layers=2, vocab_size=512, max_context_tokens=512),
-        sft=SftConfig(num_demos=0),
-        num_steps=5,
-        groups_per_step=4,
-        group=GroupConfig(group_size=4, num_envs=16),
+        sft=SftConfig(num_demos=1500, without_oracle="random"),
+        num_steps=40,
+        groups_per_step=8,
+        group=GroupConfig(group_size=8, num_envs=64),
         sampling=SamplingParams(max_new_tokens=16),
-        eval=EvalConfig(num_episodes=32),
-        checkpoint_every=5,
+        optimizer=OptimizerConfig(lr=2e-3, schedule="linear"),
+        eval=EvalConfig(num_episodes=100),
     )
 
 

@@ -13,6 +13,7 @@ from agentgym.trainers.losses import correction
 from agentgym.trainers.losses.component import REGULARISERS
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
+from agentgym.trainers.reporting.trained_steps import TrainedSteps
 from agentgym.trainers.types import StateDict
 
 PATIENCE = 20
@@ -64,13 +65,16 @@ class Activity:
         self._idle: dict[str, int] = {}
         self._said: set[str] = set()
         self._has_zero_gradient = False
+        self.trained = TrainedSteps()
 
     def watch(self, step: int, metrics: Mapping[str, float]) -> list[str]:
         """Count a step's metrics and return what has to be said about them, each thing once in a run."""
+        self.trained.add(metrics)
         num_tokens = metrics.get("trained_tokens", 0.0)
         self._has_zero_gradient = num_tokens > 0 and metrics["grad_norm"] == 0
         if not num_tokens:
-            return []
+            why = self.trained.conclusion() if self.trained.num_steps >= self._patience else ""
+            return [f"note: {why}"] if why and self._is_new("steps that train nothing") else []
         for part, effect in self._effects(metrics).items():
             self._idle[part] = 0 if effect else self._idle.get(part, 0) + 1
         lines = []
@@ -97,11 +101,12 @@ class Activity:
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
-        return {"idle": dict(self._idle), "said": sorted(self._said)}
+        return {"idle": dict(self._idle), "said": sorted(self._said), "trained": self.trained.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned; an empty state is that of a new run."""
         self._idle, self._said = dict(state.get("idle", {})), set(state.get("said", ()))
+        self.trained.load_state_dict(state.get("trained", {}))
 
     def _effects(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Return what each part did in a step; 0 for nothing."""

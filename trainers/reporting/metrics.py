@@ -84,7 +84,7 @@ class MetricsLog:
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
         if self._wandb is not None:
             self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
-        facts = [f"{name} {values[name]:.3g}" for name in SHOWN if name in values]
+        facts = [f"{name} {_number(values[name])}" for name in SHOWN if name in values]
         if phase in self._bars:
             self._progress.update(self._bars[phase], completed=step, facts=facts)
             if not self._console.is_terminal and (step % LINES_EVERY == 0 or step == self._num_steps[phase]):
@@ -101,6 +101,10 @@ class MetricsLog:
             return bool(row["phase"] == "sft" or row["step"] <= step)
 
         rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "–"
 
 
 class SilentLog:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
@@ -20,7 +21,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
     ``num_calls``, ``malformed_calls`` and ``thinking_tokens`` are means per turn: calls that were read, calls that
     could not be read, and tokens of thinking. ``cut_share`` is the share of completions that the token limit ended.
-    ``num_patched`` counts the turns of an episode in whose place another action was played.
+    ``num_patched`` counts the turns of an episode in whose place another action was played. A mean of nothing is NaN.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -63,4 +64,4 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
 
 
 def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0
+    return fmean(values) if values else math.nan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -21,7 +22,7 @@ def kl_to_sampling(outcomes: Sequence[Outcome]) -> tuple[float, int]:
 
 
 class UpdateTotals:
-    """Sums over the micro-batches of a step's updates; they are all 0 if no token was trained."""
+    """Sums over the micro-batches of a step's updates; all 0 if no token was trained."""
 
     def __init__(self) -> None:
         self.loss = 0.0
@@ -75,21 +76,25 @@ class UpdateTotals:
         return {turn: total / count for turn, (total, count) in self.turn_entropy.items()}
 
     def means(self) -> dict[str, float]:
-        """Return the step's metrics.
+        """Return the step's metrics; means over tokens or updates are NaN where there were none.
 
         ``loss`` and ``grad_norm`` are means over updates, most others over trained tokens; ``trained_tokens`` counts a
         token once per epoch. ``kl_old`` is that of the last update alone, where the policy is furthest from the one
         that sampled.
         """
-        num_updates = max(1, len(self.grad_norms))
+        num_updates, num_tokens = len(self.grad_norms), self.num_tokens
         return {
-            "loss": self.loss / num_updates,
-            "grad_norm": sum(self.grad_norms) / num_updates,
-            "trained_tokens": float(self.num_tokens),
-            **{name: value / max(1, self.num_tokens) for name, value in self.sums.items()},
-            **self.maxima,
-            "kl_old": self.kl_old[0] / max(1, self.kl_old[1]),
-            "updates_done": float(len(self.grad_norms)),
+            "loss": _mean(self.loss, num_updates if num_tokens else 0),
+            "grad_norm": _mean(sum(self.grad_norms), num_updates),
+            "trained_tokens": float(num_tokens),
+            **{name: _mean(value, num_tokens) for name, value in self.sums.items()},
+            **(self.maxima if num_tokens else dict.fromkeys(self.maxima, math.nan)),
+            "kl_old": _mean(*self.kl_old),
+            "updates_done": float(num_updates),
             "stopped_by_kl": float(self.stopped_by_kl),
             **({"lr_scale": sum(self.lr_scales) / num_updates} if min(self.lr_scales, default=1.0) < 1 else {}),
         }
+
+
+def _mean(total: float, count: int) -> float:
+    return total / count if count else math.nan

@@ -12,7 +12,7 @@ from agentgym.rollout.record import read_json_object, replace_text
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import ENDPOINT, SftConfig
-from agentgym.trainers.data.demos import collect_demos
+from agentgym.trainers.data.demos import collect_demos, has_oracle
 from agentgym.trainers.engines.openai.http import parse_endpoint
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
@@ -147,17 +147,23 @@ class Sources:
         return demos
 
     async def of_oracle(self, schedule: TaskSchedule) -> list[Trajectory]:
-        """Play the environment's oracle."""
+        """Play the environment's oracle, or random calls where it has none and the configuration allows that.
+
+        Raises:
+            UsageError: there is no oracle, and random calls are not asked for.
+        """
         run, config = self._run, self._run.config
         self._log.begin("demos", config.sft.num_demos)
+        tasks = schedule.take(0, config.sft.num_demos)
         demos = await collect_demos(
-            schedule.take(0, config.sft.num_demos),
+            tasks,
             run.pool,
             run.renderer,
-            noise=config.sft.noise,
+            noise=await self._noise(tasks[0][1]),
             max_context_tokens=config.model.max_context_tokens,
             max_new_tokens=config.sampling.max_new_tokens,
             context=config.context,
+            limits=config.group.limits,
             seed=config.seed,
             on_episode=lambda demo: self._log.add_episode("demos", demo),
         )
@@ -166,6 +172,23 @@ class Sources:
         num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
         self._log.say(f"{len(demos)} demonstrations, {share:.0%} successful, {num_tokens:.0f} tokens each")
         return list(demos)
+
+    async def _noise(self, task: Task) -> float:
+        """Return the share of random actions: all of them where a task has no oracle."""
+        config, env = self._run.config.sft, self._probe()
+        if config.noise == 1:
+            return 1.0
+        await _tools_in(env, task)
+        if has_oracle(env):
+            return config.noise
+        if config.without_oracle == "refuse":
+            raise UsageError(
+                f"{env.env_id} has no oracle to play sft.num_demos={config.num_demos} demonstrations: write oracle(), "
+                "set sft.without_oracle=random for random calls, which teach the form of actions alone, or name "
+                "sft.files, sft.runs or sft.teacher"
+            )
+        self._log.say(f"note: {env.env_id} has no oracle; the demonstrations are random calls, which teach form alone")
+        return 1.0
 
     def close(self) -> None:
         """Close the environment that told its tools."""

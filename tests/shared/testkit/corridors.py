@@ -12,7 +12,8 @@ import gymnasium
 
 from agentgym import Env, Message, Task, ToolEnv, tool
 from agentgym.canonical import canonical
-from agentgym.env.env import Action, StepReturn, TypedStep
+from agentgym.env.actions import Action
+from agentgym.env.env import StepReturn, TypedStep
 from agentgym.env.tasks import SeededTasks
 from agentgym.types import MalformedCall, Observation, RewardRole, ToolSpec
 
@@ -344,7 +345,7 @@ BROKEN: list[tuple[type[Env], str]] = [
     (SpeaksAsSystem, "observations"),
     (SaysNothing, "observations"),
     (PaysBesideTheParts, "rewards"),
-    (PaysInfinity, "rewards"),
+    (PaysInfinity, "episodes"),
     (MixesSplits, "splits"),
     (DrawsGlobally, "global randomness"),
     (CountsInstances, "seed determinism"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
@@ -27,6 +28,7 @@ def config(**changes: Any) -> TrainConfig:
         num_steps=NUM_STEPS,
         groups_per_step=3,
         group=GroupConfig(group_size=4, num_envs=8),
+        optimizer=OptimizerConfig(),
         eval=EvalConfig(num_episodes=6),
         checkpoint_every=2,
     )

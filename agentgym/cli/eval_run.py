@@ -1,0 +1,117 @@
+"""The settings of a training run's own evaluation, for ``agentgym eval RUN`` and ``--policy RUN``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentgym.trainers.config.train import TrainConfig
+
+SAMPLING = ("temperature", "max_new_tokens", "max_thinking_tokens", "max_context_tokens")
+"""Settings that go with the model, whatever it is evaluated on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """A training run, and how it evaluates its policy."""
+
+    folder: Path
+    plan: dict[str, Any]
+    """The fields of an ``EvalPlan`` that the run decides."""
+
+    def merged(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return what was given on top of what the run did; of another environment only sampling is taken over."""
+        if not self.has_env(given):
+            return self.sampling | given
+        kwargs = {**self.plan["kwargs"], **given.get("kwargs", {})}
+        return {**self.plan, **given, **({"kwargs": kwargs} if kwargs else {})}
+
+    def has_env(self, plan: dict[str, Any]) -> bool:
+        """Return True if a plan's environment is the one that the run was trained on."""
+        return _same_env(plan.get("env", self.plan["env"]), self.plan["env"])
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The settings of the model alone."""
+        return {name: self.plan[name] for name in SAMPLING}
+
+    def note(self, plan: dict[str, Any]) -> str:
+        """Return a line that says in what a plan is as the run's own evaluation, and in what not."""
+        if not self.has_env(plan):
+            taken = ", ".join(f"{name}={plan[name]}" for name in SAMPLING)
+            return f"{self.folder} was trained on {self.plan['env']}; from it: {taken}"
+        found = self._differences(plan)
+        return f"evaluating as {self.folder} did" + (f", except for {', '.join(found)}" if found else "")
+
+    def _differences(self, plan: dict[str, Any]) -> list[str]:
+        found = []
+        for name, value in self.plan.items():
+            if name == "kwargs":
+                own = plan.get("kwargs", {})
+                keys = [key for key in {**value, **own} if own.get(key) != value.get(key)]
+                found += [f"{key}={own.get(key)!r} ({value.get(key, 'the default')!r} in the run)" for key in keys]
+            elif name != "env" and plan[name] != value:
+                found.append(f"{name}={plan[name]!r} ({value!r} in the run)")
+        given = (name for name in ("chat", "context", "opponent") if plan.get(name))
+        return found + [f"{name}={plan[name]!r}" for name in given]
+
+
+def run_settings(policy: str) -> RunSettings | None:
+    """Return the settings of a training run that is named by its folder, or by the model in it; None for others.
+
+    Raises:
+        CorruptDataError: the folder is a training run's, and its configuration cannot be read.
+    """
+    path = Path(policy)
+    for folder in (path, path.parent) if path.name == "model" else (path,):
+        if _is_run(folder / "config.json"):
+            from agentgym.trainers.config.overrides import load_config
+
+            return RunSettings(folder=folder, plan=_plan(load_config(folder / "config.json"), policy))
+    return None
+
+
+def is_run(name: str) -> bool:
+    """Return True if a folder is a training run's."""
+    return _is_run(Path(name) / "config.json")
+
+
+def _is_run(config: Path) -> bool:
+    try:
+        saved = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(saved, dict) and "recipe" in saved and "env" in saved  # a model's config.json has neither
+
+
+def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
+    from agentgym.rollout.seeds import derive_seed
+
+    return {
+        "env": config.env.id,
+        "policy": policy,
+        "episodes": config.eval.num_episodes,
+        "seed": derive_seed(config.seed, "evaluation"),
+        "split": config.eval.split,
+        "temperature": config.eval.temperature,
+        "max_new_tokens": config.sampling.max_new_tokens,
+        "max_thinking_tokens": config.sampling.max_thinking_tokens,
+        "max_context_tokens": config.model.max_context_tokens,
+        "kwargs": {**config.env.kwargs, **config.eval.kwargs},
+    }
+
+
+def _same_env(one: str, other: str) -> bool:
+    """Return True for two references to the same environment, whose file may be named in two ways."""
+    if one == other:
+        return True
+    from agentgym.errors import UsageError
+    from agentgym.registry import find
+
+    try:
+        return find(one).id == find(other).id
+    except (UsageError, OSError):  # the run's own file may be gone
+        return False

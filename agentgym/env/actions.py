@@ -1,0 +1,64 @@
+"""Actions in the forms that callers have them in, as one assistant message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from agentgym.errors import UsageError
+from agentgym.types import Call, MalformedCall, Message, ToolCall
+
+Action: TypeAlias = Message | str | ToolCall | Sequence[ToolCall | Mapping[str, Any]] | Mapping[str, Any]
+"""What ``step`` takes: a message, text as a person types it, a call, several calls, or OpenAI's dicts for them."""
+
+
+def as_message(action: Action, parse: Callable[[str], Message]) -> Message:
+    """Return an action as an assistant message.
+
+    Args:
+        parse: reads what a person typed.
+
+    Raises:
+        UsageError: the action has none of the forms of :data:`Action`.
+
+    Example:
+        >>> as_message({"name": "go", "arguments": '{"to": "fridge 1"}'}, Message).calls
+        (ToolCall(name='go', arguments={'to': 'fridge 1'}, id='0'),)
+    """
+    if isinstance(action, Message):
+        return action
+    if isinstance(action, str):
+        return parse(action)
+    if isinstance(action, Mapping) and ("role" in action or "content" in action or "tool_calls" in action):
+        return _openai_message(action)
+    calls = action if isinstance(action, list | tuple) else [action]
+    return Message("assistant", calls=tuple(_call(call, number) for number, call in enumerate(calls)))
+
+
+def _openai_message(message: Mapping[str, Any]) -> Message:
+    if message.get("role", "assistant") != "assistant":
+        raise UsageError(f"an action is a message of the role 'assistant', got {message['role']!r}")
+    calls = tuple(_call(call, number) for number, call in enumerate(message.get("tool_calls") or ()))
+    return Message("assistant", message.get("content") or "", calls)
+
+
+def _call(call: object, number: int) -> Call:
+    if isinstance(call, ToolCall | MalformedCall):
+        return call
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise UsageError(
+            "an action is a Message, text, a ToolCall, a list of them, or a dict as OpenAI's (an assistant message, or "
+            f"{{'name': ..., 'arguments': ...}}); got {call!r}"
+        )
+    assert isinstance(call, Mapping)
+    name, arguments = function["name"], function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except ValueError as error:
+            return MalformedCall((0, len(arguments)), f"the arguments of {name} are not JSON ({error})", arguments)
+    if not isinstance(arguments, Mapping):
+        return MalformedCall((0, 0), f"the arguments of {name} are no object", json.dumps(arguments))
+    return ToolCall(name, arguments, str(call.get("id") or number))

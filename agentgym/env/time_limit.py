@@ -1,0 +1,116 @@
+"""Time limits for code that runs in the main thread, where no other thread could end it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import partial
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from agentgym.errors import HungError
+
+T = TypeVar("T")
+AGAIN_S = 1.0
+"""Seconds after which code that swallowed the error gets it once more."""
+
+
+@contextmanager
+def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
+    """Interrupt the code inside when it takes too long, wherever it waits or loops.
+
+    An alarm signal ends sleeps, reads and Python loops, but no computation in an extension module; so does Ctrl-C.
+    Signals reach the main thread alone: in other threads, without ``SIGALRM`` and with None nothing is limited.
+
+    Raises:
+        HungError: the limit has passed; the message names ``what`` and the line that was running.
+
+    Example:
+        >>> with time_limit(0.01, "the doctest"):
+        ...     time.sleep(60)
+        Traceback (most recent call last):
+        agentgym.errors.HungError: the doctest: not done after 0.01 s, at <doctest ...
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if limit_s is None or not is_main or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        at = f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else ""
+        raise HungError(f"{what}: not done after {limit_s:g} s{at}")
+
+    began = time.monotonic()
+    handlers = {signal.SIGALRM: signal.signal(signal.SIGALRM, interrupt)}
+    if callable(signal.getsignal(signal.SIGINT)):
+        # asyncio's own handler asks the loop to end, which the code inside holds up
+        handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    outer_s, interval_s = signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if outer_s:  # a limit around this one goes on; one that has passed meanwhile strikes at once
+            signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer_s - (time.monotonic() - began)), interval_s)
+
+
+@contextmanager
+def limit_around() -> Iterator[None]:
+    """Limit code by the :class:`Limited` that it runs in, for tasks that were started there."""
+    around = _AROUND.get()
+    with nullcontext() if around is None else around.stretch():
+        yield
+
+
+class Limited(Awaitable[T], Generic[T]):
+    """An awaitable that may block the event loop for a limited time at a stretch; see :func:`time_limit`.
+
+    Time that it spends waiting for others does not count, and ``asyncio.timeout`` limits that.
+    """
+
+    def __init__(self, awaitable: Awaitable[T], limit_s: float | None, what: str) -> None:
+        self._awaitable, self._limit_s, self._what = awaitable, limit_s, what
+        self.hung: HungError | None = None
+        """The error that was raised inside, by whatever task."""
+
+    @contextmanager
+    def stretch(self) -> Iterator[None]:
+        """Limit one stretch of code that does not wait for others."""
+        try:
+            with time_limit(self._limit_s, self._what):
+                yield
+        except HungError as error:
+            self.hung = error
+            raise
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        token = _AROUND.set(self)
+        try:
+            return (yield from self._in_slices())
+        finally:
+            _AROUND.reset(token)
+
+    def _in_slices(self) -> Generator[Any, Any, T]:
+        inner: Any = self._awaitable.__await__()
+        proceed: Callable[[], Any] = partial(next, inner)
+        while True:
+            try:
+                with self.stretch():
+                    waits_for = proceed()
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            try:
+                sent = yield waits_for
+            except BaseException as error:
+                proceed = partial(inner.throw, error)
+            else:
+                proceed = partial(next, inner) if sent is None else partial(inner.send, sent)
+
+
+_AROUND: ContextVar[Limited[Any] | None] = ContextVar("_AROUND", default=None)

@@ -1,0 +1,173 @@
+"""What a newcomer meets in the first hour, by command."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym.rollout.record import read_json_lines
+
+Command = Callable[..., Any]
+
+NAN = '''
+from agentgym import ToolEnv, register, tool
+
+
+class Nan(ToolEnv):
+    """Awards a number that is none."""
+
+    def start(self, task):
+        return "Press."
+
+    @tool
+    def press(self) -> str:
+        """Press the button."""
+        self.award(float(VALUE), "score")
+        return "Pressed."
+
+
+register("Nan-v0", Nan, max_turns=2)
+'''
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_reward_that_is_not_finite_fails_with_its_turn(run: Command, tmp_path: Path, value: str) -> None:
+    (tmp_path / "nan.py").write_text(NAN.replace("VALUE", repr(value)))
+    error = run("eval", "nan.py:Nan-v0", "--policy", "random", "--episodes", "2").assert_one_line_error(1)
+    assert f"Nan-v0 turn 1: the reward part 'score' is {value}, expected a finite number" in error
+
+
+SMALL = (
+    'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 320}',
+    "sft.num_demos=64", "sft.batch_size=16", "group.group_size=4", "groups_per_step=2", "sampling.max_new_tokens=12",
+    "env.kwargs.highest=3", "eval.num_episodes=20", "eval.split=valid", "seed=3",
+)  # fmt: skip
+
+
+@pytest.fixture
+def trained(run: Command, guess: str) -> Any:
+    """The result of a short run in ``runs/mine``, on tasks, with settings and with a seed of its own."""
+    return run("train", "tiny", f"env.id={guess}", *SMALL, "num_steps=2", "--run-dir", "runs/mine", "--json").json
+
+
+def test_eval_of_a_run_is_the_runs_own_evaluation(run: Command, guess: str, trained: Any) -> None:
+    alone = run("eval", "runs/mine", "--json")
+    assert "evaluating as runs/mine did\n" in alone.err
+    assert (alone.json["success"], alone.json["num_episodes"]) == (trained["success_after"], 20)
+    for policy in ("runs/mine", "runs/mine/model"):
+        by_policy = run("eval", guess, "--policy", policy, "--json").json
+        assert {**by_policy, "policy": "", "run_dir": ""} == {**alone.json, "policy": "", "run_dir": ""}
+
+
+@pytest.mark.usefixtures("trained")
+def test_eval_says_in_what_it_differs_from_the_run(run: Command, guess: str, guess_file: Path) -> None:
+    changed = run("eval", guess, "highest=5", "--policy", "runs/mine", "--episodes", "2", "--max-new-tokens", "8")
+    assert (
+        "except for episodes=2 (20 in the run), max_new_tokens=8 (12 in the run), highest=5 (3 in the run)"
+        in changed.err
+    )
+    oracle = run("eval", "runs/mine", "--policy", "oracle", "--json")
+    assert "except for policy='oracle' ('runs/mine' in the run)\n" in oracle.err
+    assert (oracle.json["success"], oracle.json["num_episodes"]) == (1.0, 20)
+    other = run("eval", f"{guess_file}:NoOracle-v0", "--policy", "runs/mine", "--episodes", "2")
+    assert f"runs/mine was trained on {guess}; from it: temperature=1.0, max_new_tokens=12" in other.err
+
+
+def test_a_run_that_trained_nothing_says_why(run: Command, guess: str) -> None:
+    done = run("train", "tiny", f"env.id={guess}", *SMALL, "sft.num_demos=0", "num_steps=1", "--run-dir", "runs/mine")
+    assert "0 of 1 steps trained: 100% of turns are invalid; give demonstrations (sft.num_demos" in " ".join(
+        done.err.split()
+    )
+    assert "loss –  entropy –" in done.err
+    assert "trained in 0 of 1 steps" in done.out
+    (row,) = (row for row in read_json_lines(Path("runs/mine/metrics.jsonl")) if row["phase"] == "rl")
+    assert (row["loss"], row["entropy"], row["grad_norm"], row["trained_tokens"]) == (None, None, None, 0.0)
+
+
+def test_demonstrations_without_an_oracle(run: Command, guess_file: Path) -> None:
+    tiny = ("train", "tiny", f"env.id={guess_file}:NoOracle-v0", *SMALL, "num_steps=0")
+    assert "NoOracle-v0 has no oracle; the demonstrations are random calls" in run(*tiny).err
+    refused = run(*tiny, "sft.without_oracle=refuse")
+    assert refused.code == 2
+    assert "no oracle to play sft.num_demos=64 demonstrations: write oracle(), set sft.without_oracle=random" in (
+        refused.err
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["README", "new"])
+def test_the_first_training_learns(run: Command, tmp_path: Path, source: str) -> None:
+    if source == "README":
+        page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+        (found,) = re.findall(r"^```python\n(# guess\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        (tmp_path / "first.py").write_text(found)
+    else:
+        run("new", "first")
+    result = run("train", "tiny", "env.id=first.py", "--json").json
+    assert result["success_after"] > result["success_before"] + 0.1
+
+
+HANG = '''
+import threading
+
+from agentgym import ToolEnv, register, tool
+
+
+class Hang(ToolEnv):
+    """Waits for ever."""
+
+    def start(self, task):
+        return "Press."
+
+    @tool
+    def press(self) -> str:
+        """Press the button."""
+        print("pressed", flush=True)
+        threading.Event().wait()
+        return "Pressed."
+
+
+register("Hang-v0", Hang, max_turns=2)
+'''
+
+
+def test_check_ends_although_a_tool_hangs(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "hang.py").write_text(HANG)
+    done = run("check", "hang.py", "--step-timeout", "0.2")
+    assert done.code == 1
+    assert "✗  episodes             turn 1: not done after 0.2 s, at " in done.out
+    assert "–  speed                not run: it rests on episodes, which failed" in done.out
+    assert done.out.endswith("1 of 24 checks failed\n")
+
+
+@pytest.mark.parametrize("command", [("check", "hang.py"), ("eval", "hang.py", "--policy", "random")])
+def test_ctrl_c_ends_what_hangs_in_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "hang.py").write_text(HANG)
+    words = [sys.executable, "-m", "agentgym", *command]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while "pressed" not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.startswith("interrupted") and err.count("\n") == 1
+
+
+def test_policies_and_recipes_of_a_file(run: Command, guess: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from agentgym.evals.policies import policy\nfrom agentgym.trainers.recipes import load_recipe, recipe\n\n\n"
+        "@policy('wise')\ndef wise(env):\n    return env.oracle()\n\n\n"
+        "@recipe('mine')\ndef mine():\n    return load_recipe('tiny')\n"
+    )
+    assert run("eval", guess, "--policy", "mine.py:wise", "--episodes", "3", "--json").json["success"] == 1.0
+    assert "did you mean 'wise'?" in run("eval", guess, "--policy", "mine.py:wize").assert_one_line_error()
+    planned = run("train", "mine.py:mine", f"env.id={guess}", "--dry-run", "--json").json
+    assert planned["recipe"] == "tiny"

@@ -1,0 +1,84 @@
+"""Synchronous calls where an event loop runs already, as in a notebook, and starts that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testkit.counting_runs import config
+
+import agentgym
+from agentgym import Task, ToolEnv, tool
+from agentgym.env.worker_thread import run_coroutine
+from agentgym.errors import UsageError
+from agentgym.trainers.loop import train
+
+
+class Waits(ToolEnv):
+    def start(self, task: Task) -> str:
+        return "Go."
+
+    @tool
+    async def go(self) -> str:
+        """Go."""
+        await asyncio.sleep(0)
+        return "Went."
+
+
+def in_a_loop(work: Callable[[], Any]) -> Any:
+    async def main() -> Any:
+        return work()
+
+    return asyncio.run(main())
+
+
+def test_a_step_of_async_tools() -> None:
+    env = Waits()
+    env.reset(seed=0)
+    assert in_a_loop(lambda: env.step("go")[0][0].text) == "Went."
+    assert env.step("go")[0][0].text == "Went."
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [("agentgym/WikiWorld-v0", {}), ("agentgym/AgentFlow-v0", {"env": "agentgym/Household-v0"})],
+)
+def test_environments_with_async_tools(env_id: str, kwargs: dict[str, Any]) -> None:
+    def said() -> str:
+        env = agentgym.make(env_id, **kwargs)
+        env.reset(seed=0)
+        return env.step(env.oracle())[0][0].text
+
+    assert in_a_loop(said) == said()
+
+
+def test_errors_come_through() -> None:
+    async def fails() -> None:
+        raise UsageError("no such thing")
+
+    with pytest.raises(UsageError, match="no such thing"):
+        in_a_loop(lambda: run_coroutine(fails()))
+
+
+@pytest.mark.slow
+def test_training(tmp_path: Path) -> None:
+    short = replace(config(), num_steps=1)
+    result = in_a_loop(lambda: train(short, tmp_path / "run"))
+    assert (result.steps, (tmp_path / "run" / "model").is_dir()) == (1, True)
+
+
+def test_a_failed_start_does_not_block_the_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: Any) -> None:
+        raise UsageError("the engine is not there")
+
+    short = replace(config(), num_steps=0)
+    with monkeypatch.context() as patched:
+        patched.setattr("agentgym.trainers.run.Run.connect_engine", fails)
+        with pytest.raises(UsageError, match="the engine is not there"):
+            train(short, tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+    train(short, tmp_path / "run")

@@ -67,3 +67,13 @@ def _plain(value: object) -> object:
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         return _plain(value.tolist())
     raise TypeError(f"a canonical value is text, a number, a bool, None or a container of those; got {type(value)}")
+
+
+def encodable(text: str) -> str:
+    """Return a text with a question mark for each half surrogate, which neither tokenizers nor files take.
+
+    Example:
+        >>> encodable("na" + chr(0xD800))
+        'na?'
+    """
+    return text.encode(errors="replace").decode()

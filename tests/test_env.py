@@ -330,3 +330,22 @@ def test_awards_must_be_finite(value: float) -> None:
     env = started(Echo())
     with pytest.raises(EnvError, match=r"Echo turn 0: the reward part 'bonus' is -?(nan|inf), expected a finite"):
         env.award(value, "bonus")
+
+
+def test_half_surrogates_from_an_environment_can_be_encoded() -> None:
+    class Broken(ToolEnv):
+        max_turns = 2
+
+        def start(self, task: Task) -> str:
+            return "caf\u00e9 \ud800"
+
+        @tool
+        def look(self) -> str:
+            """Look."""
+            return "\udfff!"
+
+    env = Broken()
+    (opening,), _ = env.reset(seed=0)
+    assert opening.text == "caf\u00e9 ?"
+    (reply,) = env.step("look")[0]
+    assert reply.text == "?!" and reply.result is not None and reply.result.content == "?!"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,8 @@ def gymnasium_api(subject: Subject) -> str:
     env = subject.factory()
     if env.max_turns == 1:
         env.max_turns = 2  # Gymnasium's checker takes the end after one step for a mistake
-    with warnings.catch_warnings(record=True) as caught:
+    shown = contextlib.redirect_stdout(io.StringIO())  # the checker tries every render mode, ``human`` among them
+    with warnings.catch_warnings(record=True) as caught, shown:
         warnings.simplefilter("always")
         try:
             gymnasium.utils.env_checker.check_env(env, skip_render_check=env.max_turns == 2)

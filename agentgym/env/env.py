@@ -15,13 +15,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Required, TypedDict, TypeVar, cast
 
 import gymnasium
 import numpy as np
 
-from agentgym.canonical import canonical
+from agentgym.canonical import canonical, encodable
 from agentgym.env import shared_observations as _for_make_vec  # noqa: F401  (registers)
 from agentgym.env.actions import Action, as_message
 from agentgym.env.rewards import require_finite, role_of
@@ -41,6 +41,7 @@ from agentgym.types import (
     RewardPart,
     RewardRole,
     Task,
+    TextPart,
     ToolSpec,
 )
 
@@ -470,5 +471,17 @@ class Env(gymnasium.Env[Observation, Action]):
 
 
 def as_observation(said: str | Observation) -> Observation:
-    """What an author returned, as messages; text becomes one user message."""
-    return (Message("user", said),) if isinstance(said, str) else tuple(said)
+    """Return what an author returned as messages that can be encoded; text becomes one user message."""
+    return tuple(_encodable(one) for one in ((Message("user", said),) if isinstance(said, str) else said))
+
+
+def _encodable(message: Message) -> Message:
+    if message.result is not None and encodable(message.result.content) != message.result.content:
+        message = replace(message, result=replace(message.result, content=encodable(message.result.content)))
+    if isinstance(message.content, str):
+        text = encodable(message.content)
+        return message if text == message.content else replace(message, content=text)
+    parts = tuple(
+        replace(part, text=encodable(part.text)) if isinstance(part, TextPart) else part for part in message.content
+    )
+    return message if parts == message.content else replace(message, content=parts)

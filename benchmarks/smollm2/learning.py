@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 
+from agentgym.evals.statistics import wilson_interval
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 ARMS = ("gigpo", "grpo")
 
@@ -93,30 +95,39 @@ def page(runs: Sequence[Run]) -> str:
     lines = [
         f"# `{first.recipe}`",
         "",
-        f"Held-out success on {first.num_eval} tasks, sampled at temperature 1. `python benchmarks/smollm2/learning.py "
-        f"--recipe {first.recipe}{' -- ' + ' '.join(first.changes) if first.changes else ''}` measures it.",
+        f"Held-out success on {first.num_eval} tasks, sampled at temperature 1, with 95 % Wilson intervals. "
+        f"Measured by `python benchmarks/smollm2/learning.py --recipe {first.recipe}"
+        f"{' -- ' + ' '.join(first.changes) if first.changes else ''}`.",
         "",
-        "| estimator | seed | base model | before RL | after RL | rollouts | minutes | processor minutes | measured |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| estimator | seed | base model | before RL | after RL | rollouts | processor minutes | measured |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for run in runs:
-        base = "–" if run.base is None else f"{run.base:.2f}"
+        rates = [_rate(value, run.num_eval) for value in (run.base, run.before, run.after)]
         lines.append(
-            f"| {run.arm} | {run.seed} | {base} | {run.before:.2f} | {run.after:.2f} | {run.num_trajectories:,} "
-            f"| {run.wall_s / 60:.1f} | {run.processor_s / 60:.1f} | {run.commit}, {run.date} |"
+            f"| {run.arm} | {run.seed} | {' | '.join(rates)} | {run.num_trajectories:,} "
+            f"| {run.processor_s / 60:.1f} | {run.commit}, {run.date} |"
         )
     lines.append("")
     for arm in dict.fromkeys(run.arm for run in runs):
         mine = [run for run in runs if run.arm == arm]
         rise = fmean(run.after - run.before for run in mine)
+        seeds = "1 seed" if len(mine) == 1 else f"{len(mine)} seeds"
         lines.append(
-            f"* {arm}, mean of {len(mine)} seeds: {fmean(run.before for run in mine):.2f} before RL, "
+            f"* {arm}, mean of {seeds}: {fmean(run.before for run in mine):.2f} before RL, "
             f"{fmean(run.after for run in mine):.2f} after ({rise:+.2f}). Success by step: "
             + "; ".join(" ".join(f"{value:.2f}" for value in run.curve) for run in mine)
             + "."
         )
     lines += ["", f"Machine: {_machine()}."]
     return "\n".join(lines) + "\n"
+
+
+def _rate(success: float | None, num_tasks: int) -> str:
+    if success is None:
+        return "–"
+    interval = wilson_interval(round(success * num_tasks), num_tasks)
+    return f"{success:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
 def _commit() -> str:

@@ -196,7 +196,7 @@ def test_every_recipe_fits_what_its_page_says(name: str) -> None:
 
 def test_a_checkpoint_has_the_size_of_the_plan(tmp_path: Path) -> None:
     config = apply_overrides(
-        load_recipe("tiny"), ["num_steps=1", "sft.num_epochs=0", "eval.num_episodes=1", "zero_variance_filter=off"]
+        load_recipe("tiny"), ["num_steps=1", "sft.num_demos=0", "eval.num_episodes=1", "zero_variance_filter=off"]
     )
     config = replace(config, loss=replace(config.loss, regularisers=(KlOptions(),)))
     train(config, tmp_path / "run")

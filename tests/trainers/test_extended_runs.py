@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testkit.counting_runs import config, weights
@@ -11,7 +12,7 @@ from testkit.counting_runs import config, weights
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.trainers.config.overrides import load_config
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.distributed import tensor_folder
+from agentgym.trainers.distributed import checkpoint, tensor_folder
 from agentgym.trainers.loop import train
 
 SHORT = replace(config(num_steps=2), sft=SftConfig(num_demos=32, batch_size=8), checkpoint_every=1)
@@ -42,7 +43,13 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(short_run: Path, monkeypat
 
     before = contents()
     assert before
-    monkeypatch.setattr(tensor_folder, "OUTLINE", "/dev/full")  # where every write fails for want of room
+
+    def save_tree(*arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(tensor_folder, "OUTLINE", "/dev/full")  # where every write fails for want of room
+            tensor_folder.save_tree(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save_tree", save_tree)
     with pytest.raises(RunStoppedError, match=r"No space left.*see to the disk and resume the run"):
         train(replace(SHORT, num_steps=9), short_run, resume=True)
     assert contents() == before

@@ -71,7 +71,7 @@ class SamplingVllm(FakeVllm):
 
 def config(url: str, **engine: Any) -> TrainConfig:
     return replace(
-        apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0"]),
+        apply_overrides(load_recipe("tiny"), [f"env.id={ENV_FILE}:Counting-v0", "zero_variance_filter=off"]),
         model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=CONTEXT),
         sft=SftConfig(num_demos=160, num_epochs=1, batch_size=8),
         num_steps=4,

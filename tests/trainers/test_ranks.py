@@ -105,7 +105,12 @@ def test_every_combination_of_settings_trains_on_two_ranks_as_on_one(tmp_path: P
 def test_two_ranks_train_adapters_with_kl_beside_rollouts(tmp_path: Path, warm_python: str) -> None:
     run_dir = tmp_path / "run"
     model = SMALL[1].replace("160}", '160, "lora": {"rank": 4}}')
-    more = (model, "pipeline.mode=async", 'loss.regularisers=[{"kind": "kl", "coef": 0.01}]')
+    more = (
+        model,
+        "pipeline.mode=async",
+        "zero_variance_filter=off",
+        'loss.regularisers=[{"kind": "kl", "coef": 0.01}]',
+    )
     assert train(warm_python, 2, "tiny", *SMALL, *more, "num_steps=2", "--run-dir", str(run_dir))["steps"] == 2
     drop_checkpoint(run_dir, 2)
     assert train(warm_python, 2, "--resume", str(run_dir))["steps"] == 2

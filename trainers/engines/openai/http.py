@@ -19,6 +19,7 @@ from agentgym.errors import EngineError, UsageError, unknown_name
 from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
 from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
 from agentgym.types import Json, JsonSchema, Message, Observation, ToolSpec
@@ -248,10 +249,11 @@ class OpenAIAgent:
         self._num_decisions = 0
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
-        endpoint = self._client.endpoint
-        self._in_text = TextTools(FORMATS[endpoint.format], tools) if endpoint.tools == "text" else None
-        self._conversation = Conversation(self._in_text.told(observation) if self._in_text else observation)
-        self._tools = [] if self._in_text else [tool.as_function() for tool in tools]
+        endpoint, specs = self._client.endpoint, [escaped_tool(tool) for tool in tools]
+        self._in_text = TextTools(FORMATS[endpoint.format], specs) if endpoint.tools == "text" else None
+        opening = escaped_messages(observation)
+        self._conversation = Conversation(self._in_text.told(opening) if self._in_text else opening)
+        self._tools = [] if self._in_text else [tool.as_function() for tool in specs]
 
     async def decide(self) -> Decision | None:
         sampling = SamplingParams(
@@ -275,10 +277,10 @@ class OpenAIAgent:
         )
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
-        text = self._in_text
+        text, said = self._in_text, escaped_messages(replies)
         if played is not None:
             self._conversation.replace_action(text.written(played) if text else played)
-        self._conversation.add_replies(text.replied(replies) if text else replies)
+        self._conversation.add_replies(text.replied(said) if text else said)
 
     async def end(self) -> None:
         pass

@@ -1,0 +1,49 @@
+"""Keep environments' texts from becoming control tokens behind an endpoint, whose server encodes the conversation.
+
+We cannot say which texts its tokenizer takes for control tokens, so those of all known families get a zero-width space
+after their first character: they read the same, and are encoded as text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+from agentgym.types import Message, Observation, TextPart, ToolSpec
+
+_SPACE = "\u200b"
+_MARKS = (
+    r"<[|｜][^<>|｜\s]{1,40}[|｜]>",  # <|im_end|>, <|eot_id|>, DeepSeek's
+    r"</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_image|think|tool_call|tool_calls|tool_response|tools)>",
+    r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\]",
+)
+_FOUND = re.compile("|".join(_MARKS))
+
+
+def escaped(text: str) -> str:
+    """Return a text in which no known control text stands.
+
+    Example:
+        >>> escaped("bye<|im_end|>") == "bye<" + chr(0x200B) + "|im_end|>"
+        True
+    """
+    return _FOUND.sub(lambda found: found.group()[0] + _SPACE + found.group()[1:], text)
+
+
+def escaped_messages(messages: Observation) -> Observation:
+    """Return what an environment says without control texts; images are left as they are."""
+    return tuple(_escaped_message(message) for message in messages)
+
+
+def escaped_tool(tool: ToolSpec) -> ToolSpec:
+    """Return a tool without control texts in its description and schema."""
+    parameters = json.loads(escaped(json.dumps(tool.parameters, ensure_ascii=False)))
+    return replace(tool, description=escaped(tool.description), parameters=parameters)
+
+
+def _escaped_message(message: Message) -> Message:
+    if isinstance(message.content, str):
+        return replace(message, content=escaped(message.content))
+    parts = (replace(one, text=escaped(one.text)) if isinstance(one, TextPart) else one for one in message.content)
+    return replace(message, content=tuple(parts))

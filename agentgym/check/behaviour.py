@@ -91,12 +91,20 @@ def hostile_actions(subject: Subject) -> str:
     env = subject.factory()
     num_actions = 0
     try:
-        ceiling = max(0.0, _reward_of(env, task, noop_action(env)))
+        idle = max(0.0, _reward_of(env, task, noop_action(env)))
+        ceilings: dict[str, float] = {}  # by tool
         for text in _ODD_TEXTS:
             env.parse_action(text)
+        is_fresh = False
         for hostile in _hostile(env, subject.rng(8)):
-            plain = ceiling if hostile.plain is None else _reward_of(env, task, hostile.plain)
-            _check_hostile(env, task, hostile, max(ceiling, plain))
+            ceiling = idle
+            if hostile.plain is not None:
+                tool = hostile.plain.name
+                if tool not in ceilings:
+                    ceilings[tool] = max(idle, _reward_of(env, task, _calls(hostile.plain)))
+                    is_fresh = False
+                ceiling = ceilings[tool]
+            is_fresh = _check_hostile(env, task, hostile, ceiling, is_fresh)
             num_actions += 1
     finally:
         env.close()
@@ -159,7 +167,7 @@ class _Hostile:
     action: Message
     is_impossible: bool = False
     """True if the turn must count as invalid."""
-    plain: Message | None = None
+    plain: ToolCall | None = None
     """The sound call that the action was made from: a lenient environment may pay as much as for that."""
 
 
@@ -177,10 +185,9 @@ def _hostile(env: Env, rng: np.random.Generator) -> Iterator[_Hostile]:
 
 def _hostile_arguments(spec: ToolSpec, rng: np.random.Generator) -> Iterator[_Hostile]:
     call = random_call(spec, rng)
-    plain = _calls(call)
 
     def other(arguments: dict[str, Any], is_impossible: bool = False) -> _Hostile:
-        return _Hostile(action=_calls(ToolCall(spec.name, arguments)), is_impossible=is_impossible, plain=plain)
+        return _Hostile(action=_calls(ToolCall(spec.name, arguments)), is_impossible=is_impossible, plain=call)
 
     yield other({**call.arguments, "no_such_parameter": 1})
     yield other({**call.arguments, "\ud800": 1})
@@ -200,17 +207,35 @@ def _reward_of(env: Env, task: Task, action: Message) -> float:
     return float(env.step(action)[1])
 
 
-def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float) -> None:
-    action = hostile.action
-    what = brief(action.calls[0] if action.calls else action.content, 80)
-    env.reset(options={"task": task})
+def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float, is_fresh: bool) -> bool:
+    """Play one hostile action and return whether the episode is still at its start, so that it needs no reset.
+
+    A refused action leaves an episode where it was. If it pays there, it is played once more after a reset, since the
+    reward may belong to the turn: an episode that runs out of turns is graded as it stands.
+    """
+    if not is_fresh:
+        env.reset(options={"task": task})
+    reward, is_fresh_after, is_valid = _play_hostile(env, hostile.action)
+    if is_fresh and reward > ceiling + _TOLERANCE:
+        return _check_hostile(env, task, hostile, ceiling, is_fresh=False)
+    what = _what(hostile.action)
+    if reward > ceiling + _TOLERANCE:
+        raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
+    if hostile.is_impossible and is_valid:
+        raise CheckFailed(f"{what}: counts as a valid action")
+    return is_fresh_after
+
+
+def _play_hostile(env: Env, action: Message) -> tuple[float, bool, bool]:
+    """Return the reward, whether the episode goes on as if nothing had happened, and whether the turn was valid."""
     try:
-        observation, reward, _, _, info = env.step(action)
+        observation, reward, terminated, truncated, info = env.step(action)
         for message in observation:
             message.text.encode()
     except Exception as error:
-        raise CheckFailed(f"{what}: {type(error).__name__}: {brief(str(error))}") from error
-    if reward > ceiling + _TOLERANCE:
-        raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
-    if hostile.is_impossible and info["is_valid"]:
-        raise CheckFailed(f"{what}: counts as a valid action")
+        raise CheckFailed(f"{_what(action)}: {type(error).__name__}: {brief(str(error))}") from error
+    return float(reward), not (terminated or truncated or info["is_valid"]), bool(info["is_valid"])
+
+
+def _what(action: Message) -> str:
+    return brief(action.calls[0] if action.calls else action.content, 80)

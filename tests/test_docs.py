@@ -17,18 +17,23 @@ from pathlib import Path
 import pytest
 
 from agentgym.envs.gui.chromium import has_chromium
+from agentgym.rollout.record import read_json_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+TRAINED_NOTHING = re.compile(r"^0 of \d+ steps trained", re.MULTILINE)
 
 
 def run(command: list[str], cwd: Path, commands: Path, may_fail: bool = False) -> str:
     path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert may_fail or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert may_fail or done.returncode == 0, f"{command}\n{said}"
+    assert not TRAINED_NOTHING.search(said), f"an example shows training that trains nothing: {command}\n{said}"
+    return said
 
 
 def play_transcript(text: str, cwd: Path, commands: Path) -> None:
@@ -60,3 +65,8 @@ def test_the_examples_of_a_page_work(page: Path, tmp_path: Path, warm_commands: 
             run([str(warm_commands / "python"), "-c", code], tmp_path, warm_commands)
         else:
             run(["bash", "-euc", code], tmp_path, warm_commands)
+    if page.name == "README.md":
+        before, after = (
+            row["success"] for row in read_json_lines(tmp_path / "runs/guess/metrics.jsonl") if row["phase"] == "eval"
+        )
+        assert after > before + 0.1, "the first training that a newcomer runs learns"

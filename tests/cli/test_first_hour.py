@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
@@ -102,14 +101,8 @@ def test_demonstrations_without_an_oracle(run: Command, guess_file: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["README", "new"])
-def test_the_first_training_learns(run: Command, tmp_path: Path, source: str) -> None:
-    if source == "README":
-        page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-        (found,) = re.findall(r"^```python\n(# guess\.py\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
-        (tmp_path / "first.py").write_text(found)
-    else:
-        run("new", "first")
+def test_the_first_training_of_a_new_environment_learns(run: Command) -> None:
+    run("new", "first")
     result = run("train", "tiny", "env.id=first.py", "--json").json
     assert result["success_after"] > result["success_before"] + 0.1
 

@@ -64,8 +64,15 @@ def test_it_calls_a_tool_where_the_prompt_shows_how(policy: Policy) -> None:
 
 
 def test_it_is_trained_with_the_probabilities_that_it_sampled_with(tmp_path: Path) -> None:
-    changes = ["num_steps=1", "sft.num_demos=8", "groups_per_step=1", "group.group_size=4", "num_threads=1"]
-    config = apply_overrides(load_recipe("smollm2-wiki"), [*changes, "eval.num_episodes=2", "eval.base=false"])
+    changes = [
+        "num_steps=1",
+        "groups_per_step=1",
+        "group.group_size=4",
+        "zero_variance_filter=off",
+        "eval.num_episodes=1",
+    ]
+    demonstrations = ["sft.num_demos=4", "sft.batch_size=4", "sft.num_epochs=2", "sft.optimizer.lr=1e-5"]
+    config = apply_overrides(load_recipe("smollm2-guess"), [*changes, *demonstrations])
     train(config, tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (rl,) = [row for row in rows if row["phase"] == "rl"]

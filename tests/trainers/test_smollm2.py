@@ -72,7 +72,7 @@ def test_it_is_trained_with_the_probabilities_that_it_sampled_with(tmp_path: Pat
         "eval.num_episodes=1",
     ]
     demonstrations = ["sft.num_demos=4", "sft.batch_size=4", "sft.num_epochs=2", "sft.optimizer.lr=1e-5"]
-    config = apply_overrides(load_recipe("smollm2-guess"), [*changes, *demonstrations])
+    config = apply_overrides(load_recipe("smollm2-guess"), [*changes, *demonstrations, "eval.num_episodes=1"])
     train(config, tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (rl,) = [row for row in rows if row["phase"] == "rl"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentgym.canonical import read_json
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, Output, output
 
@@ -172,7 +172,7 @@ def _resume(
     from agentgym.errors import CorruptDataError, UsageError
 
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json((folder / "config.json").read_text(encoding="utf-8"))
         plan = (
             eval_suites.read_plan(config["eval_suites"])
             if "eval_suites" in config

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.statistics import wilson_interval
@@ -140,7 +140,7 @@ def load_summary(out_dir: Path) -> EvalSummary:
     """
     path = out_dir / "summary.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path.read_text(encoding="utf-8"))
         return EvalSummary(**{field.name: values[field.name] for field in fields(EvalSummary)})
     except FileNotFoundError:
         raise CorruptDataError(f"no summary at {path}; the evaluation did not finish") from None

@@ -16,11 +16,11 @@ from agentgym.errors import UsageError
 from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.harmony import Harmony
-from agentgym.render.formats.reading import Reading
+from agentgym.render.formats.reading import SHOWN, Reading
 from agentgym.render.guard import ContentGuard, control_texts
 from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
-from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
+from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _SENTINEL = "agentgym-assistant-text"
 _USER = Message("user", "?")
@@ -133,7 +133,7 @@ class ChatRenderer:
     def read_text(self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
         """Return the text of a completion as a message; nothing inside thinking is a call."""
         thought = self._thought(text, is_open)
-        reading = self.format.parse(thought.rest, tools) if tools else Reading(thought.rest.strip())
+        reading = self._parsed(thought.rest, tools) if tools else Reading(thought.rest.strip())
         calls = reading.calls_after(len(text) - len(thought.rest))
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
@@ -271,6 +271,13 @@ class ChatRenderer:
                 "the model's tokenizer gives no character offsets, so the tokens of a text cannot be found; "
                 "use a model with a fast tokenizer (tokenizer.json in its folder)"
             ) from error
+
+    def _parsed(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        try:
+            return self.format.parse(text, tools)
+        except Exception as error:  # a fault of a format is one malformed call, not the end of a run
+            reason = f"the call cannot be read ({type(error).__name__})"
+            return Reading("", (MalformedCall((0, len(text)), reason, text[:SHOWN]),))
 
     def _plain_text(self, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
         """Return a completion without thinking."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, unknown_name
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
@@ -64,7 +65,7 @@ def load_config(path: Path) -> TrainConfig:
     if not path.is_file():
         raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
     try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return from_dict(read_json(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise CorruptDataError(f"{path} is not a training configuration: {error}") from error
 

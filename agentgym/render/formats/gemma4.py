@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from agentgym.canonical import MAX_DEPTH
 from agentgym.render.formats.reading import (
-    MAX_DEPTH,
     Block,
     NotReadableError,
     Reading,

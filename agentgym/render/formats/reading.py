@@ -7,7 +7,6 @@ becomes a :class:`~agentgym.types.MalformedCall` beside the others.
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn, Protocol
 
+from agentgym.canonical import MAX_DEPTH, require_writable
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
 Span = tuple[int, int]
 """A half-open range of characters."""
-
-MAX_DEPTH = 50
-"""How deep the arguments of a call may be nested."""
 
 MAX_CALLS = 1_000
 """How many calls of a completion are read; what follows is one malformed call.
@@ -147,7 +144,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise NotReadableError(f"{name} is not JSON")
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
@@ -189,27 +185,16 @@ def json_value(text: str) -> Any:
     return value
 
 
-def check_value(value: Any, depth: int = 0) -> None:
-    """Refuse what cannot be recorded: deep nesting, infinite numbers, text with lone surrogates.
+def check_value(value: Any) -> None:
+    """Refuse arguments that cannot be recorded, as :func:`~agentgym.canonical.require_writable` does.
 
     Raises:
         NotReadableError: the value is one of these.
     """
-    if depth > MAX_DEPTH:
-        raise NotReadableError(f"nested deeper than {MAX_DEPTH}")
-    if isinstance(value, str):
-        if not value.isascii() and _SURROGATE.search(value):
-            raise NotReadableError("text with half of a surrogate pair")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise NotReadableError("a number that is not finite")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            check_value(key, depth + 1)
-            check_value(item, depth + 1)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            check_value(item, depth + 1)
+    try:
+        require_writable(value)
+    except ValueError as error:
+        raise NotReadableError(str(error)) from None
 
 
 def json_call(value: Any, call_id: str, key: str = "arguments") -> ToolCall:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx
 
+from agentgym.canonical import read_json
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError, unknown_name
@@ -219,8 +219,8 @@ class OpenAIClient:
 
     def _decoded(self, response: httpx.Response) -> Json:
         try:
-            answer: Json = json.loads(response.content)
-        except (ValueError, RecursionError):
+            answer: Json = read_json(response.content)
+        except ValueError:
             raise EngineError(f"{self.endpoint.url} answered no JSON: {shown(response.text)}") from None
         return answer
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
+from agentgym.canonical import read_json, require_writable
 from agentgym.errors import EngineError
 from agentgym.types import (
     Call,
@@ -209,9 +210,9 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
     if not isinstance(name, str) or not name:
         return MalformedCall(span, "expected a tool name", text)
     try:
-        arguments = json.loads(text) if text.strip() else {}
-        json.dumps(arguments, ensure_ascii=False).encode()  # half a surrogate pair is a ValueError here
-    except (ValueError, RecursionError) as error:
+        arguments = read_json(text) if text.strip() else {}
+        require_writable(arguments)
+    except ValueError as error:
         return MalformedCall(span, f"the arguments of {name} are not JSON: {error}", text)
     if not isinstance(arguments, dict):
         return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)

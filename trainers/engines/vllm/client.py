@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 
+from agentgym.canonical import read_json
 from agentgym.errors import EngineError, UsageError
 from agentgym.trainers.engines.vllm.versions import OLDEST, check_version
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
@@ -200,8 +200,8 @@ class VllmClient:
         if not expects_json:
             return None
         try:
-            answer: Json = json.loads(response.content)
-        except (ValueError, RecursionError) as error:
+            answer: Json = read_json(response.content)
+        except ValueError as error:
             raise ServerFaultError(f"{path} answered no JSON: {_short(response.text)}") from error
         return answer
 

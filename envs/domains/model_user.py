@@ -146,6 +146,6 @@ class ModelUser:
 
 def user_http() -> httpx.Client:
     """A client for a user's model; whoever makes it closes it."""
-    import httpx
+    from agentgym.http_limits import limited_client
 
-    return httpx.Client(trust_env=False)
+    return limited_client(trust_env=False)

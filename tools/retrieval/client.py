@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx
 
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
+from agentgym.http_limits import limited_async_client, limited_client
 from agentgym.tools.retrieval import wire
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 
@@ -64,7 +65,7 @@ class RemoteRetriever(AsyncRetriever):
                 max_keepalive_connections=self._options.max_connections,
             ),
         }
-        self._client = httpx.Client(**self._settings)
+        self._client = limited_client(**self._settings)
         self._async_client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
         self._num_documents: int | None = None
 
@@ -126,7 +127,7 @@ class RemoteRetriever(AsyncRetriever):
         # Connections belong to a loop; a synchronous step of an environment brings a new one each time.
         loop = asyncio.get_running_loop()
         if self._async_client is None or self._async_client[0] is not loop:
-            self._async_client = (loop, httpx.AsyncClient(**self._settings))
+            self._async_client = (loop, limited_async_client(**self._settings))
         return self._async_client[1]
 
     def _wait_s(self, num_tried: int) -> float:

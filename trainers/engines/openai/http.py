@@ -16,6 +16,7 @@ from agentgym.canonical import read_json
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError, unknown_name
+from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
@@ -123,7 +124,7 @@ class OpenAIClient:
         self._naming = asyncio.Lock()
         key = os.environ.get(KEY_VARIABLE)
         is_local = urlsplit(endpoint.url).hostname in _LOCAL
-        self._http = httpx.AsyncClient(
+        self._http = limited_async_client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=num_slots),
             timeout=None,

@@ -21,7 +21,7 @@ def answer(request: httpx.Request) -> httpx.Response:
     assert request.headers["accept-encoding"] == "identity"
     if request.url.path == "/packed":
         return httpx.Response(200, headers={"content-encoding": "gzip"}, content=gzip.compress(b"0" * 10_000))
-    return httpx.Response(200, content=b"0" * int(request.url.path[1:]))
+    return httpx.Response(200, stream=httpx.ByteStream(b"0" * int(request.url.path[1:])))
 
 
 @pytest.mark.parametrize(("path", "fault"), [("/packed", "packed"), ("/1001", "larger than 1,000 bytes")])

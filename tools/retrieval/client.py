@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from agentgym.canonical import encodable
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
 from agentgym.http_limits import limited_async_client, limited_client
 from agentgym.tools.retrieval import wire
@@ -162,4 +163,4 @@ class RemoteRetriever(AsyncRetriever):
 
 
 def _plain(text: str) -> str:
-    return text.encode(errors="replace").decode()  # half a surrogate pair has no UTF-8
+    return encodable(wire.checked_text(text))

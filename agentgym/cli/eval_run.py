@@ -69,8 +69,10 @@ def run_settings(policy: str) -> RunSettings | None:
     path = Path(policy)
     for folder in (path, path.parent) if path.name == "model" else (path,):
         if _is_run(folder / "config.json"):
+            from agentgym.cli.trust import require_trust
             from agentgym.trainers.config.overrides import load_config
 
+            require_trust(folder)
             return RunSettings(folder=folder, plan=_plan(load_config(folder / "config.json"), policy))
     return None
 

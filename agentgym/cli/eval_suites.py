@@ -53,6 +53,7 @@ def begin(
     from agentgym.errors import UsageError
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suites import load_suite, suite_names, suite_to_dict
+    from agentgym.trust import sign
 
     named = [name for target in targets for name in (suite_names() if target == ALL else (target,))]
     suites = [load_suite(name) for name in dict.fromkeys(named)]
@@ -66,6 +67,7 @@ def begin(
     folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
     saved = asdict(plan) | {"suites": [suite_to_dict(suite) for suite in suites]}
     write_json(folder / "config.json", {"eval_suites": saved})
+    sign(folder)
     return plan, folder
 
 

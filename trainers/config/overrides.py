@@ -12,6 +12,7 @@ from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, unknown_name
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trust import sign
 
 
 def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -52,8 +53,9 @@ def from_dict(tree: Mapping[str, Any]) -> TrainConfig:
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    """Write the resolved configuration beside the run's results."""
+    """Write the resolved configuration beside the run's results, signed as this user's."""
     path.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
+    sign(path.parent)
 
 
 def load_config(path: Path) -> TrainConfig:

@@ -75,14 +75,25 @@ class ContentGuard:
     """
 
     def __init__(self, texts: Sequence[str], others: Sequence[str] = ()) -> None:
-        self._texts = (_OPEN, *others, *texts)
+        self._texts, self._others = (_OPEN, *others, *texts), frozenset(others)
         self._number = {text: number for number, text in enumerate(self._texts)}
+        self._split = re.compile(f"({'|'.join(map(re.escape, others))})" if others else r"(?!)")
         self._found = re.compile(_any_of(self._texts))
         self._stand_in = re.compile(f"{_OPEN}([{chr(_FIRST)}-{chr(_FIRST + len(self._texts) - 1)}])")
 
     def hidden(self, text: str) -> str:
         """Return a text from outside with stand-ins."""
         return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
+
+    def hidden_call(self, value: Any) -> Any:
+        """Return the arguments of a call with stand-ins; the renderer's own marks, which it puts there, stay."""
+        if isinstance(value, str):
+            return "".join(
+                self.hidden(piece) if piece not in self._others else piece for piece in self._split.split(value)
+            )
+        if isinstance(value, dict):
+            return {self.hidden_call(key): self.hidden_call(one) for key, one in value.items()}
+        return [self.hidden_call(one) for one in value] if isinstance(value, list | tuple) else value
 
     def hidden_tools(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """Return tools whose descriptions and schemas hold no control text."""
@@ -130,4 +141,4 @@ class ContentGuard:
             return self.hidden(value)
         if isinstance(value, dict):
             return {self.hidden(key): self._hidden_json(one) for key, one in value.items()}
-        return [self._hidden_json(one) for one in value] if isinstance(value, list) else value
+        return [self._hidden_json(one) for one in value] if isinstance(value, list | tuple) else value

@@ -34,6 +34,7 @@ class Gemma4:
     """
 
     name = "gemma4"
+    marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> tuple[Call]:

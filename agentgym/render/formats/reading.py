@@ -51,6 +51,9 @@ class ToolFormat(Protocol):
     """One way to write tool calls as text."""
 
     name: str
+    marks: Sequence[str]
+    """Texts that end a call or begin another one; :meth:`format` escapes them in arguments. Formats that write values
+    bare have no escapes, and none here."""
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Read a completion; thinking has been removed from it."""
@@ -305,9 +308,28 @@ def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
     return read
 
 
-def as_json(value: Any) -> str:
-    """Write a value as JSON, with its characters as they are."""
-    return json.dumps(value, ensure_ascii=False)
+def as_json(value: Any, marks: Sequence[str] = ()) -> str:
+    """Write a value as JSON, with its characters as they are.
+
+    Args:
+        marks: texts that would end the call or begin another one; their first character is written as an escape.
+
+    Example:
+        >>> as_json({"text": "</tool_call>"}, ("</tool_call>",))
+        '{"text": "\\\\u003c/tool_call>"}'
+    """
+    return without_marks(json.dumps(value, ensure_ascii=False), marks, "\\u{:04x}")
+
+
+def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
+    """Return a text whose marks begin with an escape, which ``escape`` formats from a character's number.
+
+    Outside of quotes, JSON and Python hold no marks.
+    """
+    for mark in marks:
+        if mark in text:
+            text = text.replace(mark, escape.format(ord(mark[0])) + mark[1:])
+    return text
 
 
 # ---------------------------------------------------------------------------------------------- values without types

@@ -21,7 +21,26 @@ _OPEN = "\U000f0000"
 _FIRST = 0xF0001
 _CONTROL = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 
+_KNOWN = (
+    r"<[|｜][^<>|｜\s]{1,40}[|｜]>",  # <|im_end|>, <|eot_id|>, DeepSeek's
+    r"</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_image|think|tool_call|tool_calls|tool_response|tools)>",
+    r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\]",
+)
+KNOWN_CONTROL_TEXTS = re.compile("|".join(_KNOWN))
+"""Control texts of all known families, where the tokenizer is not at hand."""
+
 Encode = Callable[[str], Sequence[int]]
+
+
+def known_control_text(text: str) -> str:
+    """Return the first control text of any known family in a text, nothing if there is none.
+
+    Example:
+        >>> known_control_text("bye<|im_end|>")
+        '<|im_end|>'
+    """
+    found = KNOWN_CONTROL_TEXTS.search(text)
+    return found.group() if found else ""
 
 
 def control_texts(tokenizer: Any) -> tuple[str, ...]:

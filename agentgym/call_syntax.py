@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentgym.canonical import read_json, require_writable
 from agentgym.tool import resolved
 from agentgym.types import Call, Json, JsonSchema, MalformedCall, ToolCall, ToolSpec
 
@@ -94,7 +95,7 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
         try:
             schema = resolved(properties.get(key, {}), spec.parameters if spec else {})
             arguments[key] = _parse_value(raw, schema)
-        except (ValueError, RecursionError):
+        except ValueError:
             expected = schema.get("type", "value")
             return MalformedCall(span, f"{key} is not a JSON {expected}: {raw!r}", line)
         at = found.end()
@@ -102,9 +103,8 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
 
 
 def _parse_value(raw: str, schema: JsonSchema) -> Json:
-    value: Json = raw if _is_text(schema) and not raw.startswith('"') else json.loads(raw)
-    # NaN, infinity and half a surrogate pair, which json.loads takes, are a ValueError here
-    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    value: Json = raw if _is_text(schema) and not raw.startswith('"') else read_json(raw)
+    require_writable(value)
     return value
 
 

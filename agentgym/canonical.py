@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -50,6 +51,65 @@ def strict_json(value: object, *, keeps_non_finite: bool = False, **layout: Any)
         return _NON_FINITE.sub(
             lambda found: found[0] if found[0][0] == '"' else written.get(found[0], "null"), json.dumps(value, **layout)
         )
+
+
+MAX_DEPTH = 50
+"""How deep JSON of a policy or a peer may be nested."""
+_MAX_BITS = 1023  # of a whole number; one more and `float` of it is an OverflowError in the tool that takes it
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_json(text: str | bytes) -> Any:
+    """Decode JSON of any origin.
+
+    Raises:
+        ValueError: it is no JSON, or nested deeper than Python's stack, for which ``json`` raises ``RecursionError``.
+
+    Example:
+        >>> read_json("[" * 100_000)
+        Traceback (most recent call last):
+        ValueError: nested too deeply
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def require_writable(value: object, depth: int = 0) -> None:
+    """Refuse a decoded value that tools cannot take or records cannot hold.
+
+    Raises:
+        ValueError: nested deeper than :data:`MAX_DEPTH`, a number that is not finite or larger than a double, or text
+            with half of a surrogate pair.
+
+    Example:
+        >>> require_writable({"price": 10**400})
+        Traceback (most recent call last):
+        ValueError: a number beyond a double's range
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            require_writable(key, depth + 1)
+            require_writable(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            require_writable(item, depth + 1)
+    elif fault := _fault_of(value):
+        raise ValueError(fault)
+
+
+def _fault_of(value: object) -> str:
+    """Return why a text or number cannot be written, nothing if it can."""
+    if isinstance(value, str):
+        is_broken = not value.isascii() and _SURROGATE.search(value) is not None
+        return "text with half of a surrogate pair" if is_broken else ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else "a number that is not finite"
+    is_huge = isinstance(value, int) and value.bit_length() > _MAX_BITS
+    return "a number beyond a double's range" if is_huge else ""
 
 
 def _plain(value: object) -> object:

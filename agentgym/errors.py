@@ -120,6 +120,10 @@ class RunStoppedError(AgentGymError):
 # ------------------------------------------------------------------------------------------------ the policy's doing
 
 
+class PolicyFaultError(AgentGymError):
+    """What the policy said cannot be rendered; its episode ends as ``policy_error``."""
+
+
 class PromptTooLongError(AgentGymError):
     """The first prompt of an episode leaves no room for a completion; the episode ends without a turn."""
 
@@ -140,11 +144,16 @@ class SandboxFileError(ToolError):
 
 
 @contextmanager
-def boundary(error_class: type[InfrastructureError], what: str) -> Iterator[None]:
+def boundary(
+    error_class: type[InfrastructureError], what: str, passing: tuple[type[AgentGymError], ...] = (AgentGymError,)
+) -> Iterator[None]:
     """Classify whatever fails inside, once, where it happens.
 
-    Errors of our own tree pass; ``TimeoutError`` becomes :class:`EnvTimeoutError`; any other exception becomes
-    ``error_class`` with the original as its cause. Cancellation and Ctrl-C always propagate untouched.
+    ``TimeoutError`` becomes :class:`EnvTimeoutError`; any other exception becomes ``error_class`` with the original as
+    its cause. Cancellation and Ctrl-C always propagate untouched.
+
+    Args:
+        passing: errors of our own tree that propagate as they are; by default all of them.
 
     Example:
         >>> with boundary(EnvError, "env.step"):
@@ -154,7 +163,7 @@ def boundary(error_class: type[InfrastructureError], what: str) -> Iterator[None
     """
     try:
         yield
-    except AgentGymError:
+    except passing:
         raise
     except TimeoutError as error:
         raise EnvTimeoutError(f"{what}: {str(error) or 'timed out'}") from error

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from agentgym.canonical import read_json
 from agentgym.errors import ConfigError
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def read_pair(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise ConfigError(f"expected key=value, got {text!r}")
     try:
-        return key, json.loads(value)
+        return key, read_json(value)
     except ValueError:
         return key, value
 

@@ -10,7 +10,6 @@ import base64
 import difflib
 import inspect
 import io
-import json
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
+from agentgym.canonical import require_writable
 from agentgym.errors import EnvError, ToolDefinitionError, ToolError
 from agentgym.types import ImagePart, JsonSchema, ToolCall, ToolResult, ToolSpec
 
@@ -95,15 +95,15 @@ class Tool:
         from pydantic import ValidationError
 
         try:
-            _check_unicode(call)
+            require_writable(dict(call.arguments))
             model = self._model.model_validate(dict(call.arguments))
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(str(at) for at in item['loc']) or 'arguments'}: {item['msg']}" for item in error.errors()
             )
             raise ToolError(f"{problems}. Usage: {usage(self.spec)}", "invalid_arguments") from None
-        except UnicodeEncodeError as error:
-            raise ToolError(f"arguments are not valid Unicode: {error.reason}", "invalid_arguments") from None
+        except ValueError as error:
+            raise ToolError(f"arguments cannot be taken: {error}", "invalid_arguments") from None
         return {name: getattr(model, name) for name in type(model).model_fields}
 
 
@@ -332,11 +332,6 @@ def _define(function: Callable[..., Any], timeout_s: float | None, parallel_safe
             raise ToolDefinitionError(f"tool {name!r}: *args and **kwargs have no schema; name each parameter")
     description, parameter_docs = _split_docstring(doc)
     return Tool(name, function, description, parameter_docs, parallel_safe, timeout_s)
-
-
-def _check_unicode(call: ToolCall) -> None:
-    """Half a surrogate pair, which JSON can spell, cannot be written to a file, a database or a log."""
-    json.dumps(dict(call.arguments), ensure_ascii=False, default=repr).encode()
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -126,7 +126,8 @@ class WorkerSandbox:
 
     def snapshot(self) -> Snapshot:
         """See :meth:`agentgym.sandbox.Sandbox.snapshot`."""
-        return Snapshot(bytes(self._file("snapshot", "", 2 * self._limits.workspace_mb * _MIB).stdout))
+        most = self._limits.workspace_mb * _MIB
+        return Snapshot(bytes(self._file("snapshot", "", 2 * most, max_bytes=most).stdout))
 
     def restore(self, snapshot: Snapshot) -> None:
         """See :meth:`agentgym.sandbox.Sandbox.restore`."""

@@ -7,10 +7,12 @@ resumed from its last checkpoint ends with the same weights as one that was not 
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from agentgym.env.worker_thread import run_coroutine
+from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
@@ -45,11 +47,16 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
             configuration is that of the run, but ``num_steps`` may be greater.
 
     Raises:
-        UsageError: the folder, the model or the environment cannot be used as asked.
+        UsageError: the folder, the model or the environment cannot be used as asked, or another process writes to it.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
     ranks = join_ranks(config.ranks)
     check_ranks(config, ranks.count)
+    with locked(run_dir) if ranks.is_main else nullcontext():
+        return _train(config, run_dir, resume, ranks)
+
+
+def _train(config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks) -> TrainResult:
     if ranks.is_main:
         check_run_dir(config, run_dir, resume=resume)
         check_wandb(config.wandb_project)

@@ -39,6 +39,7 @@ from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
+from agentgym.trust import SIGNATURE_NAME
 from agentgym.types import Task
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ def forget_failed_start(run_dir: Path) -> None:
     metrics = run_dir / "metrics.jsonl"
     if metrics.is_file() and metrics.stat().st_size:
         return
-    for path in (metrics, run_dir / "config.json"):
+    for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME):
         path.unlink(missing_ok=True)
     shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
 

@@ -31,6 +31,7 @@ from agentgym.check.determinism import (
     snapshots,
 )
 from agentgym.check.episodes import STEP_TIMEOUT_S
+from agentgym.check.injection import injection
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
@@ -75,6 +76,7 @@ CHECKS = (
     Check("no-op policy", noop_policy, _PLAYED),
     Check("random policy", random_policy, _PLAYED),
     Check("hostile actions", hostile_actions, _PLAYED),
+    Check("injection", injection, _PLAYED),
     Check("cheats", cheats, _PLAYED),
     Check("leaks", leaks, _PLAYED),
     Check("speed", speed, _PLAYED),

@@ -9,6 +9,7 @@ import typer
 
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.run_dirs import page_path
+from agentgym.cli.trust import TrustFlag, require_trust
 
 if TYPE_CHECKING:
     from agentgym.report.credit_page import CreditReport
@@ -27,6 +28,7 @@ def credit(
     out_path: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/credit.html]")
     ] = None,
+    trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Credit a run's recorded rollouts anew, by several estimators, and show how they differ turn by turn.
@@ -39,6 +41,7 @@ def credit(
     from agentgym.rollout.recredit import plan_recredit, read_credit_settings, read_held_columns, select_steps
 
     with output(as_json) as out:
+        require_trust(run, trust)
         chosen = select_steps(run, *_bounds(steps))
         plan = plan_recredit(estimator.split(","), read_credit_settings(run), overrides or [], read_held_columns(run))
         path = page_path(run / "credit.html" if out_path is None else out_path)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentgym.canonical import read_json
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, Output, output
+from agentgym.cli.trust import TrustFlag, require_trust
 
 if TYPE_CHECKING:
     from agentgym.cli.eval_env import EvalPlan
@@ -63,6 +64,7 @@ def eval_(  # noqa: PLR0913  (a command's options)
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where it goes; by default runs/eval-<name>-<NNN>.")] = None,
+    trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate a policy: each task once, with intervals and a trace of every episode."""
@@ -76,6 +78,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
     given |= _pairs([*pairs, *([f"chat.codec={codec}"] if codec else [])])
     names = [target for target in targets or () if "=" not in target]
     with output(as_json) as out:
+        for folder in (resume, *(Path(name) for name in (*names, *(policy or [])))):
+            if trust and folder is not None:
+                require_trust(folder, is_trusted=True)
         is_done = (
             _begin(names, policy or [], given, run_dir, num_envs, out)
             if resume is None
@@ -171,8 +176,9 @@ def _resume(
     from agentgym.cli import eval_env, eval_suites
     from agentgym.errors import CorruptDataError, UsageError
 
+    require_trust(folder)
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json((folder / "config.json").read_text(encoding="utf-8"))
         plan = (
             eval_suites.read_plan(config["eval_suites"])
             if "eval_suites" in config

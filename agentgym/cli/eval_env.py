@@ -51,6 +51,7 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
     from agentgym.cli.run_dirs import new_run_dir
     from agentgym.evals.episodes import write_json
     from agentgym.registry import find
+    from agentgym.trust import sign
 
     plan = EvalPlan(**given)
     entry = find(plan.env)
@@ -60,6 +61,7 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
         check_policy(plan.opponent, plan.sampling)
     folder = new_run_dir(f"eval-{entry.id.rpartition('/')[2].lower()}", run_dir)
     write_json(folder / "config.json", {"eval": asdict(plan)})
+    sign(folder)
     return plan, folder
 
 

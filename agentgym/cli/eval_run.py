@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from agentgym.canonical import read_json
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -68,8 +69,10 @@ def run_settings(policy: str) -> RunSettings | None:
     path = Path(policy)
     for folder in (path, path.parent) if path.name == "model" else (path,):
         if _is_run(folder / "config.json"):
+            from agentgym.cli.trust import require_trust
             from agentgym.trainers.config.overrides import load_config
 
+            require_trust(folder)
             return RunSettings(folder=folder, plan=_plan(load_config(folder / "config.json"), policy))
     return None
 
@@ -81,7 +84,7 @@ def is_run(name: str) -> bool:
 
 def _is_run(config: Path) -> bool:
     try:
-        saved = json.loads(config.read_text(encoding="utf-8"))
+        saved = read_json(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(saved, dict) and "recipe" in saved and "env" in saved  # a model's config.json has neither

@@ -53,6 +53,7 @@ def begin(
     from agentgym.errors import UsageError
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suites import load_suite, suite_names, suite_to_dict
+    from agentgym.trust import sign
 
     named = [name for target in targets for name in (suite_names() if target == ALL else (target,))]
     suites = [load_suite(name) for name in dict.fromkeys(named)]
@@ -66,6 +67,7 @@ def begin(
     folder = new_run_dir(f"eval-{suites[0].name if len(suites) == 1 else 'suites'}", run_dir)
     saved = asdict(plan) | {"suites": [suite_to_dict(suite) for suite in suites]}
     write_json(folder / "config.json", {"eval_suites": saved})
+    sign(folder)
     return plan, folder
 
 
@@ -88,24 +90,26 @@ async def evaluate_suites(
     from agentgym.cli.policies import open_agents
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suite_runner import Play, run_suite
+    from agentgym.rollout.folder_lock import locked
 
     results: list[SuiteResult] = []
-    for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
-        make_agent, close = await open_agents(policy, plan.sampling, num_slots=num_envs)
-        try:
-            for suite in plan.suites:
-                out.status.print(f"{suite.label}, {policy}", markup=False)
-                play = Play(
-                    policy=policy,
-                    make_agent=make_agent,
-                    out_dir=folder / suite.name / name,
-                    num_envs=num_envs,
-                    resume=resume,
-                )
-                results.append(await run_suite(suite, play))
-                write_json(folder / "results.json", [asdict(result) for result in results])
-        finally:
-            await close()
+    with locked(folder):
+        for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
+            make_agent, close = await open_agents(policy, plan.sampling, num_slots=num_envs)
+            try:
+                for suite in plan.suites:
+                    out.status.print(f"{suite.label}, {policy}", markup=False)
+                    play = Play(
+                        policy=policy,
+                        make_agent=make_agent,
+                        out_dir=folder / suite.name / name,
+                        num_envs=num_envs,
+                        resume=resume,
+                    )
+                    results.append(await run_suite(suite, play))
+                    write_json(folder / "results.json", [asdict(result) for result in results])
+            finally:
+                await close()
     return sorted(results, key=lambda result: [suite.label for suite in plan.suites].index(result.suite))
 
 

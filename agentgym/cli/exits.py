@@ -17,6 +17,7 @@ from pathlib import Path
 
 import typer
 
+from agentgym.canonical import encodable
 from agentgym.errors import AgentGymError, RunStoppedError, UsageError, first_cause
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -42,9 +43,24 @@ def resumable_by(command: str) -> Iterator[None]:
         ) from None
 
 
-def interrupt_on_sigterm() -> None:
-    """Let SIGTERM do what Ctrl-C does, for commands that serve until they are stopped."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def interrupt_on_ending_signals() -> None:
+    """Let the first SIGTERM or SIGHUP do what Ctrl-C does: free sandboxes and workers, and say how to go on.
+
+    A scheduler's SIGTERM and a closed terminal would otherwise end the process at once. SIGHUP stays ignored where it
+    is (``nohup``).
+    """
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    for other in _ENDING:  # a second one would break into the cleaning up; SIGKILL still ends the process
+        signal.signal(other, signal.SIG_IGN)
+    signal.raise_signal(signal.SIGINT)  # whose handler is asyncio's own where a loop runs
 
 
 @contextmanager
@@ -126,7 +142,8 @@ def _is_from_the_command_line_parser(error: Exception) -> bool:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with suppress(OSError):  # after SIGHUP nobody reads it
+        print(encodable(line), file=sys.stderr, flush=True)
 
 
 def _silence_stdout() -> None:

@@ -16,7 +16,7 @@ from agentgym.cli.credit import credit
 from agentgym.cli.describe import describe
 from agentgym.cli.doctor import doctor
 from agentgym.cli.eval import eval_
-from agentgym.cli.exits import mapped_errors
+from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors
 from agentgym.cli.list import list_
 from agentgym.cli.model import model
 from agentgym.cli.new import new
@@ -87,6 +87,7 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
+    interrupt_on_ending_signals()
     app()
 
 

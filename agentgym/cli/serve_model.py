@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym.cli.exits import interrupt_on_sigterm
 from agentgym.cli.output import JsonFlag, Output
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     )
     _check_port(host, port)
     process = VllmProcess(install, options, log or Path("runs") / f"vllm-{port}.log")
-    interrupt_on_sigterm()
     try:
         with out.status.status(f"vLLM {install.version} loads {model}") as status:
             process.wait_until_ready(

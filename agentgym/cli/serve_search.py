@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from agentgym.cli.exits import interrupt_on_sigterm
 from agentgym.cli.output import JsonFlag, Output
 
 
@@ -39,7 +38,6 @@ def serve_search(  # one per option
     settings_to_environment(corpus, backend, model)
     listening.listen(1024)  # from here on, who connects waits and is not refused
     _announce(out, f"http://{host}:{listening.getsockname()[1]}", corpus, backend, num_documents)
-    interrupt_on_sigterm()
     try:
         serve(listening, workers)
     except KeyboardInterrupt:

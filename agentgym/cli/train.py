@@ -11,6 +11,7 @@ import typer
 from agentgym.cli.episodes import print_episodes
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.progress import loading
+from agentgym.cli.trust import TrustFlag, require_trust
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
@@ -41,6 +42,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     episodes: Annotated[
         int, typer.Option(min=0, help="At the end, print the episodes of the first N tasks of each evaluation.")
     ] = 0,
+    trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train an agent end to end: warm start, reinforcement learning, evaluation before and after."""
@@ -53,6 +55,8 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the one that has the folder and the word
     with output(as_json and is_first) as out:
         need_train_extra("training")
+        if resume is not None:
+            require_trust(resume, trust)
         if dry_run:
             _plan_on_paper(recipe, overrides or [], resume, ranks or 1, device_gib or 0.0, out)
             return

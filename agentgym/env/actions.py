@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from agentgym.canonical import read_json, require_writable
 from agentgym.errors import UsageError
 from agentgym.types import Call, MalformedCall, Message, ToolCall
 
@@ -56,7 +57,8 @@ def _call(call: object, number: int) -> Call:
     name, arguments = function["name"], function.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = read_json(arguments or "{}")
+            require_writable(arguments)
         except ValueError as error:
             return MalformedCall((0, len(arguments)), f"the arguments of {name} are not JSON ({error})", arguments)
     if not isinstance(arguments, Mapping):

@@ -15,15 +15,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Required, TypedDict, TypeVar, cast
 
 import gymnasium
 import numpy as np
 
-from agentgym.canonical import canonical, encodable
+from agentgym.canonical import canonical
 from agentgym.env import shared_observations as _for_make_vec  # noqa: F401  (registers)
 from agentgym.env.actions import Action, as_message
+from agentgym.env.observations import as_observation
 from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.spaces import ActionSpace, MessageSpace
 from agentgym.env.tasks import SeededTasks
@@ -41,7 +42,6 @@ from agentgym.types import (
     RewardPart,
     RewardRole,
     Task,
-    TextPart,
     ToolSpec,
 )
 
@@ -468,20 +468,3 @@ class Env(gymnasium.Env[Observation, Action]):
         if self._thread is None:
             self._thread = WorkerThread(self.env_id)
         return await self._thread.call(function, *args)
-
-
-def as_observation(said: str | Observation) -> Observation:
-    """Return what an author returned as messages that can be encoded; text becomes one user message."""
-    return tuple(_encodable(one) for one in ((Message("user", said),) if isinstance(said, str) else said))
-
-
-def _encodable(message: Message) -> Message:
-    if message.result is not None and encodable(message.result.content) != message.result.content:
-        message = replace(message, result=replace(message.result, content=encodable(message.result.content)))
-    if isinstance(message.content, str):
-        text = encodable(message.content)
-        return message if text == message.content else replace(message, content=text)
-    parts = tuple(
-        replace(part, text=encodable(part.text)) if isinstance(part, TextPart) else part for part in message.content
-    )
-    return message if parts == message.content else replace(message, content=parts)

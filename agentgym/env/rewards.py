@@ -1,4 +1,4 @@
-"""Reward parts as authors give them: finite, and with a role that exists."""
+"""Reward parts as authors give them: finite, of a size that can be learnt from, and with a role that exists."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from collections.abc import Sequence
 from agentgym.errors import EnvError, unknown_name
 from agentgym.types import RewardPart, RewardRole
 
+LARGEST = 1e12
+"""Largest size of a reward part: sums of squares of larger ones overflow where they are learnt from."""
+
 
 def require_finite(parts: Sequence[RewardPart], where: str) -> None:
     """Refuse reward parts that are no numbers to learn from.
 
     Raises:
-        EnvError: a part is NaN or infinite; the message begins with ``where``.
+        EnvError: a part is NaN, infinite or beyond :data:`LARGEST`; the message begins with ``where``.
     """
     for part in parts:
+        if abs(part.value) > LARGEST and math.isfinite(part.value):
+            raise EnvError(
+                f"{where}: the reward part {part.name!r} is {part.value:g}, expected at most {LARGEST:g} in size; "
+                "scale it, for instance to 1 for success"
+            )
         if not math.isfinite(part.value):
             raise EnvError(
                 f"{where}: the reward part {part.name!r} is {part.value}, expected a finite number; a division by 0 "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym.canonical import digest
+from agentgym.canonical import digest, read_json
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import Key, key_of, read_rows
 from agentgym.evals.statistics import mcnemar, paired_interval
@@ -175,7 +174,7 @@ def _of_suite(folder: Path) -> Evaluation:
 def _of_env(folder: Path) -> Evaluation:
     _check_finished(folder)
     try:
-        plan = json.loads((folder / "config.json").read_text(encoding="utf-8"))["eval"]
+        plan = read_json((folder / "config.json").read_text(encoding="utf-8"))["eval"]
         env, kwargs, policy = str(plan["env"]), dict(plan["kwargs"]), str(plan["policy"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{folder} is not an evaluation of `agentgym eval` ({error!r})") from error
@@ -195,7 +194,7 @@ MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}
 
 def _of_training(folder: Path) -> list[Evaluation]:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json((folder / "config.json").read_text(encoding="utf-8"))
         env, recipe = str(config["env"]["id"]), str(config["recipe"])
         kwargs = {**config["env"]["kwargs"], **config["eval"]["kwargs"]}
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentgym.canonical import strict_json
+from agentgym.canonical import read_json, strict_json
 from agentgym.errors import CorruptDataError
 from agentgym.rollout.record import (
     GroupRecord,
@@ -118,8 +118,6 @@ def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
     Raises:
         CorruptDataError: a trajectory cannot be read (a last one that was cut short is left out).
     """
-    from pydantic import ValidationError
-
     if (out_dir / RECORD_NAME).is_file():
         return tuple(record.group for record in read_records(out_dir / RECORD_NAME))
     partial = out_dir / PARTIAL_NAME
@@ -129,8 +127,8 @@ def read_groups(out_dir: Path) -> tuple[TrajectoryGroup, ...]:
         if not line:
             continue
         try:
-            groups.append(_adapter().validate_json(line))
-        except ValidationError as error:
+            groups.append(_adapter().validate_python(read_json(line)))
+        except ValueError as error:  # pydantic's are, too
             if number == len(lines):
                 break
             raise CorruptDataError(f"{partial}, line {number}: not a trajectory") from error
@@ -147,7 +145,8 @@ def _key_of_group(group: TrajectoryGroup) -> Key:
 
 
 def _as_line(group: TrajectoryGroup) -> str:
-    return str(_adapter().dump_json(group).decode())
+    # pydantic's own JSON writer rejects half surrogates, which a task's data may hold
+    return strict_json(_adapter().dump_python(group), keeps_non_finite=True)
 
 
 @cache

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.statistics import wilson_interval
 from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.request import RolloutRequest
@@ -72,33 +73,34 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         opponent: against whom a game is played that waits for the moves of all its players.
 
     Raises:
-        UsageError: no tasks, or a game without an opponent.
+        UsageError: no tasks, a game without an opponent, or another process writes to ``out_dir``.
         RunStoppedError: too many episodes failed, or all.
         CorruptDataError: the files to resume from cannot be read.
     """
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
-    files = EpisodeFiles(out_dir, resume=resume)
-    keys = [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
-    left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
+    with locked(out_dir):
+        files = EpisodeFiles(out_dir, resume=resume)
+        keys = [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
+        left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
-    def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
-        if trajectory.seed != request.seed:  # of a game in which the policy plays every player
-            raise UsageError(
-                f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
-                "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
-                "policy (agentgym eval --opponent)"
-            )
-        files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
-        on_episode(trajectory)
+        def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
+            if trajectory.seed != request.seed:  # of a game in which the policy plays every player
+                raise UsageError(
+                    f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
+                    "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
+                    "policy (agentgym eval --opponent)"
+                )
+            files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
+            on_episode(trajectory)
 
-    config = replace(group_config, group_size=1, min_valid=1)
-    await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
-    files.finish()
-    rows = [files.rows[key] for key in keys]
-    summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
-    write_json(out_dir / "summary.json", asdict(summary))
-    return summary
+        config = replace(group_config, group_size=1, min_valid=1)
+        await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
+        files.finish()
+        rows = [files.rows[key] for key in keys]
+        summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
+        write_json(out_dir / "summary.json", asdict(summary))
+        return summary
 
 
 def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str, run_dir: Path) -> EvalSummary:
@@ -140,7 +142,7 @@ def load_summary(out_dir: Path) -> EvalSummary:
     """
     path = out_dir / "summary.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path.read_text(encoding="utf-8"))
         return EvalSummary(**{field.name: values[field.name] for field in fields(EvalSummary)})
     except FileNotFoundError:
         raise CorruptDataError(f"no summary at {path}; the evaluation did not finish") from None

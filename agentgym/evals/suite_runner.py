@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from agentgym.canonical import read_json
 from agentgym.errors import (
     AgentGymError,
     CorruptDataError,
@@ -123,7 +123,7 @@ def load_saved(out_dir: Path) -> SavedEvaluation:
     """
     path = out_dir / SUITE_FILE
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = read_json(path.read_text(encoding="utf-8"))
         suite = suite_from_dict(values["suite"])
         return SavedEvaluation(suite=suite, content_hash=str(values["content_hash"]), policy=str(values["policy"]))
     except (OSError, ValueError, KeyError, TypeError) as error:

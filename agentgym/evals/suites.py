@@ -20,7 +20,6 @@ be compared, others cannot. A hash in the file is checked when the suite is open
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentgym.canonical import digest
+from agentgym.canonical import digest, read_json
 from agentgym.env.env import Env
 from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
 from agentgym.registry import make
@@ -228,7 +227,7 @@ def load_suite(reference: str) -> Suite:
         raise UsageError(f"no suite file {reference!r}")
     try:
         text = path.read_text(encoding="utf-8")
-        return suite_from_dict(tomllib.loads(text) if path.suffix == ".toml" else json.loads(text))
+        return suite_from_dict(tomllib.loads(text) if path.suffix == ".toml" else read_json(text))
     except (UsageError, OSError, ValueError) as error:
         raise CorruptDataError(f"{path} is not a suite: {error}") from None
 

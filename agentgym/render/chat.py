@@ -16,13 +16,15 @@ from agentgym.errors import UsageError
 from agentgym.render.config import ChatConfig
 from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.harmony import Harmony
-from agentgym.render.formats.reading import Reading
+from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import ContentGuard, control_texts
 from agentgym.render.template import ChatTemplate, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
-from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
+from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _SENTINEL = "agentgym-assistant-text"
+_LONGEST_KEPT = 4096
+"""Characters of replies whose suffix is kept: 4,096 of them take tens of megabytes at most."""
 _USER = Message("user", "?")
 
 
@@ -53,7 +55,7 @@ class ChatRenderer:
         self.format = FORMATS[self.family.format]
         self._guard = ContentGuard(control_texts(tokenizer), (_SENTINEL,))
         self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style, self._guard)
-        self._suffix = lru_cache(maxsize=4096)(self._short_suffix)
+        self._kept_suffix = lru_cache(maxsize=4096)(self._short_suffix)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
         self.opens_thinking = self._find_opened_thinking()
         self._ends = self._find_ends()
@@ -96,7 +98,9 @@ class ChatRenderer:
         is_simple = is_simple and not (said.text.strip() and self.template.renders_calls(said))
         if self.config.keeps_history or (is_simple and self._is_plain(shape, bool(tools))):
             names = tuple(call.name if isinstance(call, ToolCall) else "" for call in said.calls)
-            text: str | None = self._suffix(names, tuple(_Reply(message) for message in replies))
+            is_short = sum(map(len, names)) + sum(len(str(reply.content)) for reply in replies) <= _LONGEST_KEPT
+            suffix = self._kept_suffix if is_short else self._short_suffix
+            text: str | None = suffix(names, tuple(_Reply(message) for message in replies))
         else:
             text = self._suffix_in_place(messages, replies, tools)
         if text is None:
@@ -133,7 +137,7 @@ class ChatRenderer:
     def read_text(self, text: str, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> Message:
         """Return the text of a completion as a message; nothing inside thinking is a call."""
         thought = self._thought(text, is_open)
-        reading = self.format.parse(thought.rest, tools) if tools else Reading(thought.rest.strip())
+        reading = self._parsed(thought.rest, tools) if tools else Reading(thought.rest.strip())
         calls = reading.calls_after(len(text) - len(thought.rest))
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
@@ -272,21 +276,35 @@ class ChatRenderer:
                 "use a model with a fast tokenizer (tokenizer.json in its folder)"
             ) from error
 
+    def _parsed(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
+        try:
+            return self.format.parse(text, tools)
+        except Exception as error:  # a fault of a format is one malformed call, not the end of a run
+            reason = f"the call cannot be read ({type(error).__name__})"
+            return Reading("", (MalformedCall((0, len(text)), reason, text[:SHOWN]),))
+
     def _plain_text(self, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec]) -> str:
         """Return a completion without thinking."""
         said = Message("assistant", text, calls)
         if not calls:
             return self._written(said, tools) or text
+        if self._quotes_marks(calls):  # which templates write as they are, so that the call would end there
+            return "\n".join([*([text] if text else []), self.format.format(calls, tools)])
         if not self.template.renders_calls(said) or (text and not self.template.abilities.text_beside_calls):
             said = Message("assistant", "\n".join([*([text] if text else []), self.format.format(calls, tools)]))
         return self._written(said, tools) or self.format.format(calls, tools)
+
+    def _quotes_marks(self, calls: tuple[ToolCall, ...]) -> bool:
+        written = as_json([dict(call.arguments) for call in calls]) if self.format.marks else ""
+        return any(mark in written for mark in self.format.marks)
 
     def _with_thinking(
         self, thinking: str, text: str, calls: tuple[ToolCall, ...], tools: Sequence[ToolSpec], is_open: bool
     ) -> str:
         """Return a completion that thinks first: as the template writes its last message, else by the family's row."""
         said = Message("assistant", text, calls, thinking=thinking, answer=text)
-        if is_open == self.opens_thinking and (not calls or self.template.renders_calls(said)):
+        is_plain = not self._quotes_marks(calls)
+        if is_plain and is_open == self.opens_thinking and (not calls or self.template.renders_calls(said)):
             before = self.template.render([_USER], tools)
             whole = self.template.render([_USER, said], tools, more=False).rstrip()
             end = next((end for end in self._ends.values() if end and whole.endswith(end)), "")

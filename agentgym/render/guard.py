@@ -21,7 +21,26 @@ _OPEN = "\U000f0000"
 _FIRST = 0xF0001
 _CONTROL = re.compile(r"[<\[].*[>\]]", re.DOTALL)
 
+_KNOWN = (
+    r"<[|｜][^<>|｜\s]{1,40}[|｜]>",  # <|im_end|>, <|eot_id|>, DeepSeek's
+    r"</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_image|think|tool_call|tool_calls|tool_response|tools)>",
+    r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\]",
+)
+KNOWN_CONTROL_TEXTS = re.compile("|".join(_KNOWN))
+"""Control texts of all known families, where the tokenizer is not at hand."""
+
 Encode = Callable[[str], Sequence[int]]
+
+
+def known_control_text(text: str) -> str:
+    """Return the first control text of any known family in a text, nothing if there is none.
+
+    Example:
+        >>> known_control_text("bye<|im_end|>")
+        '<|im_end|>'
+    """
+    found = KNOWN_CONTROL_TEXTS.search(text)
+    return found.group() if found else ""
 
 
 def control_texts(tokenizer: Any) -> tuple[str, ...]:
@@ -75,14 +94,25 @@ class ContentGuard:
     """
 
     def __init__(self, texts: Sequence[str], others: Sequence[str] = ()) -> None:
-        self._texts = (_OPEN, *others, *texts)
+        self._texts, self._others = (_OPEN, *others, *texts), frozenset(others)
         self._number = {text: number for number, text in enumerate(self._texts)}
+        self._split = re.compile(f"({'|'.join(map(re.escape, others))})" if others else r"(?!)")
         self._found = re.compile(_any_of(self._texts))
         self._stand_in = re.compile(f"{_OPEN}([{chr(_FIRST)}-{chr(_FIRST + len(self._texts) - 1)}])")
 
     def hidden(self, text: str) -> str:
         """Return a text from outside with stand-ins."""
         return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
+
+    def hidden_call(self, value: Any) -> Any:
+        """Return the arguments of a call with stand-ins; the renderer's own marks, which it puts there, stay."""
+        if isinstance(value, str):
+            return "".join(
+                self.hidden(piece) if piece not in self._others else piece for piece in self._split.split(value)
+            )
+        if isinstance(value, dict):
+            return {self.hidden_call(key): self.hidden_call(one) for key, one in value.items()}
+        return [self.hidden_call(one) for one in value] if isinstance(value, list | tuple) else value
 
     def hidden_tools(self, tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
         """Return tools whose descriptions and schemas hold no control text."""
@@ -130,4 +160,4 @@ class ContentGuard:
             return self.hidden(value)
         if isinstance(value, dict):
             return {self.hidden(key): self._hidden_json(one) for key, one in value.items()}
-        return [self._hidden_json(one) for one in value] if isinstance(value, list) else value
+        return [self._hidden_json(one) for one in value] if isinstance(value, list | tuple) else value

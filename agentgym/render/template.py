@@ -176,7 +176,7 @@ class ChatTemplate:
                 {
                     "type": "function",
                     "id": call_id(first + number),
-                    "function": {"name": call.name, "arguments": self._arguments(call)},
+                    "function": {"name": self._guard.hidden(call.name), "arguments": self._arguments(call)},
                 }
                 for number, call in enumerate(message.calls)
                 if isinstance(call, ToolCall)
@@ -193,7 +193,7 @@ class ChatTemplate:
         return message.content.strip() if self.abilities.parts else message.content
 
     def _arguments(self, call: ToolCall) -> Any:
-        arguments = dict(call.arguments)
+        arguments = self._guard.hidden_call(dict(call.arguments))  # they may quote a page, or escape what they hold
         return json.dumps(arguments, ensure_ascii=False) if self.abilities.arguments == "text" else arguments
 
     def _result(self, message: Message, open_ids: list[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
+from agentgym.errors import PolicyFaultError
 from agentgym.rollout.context import FULL, ContextConfig, Room, open_context
 from agentgym.rollout.first_prompt import too_long
 from agentgym.rollout.memory import scripted_summary
@@ -169,8 +170,19 @@ class ModelAgent:
 
     def observe(self, replies: Observation, played: Message | None = None) -> None:
         started = time.perf_counter()
-        self._context.add_replies(replies, played)
+        try:
+            self._context.add_replies(replies, played)
+        except Exception as error:
+            self._blame(self._context.past[-1].action, error)
+            raise
         self._render_s = time.perf_counter() - started
+
+    def _blame(self, action: str, error: Exception) -> None:
+        """Raise :class:`PolicyFaultError` if the action alone cannot be rendered, whatever was answered."""
+        try:
+            self._renderer.prompt_ids((Message("user", "?"), Message("assistant", action), Message("user", "?")), ())
+        except Exception:
+            raise PolicyFaultError(f"what the policy said cannot be rendered: {error}") from error
 
     async def end(self) -> None:
         await self._engine.release(self._session_id)

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError
+from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.seeds import derive_seed
+from agentgym.tool import cut_output
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
@@ -121,11 +122,12 @@ class GroupPlayer:
         for num_retries in range(self._config.max_retries + 1):
             request = member.begin(num_retries, self._in_flight.observe)
             try:
-                played = await self._pool.play(request)
+                with boundary(EnvError, "the episode"):
+                    played = await self._pool.play(request)
             except InfrastructureError as error:  # the environment could not be made, or a game could not start
                 failed = Trajectory(
                     task=request.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=request.seed,
-                    error=str(error), num_retries=num_retries,
+                    error=cut_output(str(error)), num_retries=num_retries,
                 )  # fmt: skip
                 played = (failed,)
             if is_evidence(played):

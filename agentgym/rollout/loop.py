@@ -6,13 +6,14 @@ A failure of the infrastructure ends the episode with a status that carries no r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agentgym.env.env import Env, StepInfo
-from agentgym.env.rewards import require_finite
+from agentgym.env.observations import as_observation
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.time_limit import Limited
 from agentgym.errors import (
@@ -21,15 +22,22 @@ from agentgym.errors import (
     EnvTimeoutError,
     HungError,
     InfrastructureError,
+    PolicyFaultError,
     PromptTooLongError,
     ToolError,
     boundary,
 )
+from agentgym.rollout.agent import Agent
+from agentgym.rollout.answers import checked_key, checked_step
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.tool import cut_output
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 T = TypeVar("T")
+_PASSING = (InfrastructureError, ToolError, PolicyFaultError, PromptTooLongError)
+"""What ends an episode in another way than a failed environment. A :class:`UsageError` in the middle of one does not
+end the run: only resets may say that the user has to put something right."""
 _REFUSED: StepInfo = {"reward_parts": (), "is_valid": False}
 
 
@@ -47,10 +55,12 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     delegation = _delegation(env, request)
     try:
         observation = await _reset(env, request)
-        agent.begin(observation, env.tools)
+        with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
+            agent.begin(observation, env.tools)
         while True:
             state_key = _state_key(env)
-            decision = await agent.decide()
+            with boundary(EngineError, "sampling"):
+                decision = await agent.decide()
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
                 break
@@ -65,13 +75,16 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
                 status, success, error = outcome.ended, outcome.success, outcome.error
                 break
             if not decision.is_summary:
-                agent.observe(outcome.turn.replies, outcome.turn.played)
+                with boundary(EnvError, f"{env.env_id}: what it answered in turn {outcome.turn.index}", _PASSING):
+                    agent.observe(outcome.turn.replies, outcome.turn.played)
     except PromptTooLongError as raised:
         status, success, error = Status.TRUNCATED_TOKENS, False, str(raised)
+    except PolicyFaultError as raised:
+        status, success, error = Status.POLICY_ERROR, False, str(raised)
     except InfrastructureError as raised:
         status, error = _status_of(raised), str(raised)
     finally:
-        await agent.end()
+        await _end(agent)
     return Trajectory(
         task=request.task,
         env_id=env.env_id,
@@ -80,7 +93,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         seed=request.seed,
         observation=observation,
         success=success,
-        error=error,
+        error=None if error is None else cut_output(error),
         num_retries=request.num_retries,
     )
 
@@ -98,7 +111,13 @@ async def _reset(env: Env, request: RolloutRequest) -> Observation:
         async with asyncio.timeout(request.limits.reset_timeout_s):
             begun = env.areset(seed=request.task.seed, options={"task": request.task})
             observation, _ = await _limited(env, begun, request.limits.reset_timeout_s, "reset")
-    return observation
+        return as_observation(observation)
+
+
+async def _end(agent: Agent) -> None:
+    """Free what the agent holds; an engine that cannot be told any more does not undo the episode."""
+    with contextlib.suppress(Exception):
+        await agent.end()
 
 
 def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
@@ -117,15 +136,13 @@ async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegat
     ended: Status | None = None
     refusal: str | None = None
     try:
-        with boundary(EnvError, f"{env.env_id} step {turn.index}"):
+        with boundary(EnvError, f"{env.env_id} step {turn.index}", _PASSING):
             async with asyncio.timeout(limits.step_timeout_s) as clock:
                 if delegation is not None:
                     delegation.clock = clock
                 taken = env.astep(turn.action)
-                replies, _, terminated, truncated, info = await _limited(
-                    env, taken, limits.step_timeout_s, f"step {turn.index}"
-                )
-            require_finite(info["reward_parts"], f"{env.env_id} turn {turn.index + 1}")  # not all come by award()
+                stepped = await _limited(env, taken, limits.step_timeout_s, f"step {turn.index}")
+            replies, _, terminated, truncated, info = checked_step(stepped, f"{env.env_id} turn {turn.index + 1}")
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
     except ToolError as error:  # the environment ends the episode because of what the policy did
         refusal, ended = str(error), Status.POLICY_ERROR
@@ -164,8 +181,8 @@ def _is_void(action: Message, env: Env) -> bool:
 
 
 def _state_key(env: Env) -> str:
-    with boundary(EnvError, f"{env.env_id} state_key"):
-        return env.state_key()
+    with boundary(EnvError, f"{env.env_id} state_key", _PASSING):
+        return checked_key(env.state_key())
 
 
 def _status_of(error: InfrastructureError) -> Status:

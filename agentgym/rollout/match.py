@@ -55,7 +55,8 @@ async def _play_game(env: GameEnv, request: RolloutRequest) -> tuple[Trajectory,
 
     async def sit(player: int) -> Trajectory:
         trajectory = await run_episode(_Seat(match, player), _seat_request(request, player, player in of_policy))
-        return await match.leave(player, replace(trajectory, player=player))
+        with boundary(EnvError, f"{env.env_id}: the end of the game"):
+            return await match.leave(player, replace(trajectory, player=player))
 
     playing = [asyncio.ensure_future(sit(player)) for player in range(env.num_players)]
     try:

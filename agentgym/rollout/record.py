@@ -7,7 +7,6 @@ credit, to repeat the training step without environments, and to render the repo
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import zlib
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentgym.canonical import strict_json
+from agentgym.canonical import read_json, strict_json
 from agentgym.errors import CorruptDataError
 from agentgym.types import TrajectoryGroup, TurnCredit
 
@@ -75,13 +74,13 @@ def read_records(path: Path) -> tuple[GroupRecord, ...]:
     try:
         with gzip.open(path, "rb") as lines:
             for line in lines:
-                records.append(_adapter().validate_python(json.loads(line)))
+                records.append(_adapter().validate_python(read_json(line)))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(at) for at in first["loc"])
         at_line = f"{path}, line {len(records) + 1}"
         raise CorruptDataError(f"{at_line}: not a rollout record ({where}: {first['msg']})") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise CorruptDataError(f"{path}, line {len(records) + 1}: not JSON ({error})") from error
     except (OSError, EOFError, zlib.error) as error:
         raise CorruptDataError(f"{path} cannot be read ({error}); it was cut short or changed") from error
@@ -109,7 +108,7 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         if not line:
             continue
         try:
-            rows.append(json.loads(line))
+            rows.append(read_json(line))
         except ValueError as error:
             if number == len(lines):
                 break
@@ -139,7 +138,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CorruptDataError(f"{path} is not JSON ({error})") from error
     if not isinstance(value, dict):

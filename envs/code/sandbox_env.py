@@ -247,10 +247,16 @@ class SandboxEnv(InSandbox, ToolEnv):
         self._key = canonical(["at work", content_key(self._workspace)])
 
     def _taken_out(self) -> Snapshot:
-        """The workspace's files; what the agent has locked is opened first, since it could open it, too."""
+        """The workspace's files; what the agent has locked is opened first, since it could open it, too.
+
+        A workspace above the limits of a snapshot counts as empty: it is the agent's, and no failure.
+        """
         try:
             self._workspace = self.sandbox.snapshot()
-        except SandboxFileError:
+        except SandboxFileError as error:
+            if error.error_type in ("too_many", "too_large"):
+                self._workspace = packed({})
+                return self._workspace
             self.sandbox.exec("chmod -R u+rwX .")
             try:
                 self._workspace = self.sandbox.snapshot()

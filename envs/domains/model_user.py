@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agentgym.canonical import read_json
 from agentgym.envs.domains.task import Scenario
 from agentgym.envs.domains.users import OUT_OF_SCOPE, STOP, TRANSFER, spoken
 from agentgym.errors import EnvError, EnvTimeoutError, UsageError
@@ -135,7 +136,7 @@ class ModelUser:
                 continue
             if response.is_success:
                 try:
-                    return response.json()
+                    return read_json(response.content)
                 except ValueError as error:
                     raise EnvError(f"the user's model at {url} answered no JSON: {response.text[:200]!r}") from error
             fault = f"status {response.status_code}: {response.text[:200]!r}"
@@ -146,6 +147,6 @@ class ModelUser:
 
 def user_http() -> httpx.Client:
     """A client for a user's model; whoever makes it closes it."""
-    import httpx
+    from agentgym.http_limits import limited_client
 
-    return httpx.Client(trust_env=False)
+    return limited_client(trust_env=False)

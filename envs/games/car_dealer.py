@@ -141,6 +141,8 @@ class CarDealerEnv(SoloGame):
         self.charge(self._turn_cost, "turn")
         if price < 0:
             raise ToolError("a price is at least 0", "invalid_arguments")
+        if price > self.dealer.asked:  # a reward without a bound would be one that nothing can learn from
+            raise ToolError(f"the dealer asks for {self.dealer.asked}; offer that or less", "invalid_arguments")
         if price >= self.dealer.next_asked:
             return self._sell(price)
         self.dealer = self.dealer.answered(price)

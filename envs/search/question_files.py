@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError, unknown_name
 
 Format = Literal["hotpotqa", "2wiki", "musique", "nq"]
@@ -90,10 +90,10 @@ def read_json_records(path: Path) -> Iterator[Any]:
     text = path.read_text(encoding="utf-8").strip()
     try:
         if path.suffix != ".jsonl" and text[:1] in ("[", "{") and not _is_lines(text):
-            whole = json.loads(text)
+            whole = read_json(text)
             yield from whole.items() if isinstance(whole, dict) else whole
         else:
-            yield from (json.loads(line) for line in text.splitlines() if line.strip())
+            yield from (read_json(line) for line in text.splitlines() if line.strip())
     except ValueError as error:
         raise CorruptDataError(f"{path} is not JSON (a pointer to the real file, or cut off?): {error}") from error
 
@@ -124,7 +124,7 @@ def format_of(record: Any, source: str) -> Format:
 def _is_lines(text: str) -> bool:
     first, _, rest = text.partition("\n")
     try:
-        json.loads(first)
+        read_json(first)
     except ValueError:
         return False
     return bool(rest.strip())

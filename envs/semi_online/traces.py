@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from agentgym.canonical import read_json
 from agentgym.env.env import Env
 from agentgym.envs.gui.replay import Policy, Recording, record
 from agentgym.errors import CorruptDataError
@@ -70,7 +71,7 @@ def read_traces(path: str | Path) -> tuple[Recording, ...]:
 
 def _read(line: str, where: str) -> Recording:
     try:
-        recording = Recording.from_json(json.loads(line))
+        recording = Recording.from_json(read_json(line))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptDataError(f"{where}: not a recorded episode ({type(error).__name__}: {error})") from error
     if not recording.actions or not _fits(recording.actions, recording.state_keys):

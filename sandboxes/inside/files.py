@@ -81,13 +81,34 @@ def list_folder(workspace: str, request: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(found))
 
 
-def save_files(workspace: str, _request: dict[str, Any]) -> None:
+def save_files(workspace: str, request: dict[str, Any]) -> None:
     """The workspace's files to standard output, as a tar."""
     import tarfile
 
+    _check_amount(workspace, request["max_bytes"])
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(os.listdir(workspace)):
             tar.add(os.path.join(workspace, name), arcname=name)
+
+
+def _check_amount(workspace: str, max_bytes: int) -> None:
+    """Refuse a workspace that takes too long, or too much of the host's memory, to read back.
+
+    Sizes are those of the contents: a sparse file takes no space here, and all of it in a tar.
+    """
+    num_entries, num_bytes = 0, 0
+    folders = [workspace]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            info = entry.stat(follow_symlinks=False)
+            num_entries += 1
+            num_bytes += info.st_size if stat.S_ISREG(info.st_mode) else 0
+            if num_entries > MAX_ENTRIES:
+                raise Refused("too_many", f"the workspace has more than {MAX_ENTRIES} entries")
+            if num_bytes > max_bytes:
+                raise Refused("too_large", f"the files of the workspace have more than {max_bytes} bytes")
+            if stat.S_ISDIR(info.st_mode):
+                folders.append(entry.path)
 
 
 def load_files(workspace: str, _request: dict[str, Any]) -> None:

@@ -336,3 +336,11 @@ def test_answers_are_compared_by_what_they_say() -> None:
     assert normalised("1,234.") == normalised("1234.0") == "1234"
     assert normalised("7/0") == "7 0"
     assert normalised("An  Apple!") == normalised("apple")
+
+
+@pytest.mark.parametrize("price", [10**9, 10**300])
+def test_a_car_is_not_sold_for_more_than_is_asked(price: int) -> None:
+    env = CarDealerEnv()
+    env.reset(seed=0)
+    (said,), reward, terminated, _, info = env.step({"name": "offer", "arguments": {"price": price}})
+    assert "offer that or less" in said.text and not terminated and not info["is_valid"] and reward == 0

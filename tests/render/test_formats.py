@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym.canonical import MAX_DEPTH
 from agentgym.render.families import FORMATS
 from agentgym.render.formats.hermes import Hermes
 from agentgym.render.formats.json_calls import Json, LlamaJson, Mistral
-from agentgym.render.formats.reading import MAX_CALLS, MAX_DEPTH, ToolFormat
+from agentgym.render.formats.reading import MAX_CALLS, ToolFormat
 from agentgym.types import MalformedCall, ToolCall, ToolSpec
 
 TAKE = ToolSpec(
@@ -170,3 +171,16 @@ def test_too_many_calls_end_in_one_that_is_malformed(name: str) -> None:
 def test_numbers_that_are_not_finite_are_refused(value: str) -> None:
     (call,) = FORMATS["compact"].parse(f"take: mug; {value}", [TAKE]).calls
     assert isinstance(call, MalformedCall)
+
+
+QUOTING = sorted(name for name in CALLING if FORMATS[name].marks)
+
+
+@pytest.mark.parametrize("name", QUOTING)
+@given(st.data())
+def test_arguments_may_quote_the_marks_of_their_format(name: str, data: st.DataObject) -> None:
+    form = FORMATS[name]
+    pieces = st.sampled_from([*form.marks, "a", " ", '"', "'", chr(92), "{", "}"])
+    quoted = data.draw(st.lists(pieces, min_size=1, max_size=6).map("".join))
+    calls = [ToolCall("take", {"object": quoted}), ToolCall("take", {"object": "mug"})]
+    assert read(form, form.format(calls, [TAKE])) == [("take", {"object": quoted}), ("take", {"object": "mug"})]

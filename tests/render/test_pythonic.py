@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentgym.canonical import MAX_DEPTH
 from agentgym.render.families import FORMATS
 from agentgym.render.formats.python_values import MAX_VALUES, Effort, PythonReader
-from agentgym.render.formats.reading import MAX_DEPTH, NotReadableError
+from agentgym.render.formats.reading import NotReadableError
 from agentgym.types import Call, MalformedCall, ToolCall
 
 leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text())

@@ -15,7 +15,8 @@ from agentgym.check.policies import ScriptedEngine
 from agentgym.credit.columns import turn_table
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.engine import SamplingParams
-from agentgym.env.env import Env, as_observation
+from agentgym.env.env import Env
+from agentgym.env.observations import as_observation
 from agentgym.errors import ConfigError, UnknownNameError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent, ModelAgent

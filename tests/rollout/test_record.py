@@ -16,6 +16,7 @@ from agentgym.rollout.record import (
     GroupRecord,
     append_json_line,
     read_json_lines,
+    read_json_object,
     read_records,
     record_path,
     recorded_steps,
@@ -269,3 +270,12 @@ def test_metrics_and_records_are_json_whatever_they_hold(tmp_path: Path) -> None
     (read,) = read_records(tmp_path / "step.jsonl.gz")
     assert (read.group.task, read.columns) == (task, {"drift": [-math.inf]})
     assert math.isnan(read.group.trajectories[0].turns[0].latency.env_s)
+
+
+@pytest.mark.parametrize("read", [read_json_object, read_json_lines, read_records])
+def test_json_nested_too_deeply_is_corrupt_data(read: Any, tmp_path: Path) -> None:
+    text = ("[" * 100_000 + "\n" + "{}" + "\n").encode()
+    path = tmp_path / "deep"
+    path.write_bytes(gzip.compress(text) if read is read_records else text)
+    with pytest.raises(CorruptDataError, match="not JSON"):
+        read(path)

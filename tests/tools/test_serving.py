@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError
 from agentgym.rollout.agent import ScriptedAgent
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import RolloutRequest
+from agentgym.tools.retrieval.body_limits import BodyLimits
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
 from agentgym.tools.retrieval.corpus import corpus_of
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
@@ -98,7 +100,75 @@ def test_other_trainers_ask_as_search_r1_does(url: str) -> None:
     assert (nothing, ur[0]["document"]["id"]) == ([], "ur")
     without = httpx.post(f"{url}/retrieve", json={"queries": ["demon dice"]}).json()["result"]
     assert without[0][0] == dice[0]["document"]
-    assert httpx.post(f"{url}/retrieve", json={"queries": "demon"}).status_code == 422
+    assert httpx.post(f"{url}/retrieve", json={"queries": "demon"}).status_code == 400
+
+
+UNREADABLE = [
+    b'{"query": "a", "k": NaN}',
+    b'{"query": "' + b"\\ud800" + b'"}',
+    b'{"query": ' + b"[" * 100_000,
+    b'{"query": {"secret": "hunter2"}}',
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("body", UNREADABLE)
+@pytest.mark.parametrize("path", ["/search", "/retrieve", "/document"])
+def test_requests_that_cannot_be_read_are_refused_without_an_echo(url: str, path: str, body: bytes) -> None:
+    response = httpx.post(url + path, content=body, headers={"Content-Type": "application/json"}, trust_env=False)
+    assert response.status_code == 400
+    assert "hunter2" not in response.text and "NaN" not in response.text and len(response.content) < 2_000
+
+
+def test_large_bodies_are_refused_while_they_come(url: str) -> None:
+    def endless() -> Iterator[bytes]:
+        yield b'{"query": "'
+        for _ in range(40):
+            yield b"a" * 100_000
+
+    assert httpx.post(url + "/search", content=b"0" * 2_000_000, trust_env=False).status_code == 413
+    assert httpx.post(url + "/search", content=endless(), trust_env=False).status_code == 413
+    assert httpx.get(url + "/health", trust_env=False).status_code == 200
+
+
+def test_a_sender_that_stops_is_given_up() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(event: Any) -> None:
+        sent.append(event)
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def app(*_: Any) -> None:
+        raise AssertionError("the app saw a request without its body")
+
+    asyncio.run(BodyLimits(app, timeout_s=0.01)({"type": "http"}, never, send))
+    assert sent[0]["status"] == 408
+
+
+def test_a_long_search_holds_up_nobody(url: str, local: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_asked, go_on = threading.Event(), threading.Event()
+
+    def wait(query: str, k: int) -> tuple[()]:
+        is_asked.set()
+        assert go_on.wait(30)
+        return ()
+
+    monkeypatch.setattr(local, "search", wait)
+    asking = threading.Thread(target=lambda: httpx.post(url + "/search", json={"query": "a"}, trust_env=False))
+    asking.start()
+    assert is_asked.wait(30)
+    assert httpx.get(url + "/health", timeout=20, trust_env=False).status_code == 200
+    go_on.set()
+    asking.join()
+
+
+def test_a_query_that_is_too_long_is_the_policys_doing(url: str, remote: RemoteRetriever) -> None:
+    with pytest.raises(ToolError, match="at most 200,000 characters"):
+        remote.search("a" * 200_001, 1)
+    answer = httpx.post(url + "/search", json={"query": "a" * 200_001}, trust_env=False)
+    assert answer.status_code == 422 and answer.json()["error"]["type"] == "too_long"
 
 
 def test_health_says_what_is_served(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,10 @@ from testkit.fake_openai import FakeOpenAI, completion
 
 from agentgym import Task, ToolEnv, tool
 from agentgym.engine import SamplingParams
-from agentgym.errors import RunStoppedError, UsageError
+from agentgym.errors import EngineError, RunStoppedError, UsageError
 from agentgym.evals.episodes import read_groups, read_rows
 from agentgym.evals.runner import EvalSummary, evaluate
+from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
@@ -379,3 +381,63 @@ def test_addresses_that_cannot_be(text: str, needle: str) -> None:
         parse_endpoint(text)
     assert needle in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+# ------------------------------------------------------------------------------------------- faults of the server's
+
+
+@pytest.mark.parametrize("end", ["error", "abort", "aborted", "cancelled"])
+def test_a_completion_that_the_server_gave_up_is_no_evidence(server: FakeOpenAI, tmp_path: Path, end: str) -> None:
+    server.play = lambda body: completion("I give", finish=end)
+    with pytest.raises(RunStoppedError, match=f"its completion failed: finish_reason {end}"):
+        play(server, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["answer", "choice"])
+def test_an_error_beside_a_completion_is_no_evidence(place: str) -> None:
+    answer = completion("half an answer")
+    (answer if place == "answer" else answer["choices"][0])["error"] = {"code": 502, "message": "provider lost"}
+    with pytest.raises(EngineError, match="provider lost"):
+        read_answer(answer, 1)
+
+
+def test_content_in_parts_is_text_and_thinking() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+        {"type": "text", "text": "Left"},
+        {"type": "text", "text": " twice."},
+    ]
+    said = read_answer(completion(parts), 1)  # type: ignore[arg-type]
+    assert (said.action.text, said.action.thinking, said.wire["content"]) == ("Left twice.", "Hm.", "Left twice.")
+
+
+@pytest.mark.parametrize("content", [7, {"text": "a"}, [{"type": "image_url", "image_url": {}}], ["a"], [None]])
+def test_content_that_is_no_text_is_no_evidence(content: Any) -> None:
+    with pytest.raises(EngineError, match="no text"):
+        read_answer(completion(content), 1)
+
+
+def test_half_a_surrogate_from_an_endpoint_can_be_sent_again(server: FakeOpenAI, tmp_path: Path) -> None:
+    half = chr(0xD800)
+    server.play = lambda body: completion(f"a{half}", (f"say{half}", f'{{"number": 1, "a": "{half}"}}'))
+    summary = play(server, tmp_path)
+    assert summary.num_failed == 0 and len(server.requests) == Count.max_turns
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_an_answer_without_end_is_a_failure(server: FakeOpenAI, is_packed: bool) -> None:
+    body = json.dumps(completion("word " * 100_000)).encode()
+    server.play = lambda _: (200, gzip.compress(body)) if is_packed else (200, body)
+    if is_packed:
+        server.headers["Content-Encoding"] = "gzip"
+
+    async def ask() -> None:
+        client = OpenAIClient(Endpoint(url=server.url, model="m", num_tries=2), 1, wait=no_wait)
+        client._http = limited_async_client(max_bytes=100_000, trust_env=False)
+        try:
+            await client.complete([{"role": "user", "content": "Go."}], [], SAMPLING)
+        finally:
+            await client.close()
+
+    with pytest.raises(EngineError, match="packed" if is_packed else "larger than 100,000 bytes"):
+        asyncio.run(ask())

@@ -23,6 +23,7 @@ from agentgym.credit.compose import assign_credit, credit_groups
 from agentgym.credit.recredit import CreditTally, recredit
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
+from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
@@ -311,6 +312,11 @@ def _rows(run_dir: Path) -> list[dict[str, Any]]:
 def test_a_finished_run_is_not_overwritten(finished: Path) -> None:
     with pytest.raises(UsageError, match="holds a run already; resume it"):
         train(config(), finished)
+
+
+def test_a_run_is_not_resumed_twice_at_once(finished: Path) -> None:
+    with locked(finished), pytest.raises(UsageError, match="is being written by process"):
+        train(config(), finished, resume=True)
 
 
 def test_a_resumed_run_keeps_its_configuration(finished: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import httpx
 
+from agentgym.canonical import encodable, read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError
+from agentgym.http_limits import limited_async_client, limited_client
 from agentgym.tools.retrieval import wire
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 
@@ -64,7 +66,7 @@ class RemoteRetriever(AsyncRetriever):
                 max_keepalive_connections=self._options.max_connections,
             ),
         }
-        self._client = httpx.Client(**self._settings)
+        self._client = limited_client(**self._settings)
         self._async_client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
         self._num_documents: int | None = None
 
@@ -126,7 +128,7 @@ class RemoteRetriever(AsyncRetriever):
         # Connections belong to a loop; a synchronous step of an environment brings a new one each time.
         loop = asyncio.get_running_loop()
         if self._async_client is None or self._async_client[0] is not loop:
-            self._async_client = (loop, httpx.AsyncClient(**self._settings))
+            self._async_client = (loop, limited_async_client(**self._settings))
         return self._async_client[1]
 
     def _wait_s(self, num_tried: int) -> float:
@@ -134,7 +136,7 @@ class RemoteRetriever(AsyncRetriever):
 
     def _read(self, path: str, response: httpx.Response, read: Callable[[Any], Answer]) -> Answer:
         try:
-            body = response.json()
+            body = read_json(response.content)
             if response.status_code != wire.POLICY_STATUS:
                 response.raise_for_status()
                 return read(body)
@@ -161,4 +163,4 @@ class RemoteRetriever(AsyncRetriever):
 
 
 def _plain(text: str) -> str:
-    return text.encode(errors="replace").decode()  # half a surrogate pair has no UTF-8
+    return encodable(wire.checked_text(text))

@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.tools.retrieval.types import Document
 
@@ -81,7 +82,7 @@ def read_jsonl(path: Path) -> Iterator[Document]:
             if not line.strip():
                 continue
             try:
-                yield document_from(json.loads(line))
+                yield document_from(read_json(line))
             except (ValueError, TypeError, AttributeError) as error:
                 raise CorruptDataError(f"{path}, line {number}: {error}") from error
 

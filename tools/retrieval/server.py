@@ -6,49 +6,65 @@ other trainers' search tools speak to.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from uvicorn.supervisors import Multiprocess
 
+from agentgym.canonical import require_writable
 from agentgym.errors import InfrastructureError, ToolError, UsageError
 from agentgym.tools.retrieval import wire
+from agentgym.tools.retrieval.body_limits import BodyLimits
 from agentgym.tools.retrieval.corpus import jsonl_corpus
 from agentgym.tools.retrieval.embedders import SentenceTransformerEmbedder
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
-from agentgym.tools.retrieval.types import Retriever, adocument, asearch
+from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retriever
 
 SETTINGS = "AGENTGYM_SEARCH_SERVER"
 """Environment variable by which worker processes learn what to serve: JSON of corpus, backend and model."""
 MAX_QUERIES = 256
 """Of one request to ``/retrieve``."""
+MAX_CONNECTIONS = 4096
+"""Of one process; more are answered by 503."""
+
+
+def _whole(text: str) -> str:
+    require_writable(text)
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+"""Text without half surrogates, which neither indexes nor answers can hold."""
 
 
 class SearchRequest(BaseModel):
     """``POST /search``."""
 
-    query: str
+    query: Text
     k: int = Field(default=5, ge=0, le=1000)
 
 
 class DocumentRequest(BaseModel):
     """``POST /document``: ids may be URLs, which do not fit into a path."""
 
-    doc_id: str
+    doc_id: Text
 
 
 class RetrieveRequest(BaseModel):
     """``POST /retrieve``, as Search-R1's."""
 
-    queries: list[str] = Field(max_length=MAX_QUERIES)
+    queries: list[Text] = Field(max_length=MAX_QUERIES)
     topk: int | None = Field(default=None, ge=0, le=1000)
     return_scores: bool = False
 
@@ -56,28 +72,31 @@ class RetrieveRequest(BaseModel):
 def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     """The web app over a retriever.
 
-    A local retriever answers in the event loop: its millisecond is less than handing work to a thread and back costs.
+    A local retriever answers in threads, so that one long search holds up nobody else. Requests that cannot be read
+    are answered by 400 and where the fault is, without what was sent.
 
     Args:
         name: says in ``/health`` what is served.
     """
     app = FastAPI(title="agentgym search", openapi_url=None)
+    app.add_middleware(BodyLimits)
+    served = _InThreads(retriever)
 
     @app.post("/search")
     async def search(request: SearchRequest) -> JSONResponse:
-        hits = await asearch(retriever, request.query, request.k)
+        hits = await served.asearch(wire.checked_text(request.query), request.k)
         return JSONResponse({"hits": [asdict(hit) for hit in hits]})
 
     @app.post("/document")
     async def document(request: DocumentRequest) -> JSONResponse:
-        found = await adocument(retriever, request.doc_id)
+        found = await served.adocument(wire.checked_text(request.doc_id))
         return JSONResponse({"document": {"id": found.id, "title": found.title, "text": found.text, "url": found.url}})
 
     @app.post("/retrieve")
     async def retrieve(request: RetrieveRequest) -> JSONResponse:
         k = wire.DEFAULT_TOPK if request.topk is None else request.topk
         return JSONResponse(
-            {"result": [await _retrieved(retriever, query, k, request.return_scores) for query in request.queries]}
+            {"result": [await _retrieved(served, query, k, request.return_scores) for query in request.queries]}
         )
 
     @app.get("/health")
@@ -89,6 +108,11 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
         body = {"error": {"type": error.error_type, "message": str(error)}}
         return JSONResponse(body, status_code=wire.POLICY_STATUS)
 
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
+        faults = [{"loc": [str(at)[:100] for at in one["loc"]], "msg": one["msg"][:200]} for one in error.errors()[:10]]
+        return JSONResponse({"detail": faults}, status_code=400)
+
     @app.exception_handler(InfrastructureError)
     async def failure(_: Request, error: InfrastructureError) -> JSONResponse:
         return JSONResponse({"failure": f"{type(error).__name__}: {error}"}, status_code=503)
@@ -96,12 +120,30 @@ def search_app(retriever: Retriever, name: str = "") -> FastAPI:
     return app
 
 
-async def _retrieved(retriever: Retriever, query: str, k: int, with_scores: bool) -> list[Any]:
+class _InThreads:
+    """A retriever as coroutines: a local one in as many threads as there are processors, each with its connection."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self._retriever = retriever
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, "search")
+
+    async def asearch(self, query: str, k: int) -> tuple[Hit, ...]:
+        if isinstance(self._retriever, AsyncRetriever):
+            return await self._retriever.asearch(query, k)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._retriever.search, query, k)
+
+    async def adocument(self, doc_id: str) -> Document:
+        if isinstance(self._retriever, AsyncRetriever):
+            return await self._retriever.adocument(doc_id)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._retriever.document, doc_id)
+
+
+async def _retrieved(served: _InThreads, query: str, k: int, with_scores: bool) -> list[Any]:
     try:
-        hits = await asearch(retriever, query, k)
+        hits = await served.asearch(wire.checked_text(query), k)
     except ToolError:
         hits = ()  # one empty query of a batch spoils no other's answer
-    documents = [wire.contents_of(await adocument(retriever, hit.doc_id)) for hit in hits]
+    documents = [wire.contents_of(await served.adocument(hit.doc_id)) for hit in hits]
     if not with_scores:
         return documents
     return [{"document": found, "score": hit.score} for found, hit in zip(documents, hits, strict=True)]
@@ -157,6 +199,9 @@ def serve(listening: socket.socket, workers: int) -> None:
         workers=workers,
         log_level="warning",
         access_log=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 * 1024,
     )
     if workers == 1:
         uvicorn.Server(config).run(sockets=[listening])

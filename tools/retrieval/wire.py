@@ -12,6 +12,21 @@ POLICY_STATUS = 422
 DEFAULT_TOPK = 3
 
 
+MAX_TEXT = 200_000
+"""Characters of a query or an id."""
+
+
+def checked_text(text: str) -> str:
+    """Return a query or an id that a server takes.
+
+    Raises:
+        ToolError: it is too long, which is the policy's doing.
+    """
+    if len(text) > MAX_TEXT:
+        raise ToolError(f"a query or an id has at most {MAX_TEXT:,} characters, got {len(text):,}", "too_long")
+    return text
+
+
 def hits_from_json(body: Any) -> tuple[Hit, ...]:
     """The results of ``{"hits": [...]}``.
 

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, EnvError, ToolError, UsageError
 
 PAGE = "page"
@@ -129,7 +130,7 @@ class Cassette:
                 place = (self._num_read, len(line))
                 self._num_read += len(line)
                 try:
-                    self._places[Key(**json.loads(line)["key"])] = place
+                    self._places[Key(**read_json(line)["key"])] = place
                 except (ValueError, TypeError, KeyError):
                     continue  # half a line, to which another was added later: its answer is simply not there
 
@@ -140,7 +141,7 @@ class Cassette:
         with self.path.open("rb") as file:
             file.seek(begin)
             try:
-                entry: dict[str, Any] = json.loads(file.read(length))
+                entry: dict[str, Any] = read_json(file.read(length))
             except ValueError as error:
                 raise CorruptDataError(
                     f"cassette {self.path} was changed while it was in use (at byte {begin})"

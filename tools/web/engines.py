@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import httpx
 
+from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError
+from agentgym.http_limits import limited_async_client
 from agentgym.tools.retrieval.snippets import snippet_of
 from agentgym.tools.retrieval.types import Hit
 from agentgym.tools.retrieval.words import query_words
@@ -103,7 +105,7 @@ async def _answer_of(
 ) -> Any:
     """An engine's answer; errors name the engine and the status, never a header."""
     failure: InfrastructureError
-    async with httpx.AsyncClient(timeout=timeout_s, headers=headers, verify=ssl_context()) as client:
+    async with limited_async_client(timeout=timeout_s, headers=headers, verify=ssl_context()) as client:
         for num_tried in range(1, num_tries + 1):
             try:
                 response = await client.get(url, params=parameters)
@@ -133,7 +135,7 @@ def _refused(url: str, status: int) -> EnvError:
 
 def _json(url: str, response: httpx.Response) -> Any:
     try:
-        return response.json()
+        return read_json(response.content)
     except ValueError as error:
         raise EnvError(f"the search engine at {url} answers something that is no JSON") from error
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, CorruptDataError, unknown_name
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trust import sign
 
 
 def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
@@ -51,8 +53,9 @@ def from_dict(tree: Mapping[str, Any]) -> TrainConfig:
 
 
 def save_config(config: TrainConfig, path: Path) -> None:
-    """Write the resolved configuration beside the run's results."""
+    """Write the resolved configuration beside the run's results, signed as this user's."""
     path.write_text(json.dumps(to_dict(config), indent=2) + "\n", encoding="utf-8")
+    sign(path.parent)
 
 
 def load_config(path: Path) -> TrainConfig:
@@ -64,7 +67,7 @@ def load_config(path: Path) -> TrainConfig:
     if not path.is_file():
         raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
     try:
-        return from_dict(json.loads(path.read_text(encoding="utf-8")))
+        return from_dict(read_json(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise CorruptDataError(f"{path} is not a training configuration: {error}") from error
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, UsageError
@@ -104,7 +104,7 @@ def _saved(path: Path, check: Callable[[Mapping[str, Any]], object]) -> Mapping[
     if not path.is_file():
         return {}
     try:
-        values: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: Mapping[str, Any] = read_json(path.read_text(encoding="utf-8"))
         check(values)
     except (UsageError, ValueError, TypeError) as error:
         raise CorruptDataError(f"{path} cannot be read ({error})") from error

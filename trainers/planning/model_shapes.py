@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.sources import cached_model
@@ -76,7 +76,7 @@ def read_values(config: ModelConfig) -> Mapping[str, Any]:
         )
     path = folder / "config.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CorruptDataError(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict) or "model_type" not in values:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from agentgym.canonical import read_json
 from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -135,8 +136,8 @@ def _call(row: Any, tools: Sequence[ToolSpec]) -> ToolCall:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError) as error:
+            arguments = read_json(arguments) if arguments.strip() else {}
+        except ValueError as error:
             raise RowError(f"the arguments of {name} are not JSON ({error})") from None
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
@@ -181,8 +182,8 @@ def _text(content: Any) -> str:
 def _tools(given: Any) -> tuple[ToolSpec, ...]:
     if isinstance(given, str):
         try:
-            given = json.loads(given) if given.strip() else ()
-        except (ValueError, RecursionError) as error:
+            given = read_json(given) if given.strip() else ()
+        except ValueError as error:
             raise RowError(f"tools are not JSON ({error})") from None
     if given is None:
         return ()
@@ -194,8 +195,8 @@ def _tools(given: Any) -> tuple[ToolSpec, ...]:
 def _tool(row: Any) -> ToolSpec:
     if isinstance(row, str):
         try:
-            row = json.loads(row)
-        except (ValueError, RecursionError) as error:
+            row = read_json(row)
+        except ValueError as error:
             raise RowError(f"a tool is not JSON ({error})") from None
     function = row.get("function", row) if isinstance(row, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
 from agentgym.trainers.sft.conversation import Conversation, RowError, read_conversation
 
@@ -54,8 +54,8 @@ def _json_rows(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _loaded(line: bytes) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
+        return read_json(line)
+    except ValueError as error:
         raise RowError(f"not JSON ({error}), expected an object with messages") from None
 
 

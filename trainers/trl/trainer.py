@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agentgym.canonical import read_json
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
@@ -149,7 +150,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
             path = Path(checkpoint) / STATE_FILE
             if not path.is_file():
                 raise CorruptDataError(f"{checkpoint} has no {STATE_FILE}; it is a checkpoint of another trainer")
-            self.rollouts.load_dict(json.loads(path.read_text(encoding="utf-8")))
+            self.rollouts.load_dict(read_json(path.read_text(encoding="utf-8")))
 
     # -------------------------------------------------------------------------------------------------- private
 

@@ -30,6 +30,13 @@ class DeepSeek:
     """
 
     name = "deepseek"
+    marks = (
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
+        "```",
+    )
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> tuple[Call]:
@@ -40,10 +47,10 @@ class DeepSeek:
         return Reading(said.strip(), reading.calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        bodies = (
-            f"<｜tool▁call▁begin｜>function{_SEP}{call.name}\n```json\n{as_json(dict(call.arguments))}\n```<｜tool▁call▁end｜>"
-            for call in calls
-        )
+        bodies = []
+        for call in calls:
+            written = as_json(dict(call.arguments), self.marks)
+            bodies.append(f"<｜tool▁call▁begin｜>function{_SEP}{call.name}\n```json\n{written}\n```<｜tool▁call▁end｜>")
         return "<｜tool▁calls▁begin｜>" + "\n".join(bodies) + "<｜tool▁calls▁end｜>"
 
 

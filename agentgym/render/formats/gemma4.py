@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from agentgym.canonical import MAX_DEPTH
 from agentgym.render.formats.reading import (
-    MAX_DEPTH,
     Block,
     NotReadableError,
     Reading,
@@ -34,6 +34,7 @@ class Gemma4:
     """
 
     name = "gemma4"
+    marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> tuple[Call]:

@@ -31,6 +31,7 @@ class Harmony:
     """
 
     name = "harmony"
+    marks = (_START, "<|message|>", "<|end|>", "<|call|>", "<|return|>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         calls: list[Call] = []
@@ -60,10 +61,10 @@ class Harmony:
         return "\n".join(body.strip() for body in bodies)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        written = (
-            f" to=functions.{call.name}<|channel|>commentary json<|message|>{as_json(dict(call.arguments))}<|call|>"
-            for call in calls
-        )
+        written = []
+        for call in calls:
+            body = as_json(dict(call.arguments), self.marks)
+            written.append(f" to=functions.{call.name}<|channel|>commentary json<|message|>{body}<|call|>")
         return _START.join(written)
 
 

@@ -26,6 +26,7 @@ class Hermes:
     """
 
     name = "hermes"
+    marks = ("<tool_call>", "</tool_call>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> Sequence[Call]:
@@ -36,5 +37,5 @@ class Hermes:
         return read_blocks(text, "<tool_call>", "</tool_call>", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        bodies = (as_json({"name": call.name, "arguments": dict(call.arguments)}) for call in calls)
+        bodies = (as_json({"name": call.name, "arguments": dict(call.arguments)}, self.marks) for call in calls)
         return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)

@@ -37,6 +37,7 @@ class LlamaJson:
     """
 
     name = "llama_json"
+    marks = ("<|python_tag|>",)
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         body = text.replace("<|python_tag|>", "").strip()
@@ -46,7 +47,7 @@ class LlamaJson:
         return Reading(body[at:].strip(), calls)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        return "; ".join(as_json({"name": call.name, "parameters": dict(call.arguments)}) for call in calls)
+        return "; ".join(as_json({"name": call.name, "parameters": dict(call.arguments)}, self.marks) for call in calls)
 
 
 class Mistral:
@@ -60,6 +61,7 @@ class Mistral:
     """
 
     name = "mistral"
+    marks = ("[TOOL_CALLS]", "[ARGS]", "</s>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> Sequence[Call]:
@@ -78,7 +80,9 @@ class Mistral:
         return read_blocks(text, "[TOOL_CALLS]", "</s>", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        return "[TOOL_CALLS]" + as_json([{"name": call.name, "arguments": dict(call.arguments)} for call in calls])
+        return "[TOOL_CALLS]" + as_json(
+            [{"name": call.name, "arguments": dict(call.arguments)} for call in calls], self.marks
+        )
 
 
 class Phi:
@@ -92,6 +96,7 @@ class Phi:
     """
 
     name = "phi"
+    marks = ("<|tool_call|>", "<|/tool_call|>", "<|end|>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> Sequence[Call]:
@@ -106,7 +111,7 @@ class Phi:
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         bodies = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
-        return f"<|tool_call|>{as_json(bodies)}<|/tool_call|>"
+        return f"<|tool_call|>{as_json(bodies, self.marks)}<|/tool_call|>"
 
 
 class Json:
@@ -120,6 +125,7 @@ class Json:
     """
 
     name = "json"
+    marks = ()
     _START = re.compile(r'(?:```(?:json)?\s*)?(\{\s*"(?:name|arguments|parameters)")')
     _END = re.compile(r"\s*```")
 
@@ -152,6 +158,7 @@ class React:
     """
 
     name = "react"
+    marks = ("Action:", "Action Input:")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> tuple[Call]:
@@ -167,4 +174,6 @@ class React:
         return read_blocks(text, "Action:", "\nObservation:", read)
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        return "\n".join(f"Action: {call.name}\nAction Input: {as_json(dict(call.arguments))}" for call in calls)
+        return "\n".join(
+            f"Action: {call.name}\nAction Input: {as_json(dict(call.arguments), self.marks)}" for call in calls
+        )

@@ -16,6 +16,7 @@ class Compact:
     """
 
     name = "compact"
+    marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         *lines, rest = text.split("\n", MAX_CALLS)
@@ -32,6 +33,7 @@ class Text:
     """No calls: the environment takes the text of the completion as it is."""
 
     name = "text"
+    marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         return Reading(text)

@@ -13,7 +13,8 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym.render.formats.reading import MAX_DEPTH, NotReadableError
+from agentgym.canonical import MAX_DEPTH
+from agentgym.render.formats.reading import NotReadableError
 
 NAME = r"[^\W\d][\w.\-]*+"
 """Pattern of a tool's name: dots and dashes are common in the names of MCP servers' tools."""

@@ -18,9 +18,11 @@ from agentgym.render.formats.reading import (
     check_value,
     read_blocks,
     too_many,
+    without_marks,
 )
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
+_ESCAPED = "\\x{:02x}"
 _EXPECTED = "expected a call like name(key=value)"
 _PER_VALUE = 50
 """Characters of a call that cannot be read that count as one value: they may be read again."""
@@ -42,6 +44,7 @@ class Pythonic:
     """
 
     name = "pythonic"
+    marks = ("<|python_start|>", "<|python_end|>")
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         body = text.replace("<|python_start|>", "").replace("<|python_end|>", "").strip()
@@ -51,7 +54,7 @@ class Pythonic:
         return Reading(body[end:], tuple(calls))
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
-        return _listed(calls)
+        return without_marks(_listed(calls), self.marks, _ESCAPED)
 
 
 class Marked:
@@ -66,6 +69,7 @@ class Marked:
 
     def __init__(self, name: str, opening: str, closing: str, joined: bool = True) -> None:
         self.name = name
+        self.marks = (opening, closing)
         self._opening, self._closing, self._joined = opening, closing, joined
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
@@ -82,7 +86,7 @@ class Marked:
 
     def format(self, calls: Sequence[ToolCall], tools: Sequence[ToolSpec]) -> str:
         body = _listed(calls) if self._joined else "\n".join(_call_text(call) for call in calls)
-        return f"{self._opening}{body}{self._closing}"
+        return f"{self._opening}{without_marks(body, self.marks, _ESCAPED)}{self._closing}"
 
 
 def _calls(source: str, span: Span, first_id: int, effort: Effort) -> tuple[list[Call], int]:

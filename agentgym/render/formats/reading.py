@@ -7,7 +7,6 @@ becomes a :class:`~agentgym.types.MalformedCall` beside the others.
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn, Protocol
 
+from agentgym.canonical import MAX_DEPTH, require_writable
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
 
 Span = tuple[int, int]
 """A half-open range of characters."""
-
-MAX_DEPTH = 50
-"""How deep the arguments of a call may be nested."""
 
 MAX_CALLS = 1_000
 """How many calls of a completion are read; what follows is one malformed call.
@@ -54,6 +51,14 @@ class ToolFormat(Protocol):
     """One way to write tool calls as text."""
 
     name: str
+
+    @property
+    def marks(self) -> Sequence[str]:
+        """Texts that end a call or begin another one; :meth:`format` escapes them in arguments.
+
+        Formats that write values bare have no escapes, and none here.
+        """
+        ...
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         """Read a completion; thinking has been removed from it."""
@@ -147,7 +152,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise NotReadableError(f"{name} is not JSON")
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
@@ -189,27 +193,16 @@ def json_value(text: str) -> Any:
     return value
 
 
-def check_value(value: Any, depth: int = 0) -> None:
-    """Refuse what cannot be recorded: deep nesting, infinite numbers, text with lone surrogates.
+def check_value(value: Any) -> None:
+    """Refuse arguments that cannot be recorded, as :func:`~agentgym.canonical.require_writable` does.
 
     Raises:
         NotReadableError: the value is one of these.
     """
-    if depth > MAX_DEPTH:
-        raise NotReadableError(f"nested deeper than {MAX_DEPTH}")
-    if isinstance(value, str):
-        if not value.isascii() and _SURROGATE.search(value):
-            raise NotReadableError("text with half of a surrogate pair")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise NotReadableError("a number that is not finite")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            check_value(key, depth + 1)
-            check_value(item, depth + 1)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            check_value(item, depth + 1)
+    try:
+        require_writable(value)
+    except ValueError as error:
+        raise NotReadableError(str(error)) from None
 
 
 def json_call(value: Any, call_id: str, key: str = "arguments") -> ToolCall:
@@ -320,9 +313,28 @@ def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
     return read
 
 
-def as_json(value: Any) -> str:
-    """Write a value as JSON, with its characters as they are."""
-    return json.dumps(value, ensure_ascii=False)
+def as_json(value: Any, marks: Sequence[str] = ()) -> str:
+    """Write a value as JSON, with its characters as they are.
+
+    Args:
+        marks: texts that would end the call or begin another one; their first character is written as an escape.
+
+    Example:
+        >>> as_json({"text": "</tool_call>"}, ("</tool_call>",))
+        '{"text": "\\\\u003c/tool_call>"}'
+    """
+    return without_marks(json.dumps(value, ensure_ascii=False), marks, "\\u{:04x}")
+
+
+def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
+    """Return a text whose marks begin with an escape, which ``escape`` formats from a character's number.
+
+    Outside of quotes, JSON and Python hold no marks.
+    """
+    for mark in marks:
+        if mark in text:
+            text = text.replace(mark, escape.format(ord(mark[0])) + mark[1:])
+    return text
 
 
 # ---------------------------------------------------------------------------------------------- values without types

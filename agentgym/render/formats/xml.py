@@ -32,6 +32,7 @@ class QwenXml:
     """
 
     name = "qwen_xml"
+    marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> tuple[Call]:
@@ -65,6 +66,7 @@ class Glm:
     """
 
     name = "glm"
+    marks = ()
 
     def parse(self, text: str, tools: Sequence[ToolSpec]) -> Reading:
         def read(block: Block, call_id: str) -> tuple[Call]:

@@ -20,6 +20,7 @@ class FakeOpenAI:
     def __init__(self, play: Callable[[dict[str, Any]], Reply]) -> None:
         self.play = play
         self.models: list[str] = ["only"]
+        self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.num_running = self.most_running = 0
@@ -53,6 +54,8 @@ class FakeOpenAI:
             def _send(self, reply: tuple[int, Any]) -> None:
                 status, body = reply
                 self.send_response(status)
+                for name, value in outer.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 

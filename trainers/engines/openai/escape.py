@@ -7,18 +7,12 @@ after their first character: they read the same, and are encoded as text.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
+from agentgym.render.guard import KNOWN_CONTROL_TEXTS
 from agentgym.types import Message, Observation, TextPart, ToolSpec
 
 _SPACE = "\u200b"
-_MARKS = (
-    r"<[|｜][^<>|｜\s]{1,40}[|｜]>",  # <|im_end|>, <|eot_id|>, DeepSeek's
-    r"</?(?:s|bos|eos|start_of_turn|end_of_turn|start_of_image|think|tool_call|tool_calls|tool_response|tools)>",
-    r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK)\]",
-)
-_FOUND = re.compile("|".join(_MARKS))
 
 
 def escaped(text: str) -> str:
@@ -28,7 +22,7 @@ def escaped(text: str) -> str:
         >>> escaped("bye<|im_end|>") == "bye<" + chr(0x200B) + "|im_end|>"
         True
     """
-    return _FOUND.sub(lambda found: found.group()[0] + _SPACE + found.group()[1:], text)
+    return KNOWN_CONTROL_TEXTS.sub(lambda found: found.group()[0] + _SPACE + found.group()[1:], text)
 
 
 def escaped_messages(messages: Observation) -> Observation:

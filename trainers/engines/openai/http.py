@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,9 +12,11 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx
 
+from agentgym.canonical import read_json
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError, unknown_name
+from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
@@ -123,7 +124,7 @@ class OpenAIClient:
         self._naming = asyncio.Lock()
         key = os.environ.get(KEY_VARIABLE)
         is_local = urlsplit(endpoint.url).hostname in _LOCAL
-        self._http = httpx.AsyncClient(
+        self._http = limited_async_client(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             limits=httpx.Limits(max_connections=num_slots),
             timeout=None,
@@ -219,8 +220,8 @@ class OpenAIClient:
 
     def _decoded(self, response: httpx.Response) -> Json:
         try:
-            answer: Json = json.loads(response.content)
-        except (ValueError, RecursionError):
+            answer: Json = read_json(response.content)
+        except ValueError:
             raise EngineError(f"{self.endpoint.url} answered no JSON: {shown(response.text)}") from None
         return answer
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
+from agentgym.canonical import encodable, read_json, require_writable
 from agentgym.errors import EngineError
 from agentgym.types import (
     Call,
@@ -28,6 +29,8 @@ from agentgym.types import (
 
 _NO_ANSWER: Final = "(no answer)"
 _MAX_SHOWN: Final = 300
+_FAULTS: Final = ("error", "abort", "aborted", "cancelled", "canceled")
+"""Ends of a completion that are the server's: what was sampled until then is no evidence about the policy."""
 _ENDS: Final = {"length": FinishReason.LENGTH}
 """What stops a completion other than its own end; a filter of the endpoint's is the endpoint's policy, and data."""
 
@@ -143,12 +146,14 @@ def read_answer(answer: Any, num_before: int) -> Said:
     """
     try:
         choice = answer["choices"][0]
+        if fault := _fault_of(answer, choice):
+            raise EngineError(f"its completion failed: {shown(fault)}")
         message = choice["message"]
         listed = [call["function"] for call in message.get("tool_calls") or ()]
         named = [call.get("id") for call in message.get("tool_calls") or ()]
     except (KeyError, IndexError, TypeError, AttributeError):
         raise EngineError(f"it answered no completion: {shown(answer)}") from None
-    text = next((said for said in (message.get("content"), message.get("refusal")) if isinstance(said, str)), "")
+    text, thought = _read_content(message)
     calls: list[Call] = []
     wires: list[WireCall] = []
     for at, function in enumerate(listed):
@@ -156,14 +161,14 @@ def read_answer(answer: Any, num_before: int) -> Said:
             raise EngineError(f"it answered a call without a function: {shown(answer)}")
         own = named[at]
         is_new = isinstance(own, str) and own and own not in named[:at]
-        call, wire = _read_call(function, own if is_new else f"call_{num_before}_{at}")
+        call, wire = _read_call(function, encodable(own) if is_new else f"call_{num_before}_{at}")
         calls.append(call)
         wires.append(wire)
     row: WireMessage = {"role": "assistant", "content": text}
     if wires:
         row["tool_calls"] = wires
     return Said(
-        action=Message("assistant", text, tuple(calls), thinking=_thinking(message), answer=text),
+        action=Message("assistant", text, tuple(calls), thinking=thought, answer=text),
         wire=row,
         completion=Completion(
             token_ids=(),
@@ -197,7 +202,8 @@ def _as_said(action: Message, num_before: int) -> WireMessage:
 
 def _read_call(function: JsonObject, call_id: str) -> tuple[Call, WireCall]:
     name, raw = function.get("name"), function.get("arguments")
-    text = raw if isinstance(raw, str) else json.dumps(raw if raw is not None else {})
+    name = encodable(name) if isinstance(name, str) else name
+    text = encodable(raw) if isinstance(raw, str) else json.dumps(raw if raw is not None else {})
     call = _parse_call(name, text, call_id)
     arguments = text.strip() or "{}" if isinstance(call, ToolCall) else json.dumps({"unreadable": text})
     sent: WireFunction = {"name": name if isinstance(name, str) and name else "unknown", "arguments": arguments}
@@ -209,19 +215,52 @@ def _parse_call(name: Json, text: str, call_id: str) -> Call:
     if not isinstance(name, str) or not name:
         return MalformedCall(span, "expected a tool name", text)
     try:
-        arguments = json.loads(text) if text.strip() else {}
-        json.dumps(arguments, ensure_ascii=False).encode()  # half a surrogate pair is a ValueError here
-    except (ValueError, RecursionError) as error:
+        arguments = read_json(text) if text.strip() else {}
+        require_writable(arguments)
+    except ValueError as error:
         return MalformedCall(span, f"the arguments of {name} are not JSON: {error}", text)
     if not isinstance(arguments, dict):
         return MalformedCall(span, f"the arguments of {name} must be a JSON object", text)
     return ToolCall(name, arguments, call_id)
 
 
-def _thinking(message: JsonObject) -> str:
-    """Return what a reasoning model thought, under the keys that vLLM, SGLang and others give it."""
-    said = (message.get(key) for key in ("reasoning_content", "reasoning"))
-    return next((text for text in said if isinstance(text, str)), "")
+def _fault_of(answer: JsonObject, choice: JsonObject) -> Json:
+    """Return what the server says went wrong with its completion, None if nothing did."""
+    if fault := answer.get("error") or choice.get("error"):
+        return fault
+    end = choice.get("finish_reason")
+    return f"finish_reason {end}" if isinstance(end, str) and end.lower() in _FAULTS else None
+
+
+def _read_content(message: JsonObject) -> tuple[str, str]:
+    """Return the text and the thinking of a message, whose content may be a list of parts.
+
+    Raises:
+        EngineError: the content is neither text nor parts of text, refusals and thinking.
+    """
+    keys = ("reasoning_content", "reasoning")  # vLLM, SGLang and others
+    thinking = next((said for key in keys if isinstance(said := message.get(key), str)), "")
+    content: Any = message.get("content")
+    if isinstance(content, list):
+        said = [_part_text(part) for part in content]
+        text = "".join(part for kind, part in said if kind == "text")
+        thinking = thinking or "".join(part for kind, part in said if kind == "thinking")
+    elif content is None or isinstance(content, str):
+        text = content or ""
+    else:
+        raise EngineError(f"it answered content that is no text: {shown(content)}")
+    refusal = message.get("refusal")
+    return encodable(text or (refusal if isinstance(refusal, str) else "")), encodable(thinking)
+
+
+def _part_text(part: Any) -> tuple[str, str]:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    said = part.get(str(kind)) if isinstance(part, Mapping) else None
+    if kind == "thinking" and isinstance(said, list):  # Mistral's
+        return "thinking", "".join(_part_text(one)[1] for one in said)
+    if kind not in ("text", "refusal", "thinking") or not isinstance(said, str):
+        raise EngineError(f"it answered a part of content that is no text: {shown(part)}")
+    return "thinking" if kind == "thinking" else "text", said
 
 
 def _read_usage(answer: JsonObject) -> Usage | None:

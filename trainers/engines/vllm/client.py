@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
 
+from agentgym.canonical import read_json
 from agentgym.errors import EngineError, UsageError
+from agentgym.http_limits import limited_async_client
 from agentgym.trainers.engines.vllm.versions import OLDEST, check_version
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
@@ -42,6 +43,10 @@ class Held:
     checksum: str
 
 
+_MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""Log-probabilities of a long prompt take megabytes."""
+
+
 def make_http() -> httpx.AsyncClient:
     """The connections to all servers: unlimited, since the pool decides who is asked, and never through a proxy.
 
@@ -50,7 +55,9 @@ def make_http() -> httpx.AsyncClient:
     busy machine). That the server closes it spares us ports that wait.
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return httpx.AsyncClient(limits=limits, timeout=None, trust_env=False, headers={"Connection": "close"})
+    return limited_async_client(
+        max_bytes=_MAX_ANSWER_BYTES, limits=limits, timeout=None, trust_env=False, headers={"Connection": "close"}
+    )
 
 
 class VllmClient:
@@ -200,8 +207,8 @@ class VllmClient:
         if not expects_json:
             return None
         try:
-            answer: Json = json.loads(response.content)
-        except (ValueError, RecursionError) as error:
+            answer: Json = read_json(response.content)
+        except ValueError as error:
             raise ServerFaultError(f"{path} answered no JSON: {_short(response.text)}") from error
         return answer
 

@@ -1,0 +1,65 @@
+"""What environments say, as messages that can be rendered, encoded and recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, get_args
+
+from agentgym.canonical import encodable
+from agentgym.tool import cut_output
+from agentgym.types import ImagePart, Message, Observation, Role, TextPart, ToolResult
+
+MAX_TEXT_BYTES: Final = 1024 * 1024
+"""Longest text of one message; longer text is cut, with a mark at its end."""
+_ROLES: Final = get_args(Role)
+
+
+def as_observation(said: str | Observation) -> Observation:
+    """Return what an author returned as messages that can be encoded; text becomes one user message.
+
+    Half surrogates become question marks, and text above :data:`MAX_TEXT_BYTES` is cut.
+
+    Raises:
+        TypeError: it is neither text nor a sequence of messages, or a message has a role or content of another type.
+
+    Example:
+        >>> as_observation("na" + chr(0xD800))[0].text
+        'na?'
+    """
+    return tuple(_sound(one) for one in ((Message("user", said),) if isinstance(said, str) else said))
+
+
+def _sound(message: Message) -> Message:
+    if not isinstance(message, Message):
+        raise TypeError(f"an environment says text or messages, got {type(message).__name__}")
+    if message.role not in _ROLES:
+        raise TypeError(f"a message has one of the roles {', '.join(_ROLES)}; got {message.role!r}")
+    content = _text(message.content) if isinstance(message.content, str) else tuple(map(_part, message.content))
+    result = None if message.result is None else _result(message.result)
+    if content == message.content and result == message.result:
+        return message
+    return replace(message, content=content, result=result)
+
+
+def _result(result: ToolResult) -> ToolResult:
+    return replace(
+        result,
+        content=_text(result.content),
+        name=_text(result.name),
+        call_id=_text(result.call_id),
+        error_type=None if result.error_type is None else _text(result.error_type),
+    )
+
+
+def _part(part: TextPart | ImagePart) -> TextPart | ImagePart:
+    if isinstance(part, TextPart):
+        return TextPart(_text(part.text))
+    if not isinstance(part, ImagePart):
+        raise TypeError(f"content has parts of text and images, got {type(part).__name__}")
+    return ImagePart(encodable(part.png_base64))
+
+
+def _text(text: str) -> str:
+    if len(text) * 4 <= MAX_TEXT_BYTES:  # no character takes more than four bytes
+        return text if text.isascii() else encodable(text)
+    return cut_output(text, MAX_TEXT_BYTES)

@@ -1,0 +1,73 @@
+"""HTTP clients that read answers of limited size, so that a peer cannot fill this machine's memory.
+
+Answers are asked for unpacked, and packed ones refused: a few kilobytes of gzip unpack to gigabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Final
+
+import httpx
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+
+
+def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: Any) -> httpx.Client:
+    """Return a client that fails with ``httpx.DecodingError`` at an answer that is packed or above ``max_bytes``.
+
+    Args:
+        settings: those of :class:`httpx.Client`, without ``event_hooks``.
+    """
+
+    def limit(response: httpx.Response) -> None:
+        _limit(response, max_bytes)
+
+    return httpx.Client(**_unpacked(settings), event_hooks={"response": [limit]})
+
+
+def limited_async_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: Any) -> httpx.AsyncClient:
+    """:func:`limited_client` for coroutines."""
+
+    async def limit(response: httpx.Response) -> None:
+        _limit(response, max_bytes)
+
+    return httpx.AsyncClient(**_unpacked(settings), event_hooks={"response": [limit]})
+
+
+def _unpacked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {**settings, "headers": {**(settings.get("headers") or {}), "Accept-Encoding": "identity"}}
+
+
+def _limit(response: httpx.Response, max_bytes: int) -> None:
+    encoding = response.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("", "identity"):
+        raise httpx.DecodingError(f"the answer is packed ({encoding[:40]}), which was not asked for")
+    response.stream = _Counted(response.stream, max_bytes)
+
+
+class _Counted(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer, up to a number of bytes."""
+
+    def __init__(self, stream: Any, max_bytes: int) -> None:
+        self._stream, self._left, self._max_bytes = stream, max_bytes, max_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            yield self._counted(chunk)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._stream:
+            yield self._counted(chunk)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _counted(self, chunk: bytes) -> bytes:
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise httpx.DecodingError(f"the answer is larger than {self._max_bytes:,} bytes")
+        return chunk

@@ -1,0 +1,61 @@
+"""A lock on the folder of a run or an evaluation, so that two processes never write it at the same time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TextIO
+
+from agentgym.errors import UsageError
+
+LOCK_NAME: Final = ".lock"
+_HELD: Final = (errno.EACCES, errno.EAGAIN)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made if needed. The operating system frees it when the process ends, however it ends.
+
+    A folder that holds nothing else at the end is removed again.
+
+    Raises:
+        UsageError: another process holds it; the message says which.
+    """
+    file = _opened(folder)
+    with file:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            if [path.name for path in folder.iterdir()] == [LOCK_NAME]:
+                (folder / LOCK_NAME).unlink()
+                folder.rmdir()
+
+
+def _opened(folder: Path) -> TextIO:
+    """Return the file of the lock, which this process holds."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / LOCK_NAME, "a+", encoding="utf-8")  # noqa: SIM115  (returned open)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _HELD:
+                with file:
+                    file.seek(0)
+                    holder = file.read(200).strip() or "another process"
+                raise UsageError(f"{folder} is being written by {holder}; wait for its end, or stop it first") from None
+            warnings.warn(f"{folder} cannot be locked ({error.strerror}): start nothing else there", stacklevel=4)
+            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), (folder / LOCK_NAME).stat()):
+                return file
+        file.close()  # its holder removed it just now, so nobody else would see this lock

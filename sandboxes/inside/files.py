@@ -12,6 +12,7 @@ import shutil
 import signal
 import stat
 import sys
+import tarfile  # here, not in the job: nothing is imported once untrusted files are there
 from contextlib import suppress
 from typing import IO, Any
 
@@ -83,8 +84,6 @@ def list_folder(workspace: str, request: dict[str, Any]) -> None:
 
 def save_files(workspace: str, _request: dict[str, Any]) -> None:
     """The workspace's files to standard output, as a tar."""
-    import tarfile
-
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(os.listdir(workspace)):
             tar.add(os.path.join(workspace, name), arcname=name)
@@ -92,8 +91,6 @@ def save_files(workspace: str, _request: dict[str, Any]) -> None:
 
 def load_files(workspace: str, _request: dict[str, Any]) -> None:
     """A tar on standard input becomes all that is in the workspace."""
-    import tarfile
-
     empty(workspace)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:

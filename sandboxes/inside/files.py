@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import sys
 import tarfile  # here, not in the job: nothing is imported once untrusted files are there
 from contextlib import suppress
 from typing import IO, Any
+
+from agentgym.sandboxes.inside.removal import empty_folder
 
 CHUNK = 1 << 16
 MAX_ENTRIES = 10_000
@@ -114,20 +115,8 @@ def empty(place: str) -> None:
         for name in os.listxattr(place):
             os.removexattr(place, name)
         os.chmod(place, 0o1777 if os.stat(place).st_mode & stat.S_ISVTX else 0o755)
-    for folder, names, _ in os.walk(place):
-        for name in names:
-            path = os.path.join(folder, name)
-            if not os.path.islink(path):
-                with suppress(OSError):
-                    os.chmod(path, 0o700)
     with suppress(OSError):
-        for name in os.listdir(place):
-            path = os.path.join(place, name)
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    os.remove(path)
+        empty_folder(place)
 
 
 def _regular(name: str, mode: int) -> None:

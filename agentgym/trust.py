@@ -22,8 +22,8 @@ from agentgym.canonical import read_json
 
 SIGNATURE_NAME: Final = ".origin"
 _KEY: Final = "origin.key"
-_REFERENCE = re.compile(r"[^\s:]+:[^\s:]+")
-"""``module:name`` and ``path/to/file.py:name``, which are imported."""
+_REFERENCE = re.compile(r"[^\s:]+:[^\s:]+|\S.*\.py")
+"""``module:name``, ``path/to/file.py:name`` and ``path/to/file.py``, which are imported."""
 _COMMANDS: Final = ("command", "args", "env_vars")
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _agreed: set[bytes] = set()

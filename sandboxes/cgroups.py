@@ -76,6 +76,12 @@ def remove(paths: tuple[str, ...]) -> None:
             time.sleep(0.002)
 
 
+def is_group(path: str) -> bool:
+    """Return True if a path is one where :class:`Cgroup` makes groups."""
+    parent = Path(path).parent
+    return parent.name == _PARENT and parent.is_relative_to(_ROOT) and ".." not in Path(path).parts
+
+
 @functools.cache
 def _is_version_2() -> bool:
     return (_ROOT / "cgroup.controllers").is_file()

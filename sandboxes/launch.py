@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym.sandbox import Limits
 
-MODULES = ("files", "job", "worker")
+MODULES = ("removal", "files", "job", "worker")
 """In the order of their imports."""
 _PACKAGE = "agentgym.sandboxes.inside"
 _BOOT = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import time
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 from agentgym.errors import AgentGymError
 from agentgym.sandboxes import cgroups
 from agentgym.sandboxes.docker_engine import docker_errors, engine, is_not_found
+from agentgym.sandboxes.inside.removal import remove_tree
 from agentgym.sandboxes.owner import PREFIX, PROJECT, Owner, descendants, start_ticks
 from agentgym.sandboxes.run_folder import SandboxRecord, records, runs, state_folder
 
@@ -69,12 +69,14 @@ def reap_host(report: ReapReport) -> None:
             continue
         for record in records(folder):
             _remove_record(record, report)
-        _remove_folder(folder)
-        report.folders.append(str(folder))
+        if remove_tree(str(folder)):
+            report.folders.append(str(folder))
+        elif folder.is_dir():  # another run may be reaping too
+            report.problems.append(f"{folder} cannot be removed; remove it by hand")
     for folder in state_folder().glob(".new-*"):  # its maker was killed between two steps
         with suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _HALF_MADE_S:
-                _remove_folder(folder)
+            if time.time() - folder.lstat().st_mtime > _HALF_MADE_S:
+                remove_tree(str(folder))
 
 
 def reap_docker(report: ReapReport) -> None:
@@ -132,11 +134,3 @@ def _processes_of(uids: tuple[int, ...]) -> list[int]:
             if entry.name.isdigit() and entry.stat().st_uid in uids:
                 found.append(int(entry.name))
     return found
-
-
-def _remove_folder(folder: Path) -> None:
-    for path, names, _ in os.walk(folder):
-        for name in names:  # a folder without rights cannot be emptied by a user that is not root
-            with suppress(OSError):
-                os.chmod(os.path.join(path, name), 0o700, follow_symlinks=False)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -10,18 +10,21 @@ import atexit
 import errno
 import json
 import os
-import shutil
 import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from agentgym.errors import SandboxDiskFullError, SandboxUnavailableError
+from agentgym.sandboxes.cgroups import is_group
+from agentgym.sandboxes.inside.removal import remove_tree
 from agentgym.sandboxes.owner import Owner, current_owner
 
 _OWNER = "owner.json"
+_MAX_NOTE_BYTES = 1 << 16
 _USERS_BASE, _USERS_PER_OWNER = 1 << 30, 256  # numbers of users far from those that people have
 _slots: set[int] = set()
 _slots_lock = threading.Lock()
@@ -36,6 +39,11 @@ class SandboxRecord:
     uids: tuple[int, ...] = ()
     """Users that only this sandbox has."""
     cgroups: tuple[str, ...] = ()
+
+    def is_of_a_sandbox(self) -> bool:
+        """Return True if nothing else can be meant: no user that people have, no folder that is no control group."""
+        are_groups = all(is_group(path) for path in self.cgroups)
+        return self.pid > 1 and all(uid >= _USERS_BASE for uid in self.uids) and are_groups
 
 
 def state_folder() -> Path:
@@ -70,10 +78,10 @@ def run_folder() -> Path:
             made.rename(folder)
             atexit.register(_remove_if_empty, folder, os.getpid())
         except FileExistsError:  # another thread was quicker
-            shutil.rmtree(made, ignore_errors=True)
+            remove_tree(str(made))
         except OSError as error:
             if folder.is_dir():
-                shutil.rmtree(made, ignore_errors=True)
+                remove_tree(str(made))
             else:
                 raise _refusal(error, folder) from error
     return folder
@@ -81,7 +89,7 @@ def run_folder() -> Path:
 
 def _remove_if_empty(folder: Path, pid: int) -> None:
     if pid == os.getpid() and folder.is_dir() and {path.name for path in folder.iterdir()} == {_OWNER}:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(str(folder))
 
 
 def make_sandbox_folder(sandbox_id: str, modes: Mapping[str, int]) -> Path:
@@ -109,7 +117,7 @@ def note(sandbox_id: str, record: SandboxRecord) -> None:
 def forget(sandbox_id: str) -> None:
     """Remove a sandbox's folder and note."""
     folder = run_folder()
-    shutil.rmtree(folder / sandbox_id, ignore_errors=True)
+    remove_tree(str(folder / sandbox_id))
     (folder / f"{sandbox_id}.json").unlink(missing_ok=True)
 
 
@@ -117,9 +125,13 @@ def runs() -> Iterator[tuple[Path, Owner]]:
     """The folder and owner of every run that has left notes on this host."""
     for folder in sorted(state_folder().iterdir()):
         try:
-            yield folder, Owner(**json.loads((folder / _OWNER).read_text()))
-        except (OSError, ValueError, TypeError):  # no run's, or one that is being made or removed
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                continue
+            owner = Owner(**_note_in(folder / _OWNER))
+            owner.is_gone()  # its fields can be read
+        except (OSError, ValueError, TypeError, AttributeError):  # no run's, or one that is being made or removed
             continue
+        yield folder, owner
 
 
 def records(folder: Path) -> Iterator[SandboxRecord]:
@@ -127,15 +139,40 @@ def records(folder: Path) -> Iterator[SandboxRecord]:
     for path in sorted(folder.glob("*.json")):
         if path.name != _OWNER:
             try:
-                given = json.loads(path.read_text())
-                yield SandboxRecord(
-                    pid=given["pid"],
-                    start_ticks=given["start_ticks"],
-                    uids=tuple(given["uids"]),
-                    cgroups=tuple(given["cgroups"]),
+                given = _note_in(path)
+                record = SandboxRecord(
+                    pid=int(given["pid"]),
+                    start_ticks=str(given["start_ticks"]),
+                    uids=tuple(map(int, given["uids"])),
+                    cgroups=tuple(map(str, given["cgroups"])),
                 )
-            except (OSError, ValueError, KeyError):  # half written as its owner was killed
+            except (OSError, ValueError, TypeError, KeyError):  # half written as its owner was killed
                 continue
+            if record.is_of_a_sandbox():
+                yield record
+
+
+def _note_in(path: Path) -> dict[str, Any]:
+    """Return the note in a file.
+
+    Raises:
+        OSError: there is no such regular file.
+        ValueError: it holds no JSON object, or is too long for one of ours.
+    """
+    fd = os.open(
+        path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    )  # code without isolation can write here
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        text = file.read(_MAX_NOTE_BYTES + 1)
+    try:
+        note = json.loads(text) if len(text) <= _MAX_NOTE_BYTES else None
+    except RecursionError:
+        note = None
+    if not isinstance(note, dict):
+        raise ValueError(f"{path} is not a note of a sandbox")
+    return note
 
 
 class UserNumbers:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import functools
 import importlib.resources
 
-_BOOT = """import sys, types
+_BOOT = """import sys
+path = sys.path[:]
+sys.path[:] = [folder for folder in path if folder]
+import types
 for name, text in {sources!r}:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(text, name, "exec"), module.__dict__)
+sys.path[:] = path
 """
 
 
 @functools.cache
 def program_of(package: str, *names: str) -> str:
-    """Text that makes the modules ``package.name``, in this order, and leaves the last one as ``module``.
+    """Return text that makes the modules ``package.name``, in this order, and leaves the last one as ``module``.
+
+    What they import is never taken from the folder that the text runs in, which may hold untrusted files.
 
     Example:
         >>> text = program_of("agentgym.tools.inside", "cell")

@@ -88,7 +88,8 @@ def grade_suite(pool: SharedPool, work: Files, tests: Mapping[str, str]) -> Grad
 
     Args:
         pool: where the sandbox to grade in comes from.
-        work: the files of the work; modules are found in its top folder and in ``src``.
+        work: the files of the work; modules are found in its top folder and in ``src``. One with a name of the standard
+            library is invisible to the tests, which get the library's.
         tests: source by module name (``test_clock`` or ``tests.test_clock``): ``unittest`` classes and plain functions
             ``test_...`` with ``assert``.
 

@@ -1,9 +1,11 @@
 """A Harbor task in our sandboxes: what the workspace is at the start, and the verifier in a fresh one.
 
 The verifier's sandbox holds ``app`` (the workspace as the agent left it), ``tests`` and ``logs`` side by side. So
-nothing that the agent wrote lies among the tests or above them, and no reward file of its making is there. Harbor's
-format lets tests run what the agent wrote in a process of their own, which can then write the reward: how well a task
-is sealed, is up to its tests. Files that tools load unasked are put back as they were (:data:`UNASKED`).
+nothing that the agent wrote lies among the tests or above them, and no reward file of its making is there. Files that
+tests would import or load without meaning to are put back as they were (:mod:`agentgym.envs.code.harbor_imports`). A
+reward counts only if the runner that the tests call (pytest, unittest) reported: work that leaves early ends the runner
+with exit code 0. Harbor's format lets tests run what the agent wrote in their own process, which can then write report
+and reward: how well a task is sealed is up to its tests.
 """
 
 from __future__ import annotations
@@ -11,28 +13,34 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final
 
 from agentgym.envs.code.harbor import HarborTask
+from agentgym.envs.code.harbor_imports import importable_in, shadow_rule
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool
 from agentgym.envs.code.workspace import Grade
 from agentgym.errors import SandboxFileError, UsageError
-from agentgym.sandbox import Limits, Sandbox, Snapshot
+from agentgym.sandbox import ExecResult, Limits, Sandbox, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 
 LIMITS: Final = Limits(wall_s=600.0, cpu_s=600, memory_mb=2048, workspace_mb=512, file_mb=256)
 """What a task's sandbox may use; more memory where the task asks for more."""
 
-UNASKED: Final = (
-    *("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "*.pth", "__pycache__"),
-    *("sitecustomize.py", "usercustomize.py", "pytest.py", "_pytest", "unittest", "unittest.py", "pluggy"),
-)
-"""Names, at any depth, of what Python, unittest or pytest load from a project without being told to."""
+_REPORT: Final = "logs/agentgym-junit.xml"
+_RAN: Final = {
+    "pytest": re.compile(r'<testsuite\b[^>]*\btests="[1-9]'),
+    "unittest": re.compile(r"^Ran [1-9]\d* tests? in ", re.MULTILINE),
+}
+"""What a runner's own report of at least one test looks like."""
+_CALLS: Final = {
+    "pytest": re.compile(r"^(?!\s*(?:#|(?:pip|uv|apt)\b)).*(?:\bpytest\s|\bpytest$|pytest\.main\()", re.MULTILINE),
+    "unittest": re.compile(r"-m\s+unittest\b"),
+}
 
 
 def kind_of(task: HarborTask, kind: SandboxKind) -> SandboxKind:
@@ -78,7 +86,9 @@ def grade_harbor(pool: SharedPool, task: HarborTask, start: Snapshot, left: Snap
         SandboxError: the sandbox failed, not the work.
     """
     with pool.acquire() as sandbox:
-        sandbox.restore(_in_folder(start, left, "app"))
+        names = importable_in(sandbox)  # before the work is there
+        is_as_at_the_start = shadow_rule(task, _names_in(start), _names_in(left), names)
+        sandbox.restore(_in_folder(start, left, "app", is_as_at_the_start))
         places = {name: f"{sandbox.workspace}{name}" for name in ("/tests", "/logs", "/solution")}
         places[task.workdir] = f"{sandbox.workspace}/app"
         for path, data in task.tests.items():
@@ -86,9 +96,16 @@ def grade_harbor(pool: SharedPool, task: HarborTask, start: Snapshot, left: Snap
         sandbox.exec(["mkdir", "-p", "app", "logs/verifier", "logs/agent", "logs/artifacts"])
         script = f"{sandbox.workspace}/tests/test.sh"
         env = {name: task.placed(value, places) for name, value in (*task.env.items(), *task.tests_env.items())}
+        runner = _runner(task)
+        if runner == "pytest":
+            options = f"{env.get('PYTEST_ADDOPTS', '')} --junitxml={sandbox.workspace}/{_REPORT}"
+            env["PYTEST_ADDOPTS"] = options.strip()
         timeout_s = min(task.tests_timeout_s, sandbox.limits.wall_s)
         result = sandbox.exec(["bash", script], env=env, cwd="app", timeout_s=timeout_s)
         reward = _reward(sandbox)
+        if reward and runner and not _RAN[runner].search(_report(sandbox, runner, result)):
+            note = f"the tests ended without a report of their runner, {runner}"
+            return Grade(num_tests=1, num_passed=0, is_collected=False, note=note), 0.0
     if reward is None:
         note = "the tests ran out of time" if result.timed_out else "the tests wrote no reward"
         return Grade(num_tests=1, num_passed=0, is_collected=False, note=note), 0.0
@@ -115,21 +132,41 @@ def _reward(sandbox: Sandbox) -> float | None:
     return None
 
 
-def _in_folder(start: Snapshot, left: Snapshot, folder: str) -> Snapshot:
-    """A workspace as a folder of another, with :data:`UNASKED` as it was at the start."""
+def _runner(task: HarborTask) -> str:
+    """Return the runner whose report a reward needs: the one that the tests' scripts call, or none."""
+    scripts = [data.decode(errors="replace") for path, data in task.tests.items() if path.endswith(".sh")]
+    return next((name for name, call in _CALLS.items() if any(call.search(text) for text in scripts)), "")
+
+
+def _report(sandbox: Sandbox, runner: str, result: ExecResult) -> str:
+    """Return what a runner reported: pytest in a file that it was told of, unittest in its output or a log."""
+    if runner == "unittest":
+        logs = sandbox.exec("find logs -type f -size -1024k -exec cat {} +").stdout
+        return f"{result.stdout}\n{result.stderr}\n{logs}"
+    try:
+        return sandbox.read(_REPORT).decode(errors="replace")
+    except SandboxFileError:  # the script's own --junitxml, which is stronger than ours
+        return sandbox.exec("find logs -name '*.xml' -type f -size -1024k -exec cat {} +").stdout
+
+
+def _names_in(snapshot: Snapshot) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
+        return tar.getnames()
+
+
+def _in_folder(
+    start: Snapshot, left: Snapshot, folder: str, is_as_at_the_start: Callable[[tarfile.TarInfo], bool]
+) -> Snapshot:
+    """Return a workspace as a folder of another, with some paths as they were at the start."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as made:
-        for snapshot, takes_unasked in ((left, False), (start, True)):
+        for snapshot, of_the_start in ((left, False), (start, True)):
             with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
                 for entry in tar:
-                    if _is_unasked(entry.name) == takes_unasked:
+                    if is_as_at_the_start(entry) == of_the_start:
                         data = tar.extractfile(entry) if entry.isreg() else None
                         entry.name = f"{folder}/{PurePosixPath(entry.name)}"
                         if entry.islnk():
                             entry.linkname = f"{folder}/{PurePosixPath(entry.linkname)}"
                         made.addfile(entry, data)
     return Snapshot(buffer.getvalue())
-
-
-def _is_unasked(path: str) -> bool:
-    return any(fnmatchcase(part, pattern) for part in PurePosixPath(path).parts for pattern in UNASKED)

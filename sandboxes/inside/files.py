@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import stat
 import sys
+import tarfile  # here, not in the job: nothing is imported once untrusted files are there
 from contextlib import suppress
 from typing import IO, Any
+
+from agentgym.sandboxes.inside.removal import empty_folder
 
 CHUNK = 1 << 16
 MAX_ENTRIES = 10_000
@@ -83,8 +85,6 @@ def list_folder(workspace: str, request: dict[str, Any]) -> None:
 
 def save_files(workspace: str, request: dict[str, Any]) -> None:
     """The workspace's files to standard output, as a tar."""
-    import tarfile
-
     _check_amount(workspace, request["max_bytes"])
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(os.listdir(workspace)):
@@ -113,8 +113,6 @@ def _check_amount(workspace: str, max_bytes: int) -> None:
 
 def load_files(workspace: str, _request: dict[str, Any]) -> None:
     """A tar on standard input becomes all that is in the workspace."""
-    import tarfile
-
     empty(workspace)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as tar:
@@ -138,20 +136,8 @@ def empty(place: str) -> None:
         for name in os.listxattr(place):
             os.removexattr(place, name)
         os.chmod(place, 0o1777 if os.stat(place).st_mode & stat.S_ISVTX else 0o755)
-    for folder, names, _ in os.walk(place):
-        for name in names:
-            path = os.path.join(folder, name)
-            if not os.path.islink(path):
-                with suppress(OSError):
-                    os.chmod(path, 0o700)
     with suppress(OSError):
-        for name in os.listdir(place):
-            path = os.path.join(place, name)
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with suppress(OSError):
-                    os.remove(path)
+        empty_folder(place)
 
 
 def _regular(name: str, mode: int) -> None:

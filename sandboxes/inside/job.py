@@ -129,6 +129,7 @@ def _run_program(argv: Sequence[str]) -> int:
 def _run_code(code: str) -> int:
     """As ``python3 -c`` would, in this very process."""
     sys.argv = ["-c"]
+    sys.path.insert(0, "")  # the worker itself never imports from where jobs can write
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -221,6 +221,7 @@ def main() -> None:
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # a job of the same user can neither trace it nor read its memory
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _inherit_no_capability()
+    sys.path[:] = trusted_path(sys.path, settings["writable"])
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(settings["env"])
@@ -257,6 +258,21 @@ def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
             os.execv(sys.executable, [sys.executable, *sys.argv[3:], *sys.argv[1:]])
     else:
         Job(settings, host, wake_fd, request).run()
+
+
+def trusted_path(path: list[str], writable: list[str]) -> list[str]:
+    """Return the folders to import from, without those that jobs can write to.
+
+    ``python -I`` would also ignore PYTHONHASHSEED, and the order of sets would differ from call to call. The variables
+    are the sandbox's own; what an image sets (PYTHONPATH) may still name the workspace.
+    """
+    places = [os.path.realpath(place) for place in writable]
+    return [
+        folder
+        for folder in path
+        if os.path.isabs(folder)
+        and not any((os.path.realpath(folder) + os.sep).startswith(place + os.sep) for place in places)
+    ]
 
 
 def _inherit_no_capability() -> None:

@@ -51,7 +51,7 @@ def test_a_changed_configuration_is_somebody_elses(run: Command, guess: str, mon
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("env.id", "their_file.py:Env-v0"), ("env.kwargs", {"user": {"url": "http://10.0.0.1/v1"}}),
+    [("env.id", "their_file.py:Env-v0"), ("env.id", "their_file.py"), ("env.kwargs", {"user": {"url": "http://10.0.0.1/v1"}}),
      ("credit.estimator", "their.module:mine"), ("env.kwargs", {"command": ["curl", "x"]})],
 )  # fmt: skip
 @pytest.mark.parametrize(

@@ -155,6 +155,65 @@ def test_nothing_planted_earns_a_reward(make_harbor: MakeHarbor, plant: str) -> 
     assert (terminated, outcome(info)) == (True, 0.0)
 
 
+RUNNERS = {
+    "unittest": "cd /app && PYTHONPATH=/app/code python3 -m unittest discover -s /tests -p 'check*.py'",
+    "a script": "cd /app && PYTHONPATH=code python3 -c 'import argparse, wave, answers; assert answers.answer() == 42'",
+}
+CHECKS = """
+import argparse, wave
+from answers import answer
+
+import unittest
+class Checks(unittest.TestCase):
+    def test_answer(self):
+        self.assertEqual(answer(), 42)
+"""
+_LEAVE = "echo 'import os; os._exit(0)'"
+SHADOWS = {
+    "standard library": f"{_LEAVE} | tee argparse.py code/wave.py code/case.py _weakref.py json.py",
+    "packages": f"mkdir -p argparse code/wave; {_LEAVE} | tee argparse/__init__.py code/wave/__init__.py",
+    "a folder that is a link": f"mv code other; ln -s other code; {_LEAVE} > other/wave.py",
+    "nothing": "true",
+}
+
+
+@pytest.mark.parametrize("plant", SHADOWS.values(), ids=SHADOWS)
+@pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
+def test_modules_that_shadow_those_of_the_tests_earn_no_reward(
+    make_harbor: MakeHarbor, runner: str, plant: str
+) -> None:
+    files = {
+        "tests/test.sh": VERIFIER.replace("python3 /tests/test_outputs.py", runner),
+        "tests/checks.py": CHECKS,
+        "environment/Dockerfile": "FROM agentgym-sandbox:1\nWORKDIR /app\nCOPY answers.py code/\nCOPY start.txt .\n",
+        "environment/answers.py": "def answer(): return 41\n",
+    }
+    env = make_harbor(files)
+    env.reset(seed=0)
+    env.step(call("bash", command=plant))
+    assert outcome(env.step(call("submit"))[4]) == 0.0
+    env.reset(seed=0)
+    env.step(
+        call("bash", command="echo 'def answer(): return 42' > code/answers.py; mkdir html; echo x > html/x; " + plant)
+    )
+    assert outcome(env.step(call("submit"))[4]) == (plant[:2] != "mv")
+
+
+@pytest.mark.parametrize("runner", ["python3 -m unittest discover -s /tests -p 'check*.py'", "pytest /tests"])
+def test_an_exit_without_the_runner_s_report_is_a_failure(make_harbor: MakeHarbor, runner: str) -> None:
+    env = make_harbor(
+        {
+            "tests/test.sh": f"pytest() {{ true; }}\n{VERIFIER}".replace("python3 /tests/test_outputs.py", runner),
+            "tests/checks.py": "import sys; sys.path.append('.')\n" + CHECKS,
+        }
+    )
+    env.reset(seed=0)
+    env.step(call("bash", command="echo 'import os; os._exit(0)' > answers.py"))
+    observation, _, _, _, info = env.step(call("submit"))
+    assert outcome(info) == 0.0
+    assert "ended without a report of their runner" in observation[0].text
+
+
 def test_a_verifier_that_writes_nothing_gives_nothing(make_harbor: MakeHarbor) -> None:
     env = make_harbor({"tests/test.sh": "exit 3\n"})
     env.reset(seed=0)

@@ -24,19 +24,19 @@ PR_SET_DUMPABLE = 4
 
 def main() -> None:
     """Do what the JSON on standard input says: ``calls``, ``check`` or ``suite``."""
+    folder = os.getcwd()
+    sys.path[:] = [path for path in sys.path if path not in ("", folder)]  # before anything else: work lies there
     out = os.fdopen(os.dup(1), "w")
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)  # what tests print is nobody's verdict
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError("the judge cannot close itself to others")
-    folder = os.getcwd()
     mine, its = socket.socketpair()
     if os.fork() == 0:
         mine.close()
         out.close()
         serve(its, folder)
     its.close()
-    sys.path[:] = [path for path in sys.path if path not in ("", folder)]
     os.chdir("/")
     request = json.loads(sys.stdin.buffer.read())
     random.seed(0)  # tests that draw their cases draw the same ones for every submission

@@ -17,7 +17,8 @@ from agentgym.envs.code.inside.proxies import Work, words_of
 def run_suite(work: Work, request: dict[str, Any], tell: Any) -> None:
     """Run test modules of ``unittest`` classes and plain test functions; ``names`` are the modules of the work."""
     tests = {name: compile(source, name, "exec") for name, source in request["tests"].items()}
-    sys.meta_path.insert(0, _Finder(work, request["names"], tests))
+    sys.meta_path.insert(0, _TestFinder(tests))
+    sys.meta_path.append(_WorkFinder(work, request["names"]))  # last: a file math.py of the work is not the tests' math
     tell(begun=True)
     suite = unittest.TestSuite()
     try:
@@ -72,25 +73,39 @@ class _Result(unittest.TestResult):
         self._tell(test=self._number, passed=False, error="unexpected success")
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the tests' modules in memory, and the work's in the other process."""
+class _TestFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the tests' modules in memory."""
 
-    def __init__(self, work: Work, names: Sequence[str], tests: dict[str, types.CodeType]) -> None:
-        self._work, self._names, self._tests = work, frozenset(names), tests
+    def __init__(self, tests: dict[str, types.CodeType]) -> None:
+        self._tests = tests
+        self._packages = {name.rpartition(".")[0] for name in tests} - {""}
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        packages = {test.rpartition(".")[0] for test in self._tests} - {""}
-        if name in self._tests or name in packages:
-            return importlib.machinery.ModuleSpec(name, self, is_package=name in packages)
+        if name in self._tests or name in self._packages:
+            return importlib.machinery.ModuleSpec(name, self, is_package=name in self._packages)
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        if module.__name__ in self._tests:
+            exec(self._tests[module.__name__], module.__dict__)
+
+
+class _WorkFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the work's modules in the other process."""
+
+    def __init__(self, work: Work, names: Sequence[str]) -> None:
+        self._work, self._names = work, frozenset(names)
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name.partition(".")[0] in self._names:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
     def create_module(self, spec: Any) -> Any:
-        if spec.name in self._tests or spec.name.partition(".")[0] not in self._names:
-            return None
         return self._work.load(spec.name)
 
     def exec_module(self, module: Any) -> None:
-        if isinstance(module, types.ModuleType) and module.__name__ in self._tests:
-            exec(self._tests[module.__name__], module.__dict__)
+        pass

@@ -18,7 +18,7 @@ from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import ContentGuard, control_texts
-from agentgym.render.template import ChatTemplate, Tokenizer
+from agentgym.render.template import ChatTemplate, ReplyKey, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
@@ -100,7 +100,7 @@ class ChatRenderer:
             names = tuple(call.name if isinstance(call, ToolCall) else "" for call in said.calls)
             is_short = sum(map(len, names)) + sum(len(str(reply.content)) for reply in replies) <= _LONGEST_KEPT
             suffix = self._kept_suffix if is_short else self._short_suffix
-            text: str | None = suffix(names, tuple(_Reply(message) for message in replies))
+            text: str | None = suffix(names, tuple(ReplyKey(message) for message in replies))
         else:
             text = self._suffix_in_place(messages, replies, tools)
         if text is None:
@@ -220,7 +220,7 @@ class ChatRenderer:
             return None
         return suffix if self._has_thinking(written) == self._has_thinking(said) else None
 
-    def _short_suffix(self, names: tuple[str, ...], replies: tuple[_Reply, ...]) -> str | None:
+    def _short_suffix(self, names: tuple[str, ...], replies: tuple[ReplyKey, ...]) -> str | None:
         """Return the suffix after a short conversation, for templates where it does not depend on more."""
         said = self._marked(Message("assistant", calls=tuple(ToolCall(name or "tool") for name in names)))
         return self._after_mark(self.template.render([_USER, said, *(reply.message for reply in replies)], ()))
@@ -244,7 +244,7 @@ class ChatRenderer:
             if not whole.startswith(before):
                 return False
         names = tuple(_PROBE.name for _ in range(num_calls))
-        suffixes.add(self._short_suffix(names, tuple(_Reply(reply) for reply in replies)))
+        suffixes.add(self._short_suffix(names, tuple(ReplyKey(reply) for reply in replies)))
         return len(suffixes) == 1 and None not in suffixes
 
     def _marked(self, said: Message) -> Message:
@@ -393,17 +393,3 @@ def _reply(role: Role, text: str) -> Message:
 
 def _facts(message: Message) -> list[tuple[str, Any]]:
     return [(c.name, dict(c.arguments)) if isinstance(c, ToolCall) else ("", c.text) for c in message.calls]
-
-
-class _Reply:
-    """A message as a cache key: by what a template sees of it."""
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self._key = (message.role, message.content, message.result.name if message.result else "")
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reply) and other._key == self._key

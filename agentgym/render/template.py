@@ -311,3 +311,17 @@ def _merged(rows: Chat) -> Chat:
         else:
             kept.append(row)
     return kept
+
+
+class ReplyKey:
+    """A message as a cache key: by what a template sees of it."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._key = (message.role, message.content, message.result.name if message.result else "")
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReplyKey) and other._key == self._key

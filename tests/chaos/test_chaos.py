@@ -34,7 +34,6 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EngineError, InfrastructureError, RunStoppedError
-from agentgym.evals import episodes
 from agentgym.evals.episodes import read_groups, read_rows
 from agentgym.evals.runner import EvalSummary, evaluate
 from agentgym.render.chat import ChatRenderer
@@ -42,6 +41,7 @@ from agentgym.rollout.agent import MakeAgent, ModelAgent, ScriptedAgent
 from agentgym.rollout.folder_lock import LOCK_NAME
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.record import append_json_line
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
 from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_agents
@@ -166,15 +166,14 @@ def test_an_evaluation_goes_on_after_faults_of_worlds_disk_and_clock(
 ) -> None:
     rng = np.random.default_rng(seed)
     attempts: Tally[str] = Tally()
-    append = episodes.append_json_line
     threads = threading.active_count()
 
     def full(path: Path, row: Any) -> None:
         if rng.random() < 0.2:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        append(path, row)
+        append_json_line(path, row)
 
-    monkeypatch.setattr(episodes, "append_json_line", full)
+    monkeypatch.setattr("agentgym.evals.episodes.append_json_line", full)
     monkeypatch.setattr(time, "time", lambda: float(rng.uniform(0, 4e9)))  # the wall clock jumps
 
     def make_env() -> Env:

@@ -242,9 +242,9 @@ def _read_content(message: JsonObject) -> tuple[str, str]:
     thinking = next((said for key in keys if isinstance(said := message.get(key), str)), "")
     content: Any = message.get("content")
     if isinstance(content, list):
-        said = [_part_text(part) for part in content]
-        text = "".join(part for kind, part in said if kind == "text")
-        thinking = thinking or "".join(part for kind, part in said if kind == "thinking")
+        parts = [_part_text(part) for part in content]
+        text = "".join(part for kind, part in parts if kind == "text")
+        thinking = thinking or "".join(part for kind, part in parts if kind == "thinking")
     elif content is None or isinstance(content, str):
         text = content or ""
     else:

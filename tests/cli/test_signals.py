@@ -1,0 +1,83 @@
+"""A command that is told to end frees what it holds, whoever tells it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORLD = """
+import asyncio
+from pathlib import Path
+from agentgym import Env, register
+
+HERE = Path(__file__).parent
+
+
+class Slow(Env):
+    def start(self, task):
+        return "Wait."
+
+    async def arespond(self, action):
+        print("playing", flush=True)
+        await asyncio.sleep(600)
+
+    def oracle(self):
+        from agentgym import Message
+        return Message("assistant", "wait")
+
+    def stop(self):
+        (HERE / "freed").touch()
+
+
+register("Slow-v0", Slow, max_turns=3)
+"""
+
+
+def start(folder: Path, *prefix: str) -> subprocess.Popen[str]:
+    """Start an evaluation that waits in its first step."""
+    (folder / "world.py").write_text(WORLD)
+    command = [
+        *prefix,
+        sys.executable,
+        "-m",
+        "agentgym",
+        "eval",
+        "world.py:Slow-v0",
+        "--policy",
+        "oracle",
+        "--episodes",
+        "1",
+    ]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "playing\n"
+    (folder / "freed").unlink(missing_ok=True)  # of the environment that was asked for its tasks
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_frees_environments_and_says_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
+    with start(tmp_path) as process:
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; to go on: agentgym eval --resume runs/eval-slow-v0-001" in said
+    assert (tmp_path / "freed").is_file()
+
+
+def test_nohup_keeps_a_command_running(tmp_path: Path) -> None:
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    with start(tmp_path, sys.executable, "-c", ignoring) as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(0)
+        assert process.poll() is None and not (tmp_path / "freed").exists()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 130 and (tmp_path / "freed").is_file()

@@ -136,6 +136,16 @@ class ToolError(AgentGymError):
         self.error_type = error_type
 
 
+class SandboxSpentError(ToolError):
+    """What ran in a sandbox has ended it (memory, processes, signals); nothing more can be done in that sandbox.
+
+    An environment may go on in a new one, or let this end the episode as a mistake of the policy.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "sandbox_spent")
+
+
 class SandboxFileError(ToolError):
     """A file in a sandbox is not there, not of the right kind, too large, or outside the workspace."""
 

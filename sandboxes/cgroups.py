@@ -44,6 +44,14 @@ class Cgroup:
         enter = " && ".join(f"echo $$ > '{path}/cgroup.procs'" for path in self.paths)
         return ["sh", "-c", f'{enter} && exec "$@"', "sh", *command]
 
+    def num_oom_kills(self) -> int:
+        """Return how many processes of the group the kernel has ended for want of memory."""
+        for name in ("memory.events", "memory.oom_control"):
+            with suppress(OSError):
+                lines = Path(self.memory_path, name).read_text().splitlines()
+                return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+        return 0
+
     @property
     def memory_path(self) -> str:
         """The folder that counts memory."""

@@ -11,6 +11,7 @@ out. Whoever may talk to the engine rules the host: do not hand its socket to an
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,16 @@ class DockerSandbox(WorkerSandbox):
                 if not is_not_found(error):
                     with suppress(SandboxUnavailableError), docker_errors("remove a sandbox"):
                         raise
+
+    def _blame(self) -> str:
+        if self._container is None:
+            return ""
+        since, until = int(self._answered_s), int(time.time()) + 1  # the engine's word of it may come a moment later
+        wanted = {"container": self._container.id, "event": "oom"}
+        with suppress(Exception):
+            if next(iter(engine().events(since=since, until=until, filters=wanted, decode=True)), None) is not None:
+                return "it ran out of memory"
+        return ""
 
     def _post_mortem(self) -> str:
         words = self._stream.stray.decode(errors="replace").strip()[-500:] if self._stream is not None else ""

@@ -13,7 +13,7 @@ from agentgym.errors import SandboxUnavailableError
 from agentgym.sandbox import Limits
 from agentgym.sandboxes import cgroups
 from agentgym.sandboxes.launch import Inside
-from agentgym.sandboxes.owner import descendants, next_sandbox_id, start_ticks
+from agentgym.sandboxes.owner import descendants, next_sandbox_id, process_state, start_ticks
 from agentgym.sandboxes.reaper import reap_host_once
 from agentgym.sandboxes.run_folder import SandboxRecord, UserNumbers, forget, make_sandbox_folder, note
 from agentgym.sandboxes.stream import Stream
@@ -32,6 +32,8 @@ class HostSandbox(WorkerSandbox):
         self._folder = make_sandbox_folder(self._id, folders)
         self._numbers = UserNumbers() if self._is_root else None
         self._cgroup: cgroups.Cgroup | None = None
+        self._num_oom_kills = 0
+        """Processes that had run out of memory when the worker last answered."""
         self._worker: subprocess.Popen[bytes] | None = None
 
     @abstractmethod
@@ -79,6 +81,24 @@ class HostSandbox(WorkerSandbox):
         forget(self._id)
         if self._numbers is not None:
             self._numbers.give_back()
+
+    def _note_answer(self) -> None:
+        super()._note_answer()
+        if self._cgroup is not None:
+            self._num_oom_kills = self._cgroup.num_oom_kills()
+
+    def _blame(self) -> str:
+        worker = self._worker
+        if worker is None:
+            return ""
+        if self._cgroup is not None and self._cgroup.num_oom_kills() > self._num_oom_kills:
+            return "it ran out of memory"
+        if process_state(worker.pid) in ("T", "t"):
+            return "it stopped what watches over it"
+        with suppress(subprocess.TimeoutExpired):
+            if not self._is_root and worker.wait(2.0) < 0:  # one user for both: its signals reach the worker
+                return f"it sent signal {-worker.returncode} to what watches over it"
+        return ""
 
     def _post_mortem(self) -> str:
         assert self._worker is not None  # there was a line to it

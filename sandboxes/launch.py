@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym.sandbox import Limits
 
-MODULES = ("removal", "files", "job", "worker")
+MODULES = ("removal", "files", "job", "shared_objects", "worker")
 """In the order of their imports."""
 _PACKAGE = "agentgym.sandboxes.inside"
 _BOOT = (

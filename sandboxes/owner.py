@@ -73,12 +73,21 @@ class Owner:
 
 def start_ticks(pid: int) -> str:
     """When a process started, in clock ticks since the machine did; empty if it has ended."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return ""
-    state, *rest = text.rpartition(")")[2].split()
+    state, *rest = _stat_of(pid)
     return "" if state in "ZX" else rest[18]
+
+
+def process_state(pid: int) -> str:
+    """Return the kernel's letter for a process's state, such as T for stopped; X if there is no such process."""
+    return _stat_of(pid)[0]
+
+
+def _stat_of(pid: int) -> list[str]:
+    """Return the fields after a process's name, from its state on."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
 
 
 def descendants(pid: int) -> list[int]:

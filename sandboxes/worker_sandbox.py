@@ -25,6 +25,7 @@ from agentgym.errors import (
     SandboxError,
     SandboxFileError,
     SandboxRefusedError,
+    SandboxSpentError,
 )
 from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Snapshot
 from agentgym.sandboxes.stream import Stream, StreamEnded
@@ -65,7 +66,9 @@ class WorkerSandbox:
         self._ending = threading.Lock()
         self._stream: Stream | None = None
         self._is_closed = False
-        self._death = ""
+        self._death: SandboxDeadError | SandboxSpentError | None = None
+        self._answered_s = time.time()
+        """When the worker last answered, in seconds since 1970."""
         self._has_ended = False
         self._pid = os.getpid()
 
@@ -87,6 +90,10 @@ class WorkerSandbox:
     @abstractmethod
     def _post_mortem(self) -> str:
         """Why the worker is gone, as far as can be known, and what to do."""
+
+    @abstractmethod
+    def _blame(self) -> str:
+        """Return what the code inside has done to end the sandbox; empty if it may as well be something else."""
 
     # -------------------------------------------------------------------------------------------------- the contract
 
@@ -117,7 +124,11 @@ class WorkerSandbox:
 
     def write(self, path: str, data: str | bytes) -> None:
         """See :meth:`agentgym.sandbox.Sandbox.write`."""
-        self._file("write", path, payload=_as_bytes(data))
+        try:
+            payload = _as_bytes(data)
+        except UnicodeEncodeError as error:
+            raise SandboxFileError(f"write {path}: the text cannot be encoded: {error.reason}", "not_text") from None
+        self._file("write", path, payload=payload)
 
     def list(self, path: str = ".", *, recursive: bool = False) -> tuple[FileInfo, ...]:
         """See :meth:`agentgym.sandbox.Sandbox.list`."""
@@ -143,13 +154,13 @@ class WorkerSandbox:
 
     def alive(self) -> bool:
         """See :meth:`agentgym.sandbox.Sandbox.alive`."""
-        if self._is_closed or self._death or self._stream is None:
+        if self._is_closed or self._death is not None or self._stream is None:
             return False
         if not self._lock.acquire(blocking=False):
             return self._stream.is_open
         try:
             return bool(self._ask({"op": "ping"}, _PROBE_S).reply["ok"])
-        except (SandboxError, ClosedError):
+        except (SandboxError, SandboxSpentError, ClosedError):
             return False
         finally:
             self._lock.release()
@@ -229,7 +240,7 @@ class WorkerSandbox:
         with self._lock:
             answer = self._ask(request | {"timeout_s": timeout_s}, timeout_s + _GRACE_S, payload)
         if not answer.reply["clean"]:
-            self._die("what ran in it could not be killed")
+            self._die("what ran in it could not be killed", blame="it has processes that do not end")
         return answer
 
     def _ask(self, request: dict[str, Any], patience_s: float, payload: bytes = b"") -> _Answer:
@@ -246,6 +257,7 @@ class WorkerSandbox:
             while True:
                 kind, content = stream.next_frame(deadline)
                 if kind == b"R":
+                    self._note_answer()
                     return _Answer(json.loads(content), stdout, stderr)
                 (stdout if kind == b"O" else stderr).extend(content)
         except StreamEnded:
@@ -253,23 +265,34 @@ class WorkerSandbox:
         except TimeoutError:
             self._die(f"it did not answer within {patience_s:.0f} s")
 
+    def _note_answer(self) -> None:
+        """Note what a later death is compared with."""
+        self._answered_s = time.time()
+
     def _usable(self) -> Stream:
         if self._is_closed:
             raise ClosedError(f"sandbox {self._id} is closed")
-        if self._death:
-            raise SandboxDeadError(self._death)
+        if self._death is not None:
+            raise type(self._death)(str(self._death))
         if self._stream is None:
             raise SandboxError(f"sandbox {self._id} has not been started")
         return self._stream
 
-    def _die(self, reason: str) -> NoReturn:
-        """Note the death, free what is left, and raise."""
+    def _die(self, reason: str, blame: str = "") -> NoReturn:
+        """Note the death, free what is left, and raise.
+
+        What the code inside did is evidence. Were it a failure of the infrastructure, a policy could undo an episode.
+        """
         if self._is_closed:
             raise ClosedError(f"sandbox {self._id} was closed during a call")
-        self._death = f"sandbox {self._id} ({self.backend}) died: {reason}"
+        blame = blame or self._blame()
+        if blame:
+            self._death = SandboxSpentError(f"the sandbox was ended by what ran in it: {blame}")
+        else:
+            self._death = SandboxDeadError(f"sandbox {self._id} ({self.backend}) died: {reason}")
         with suppress(SandboxError):
             self._end_once()
-        raise SandboxDeadError(self._death)
+        raise self._death
 
     def _end_once(self) -> None:
         with self._ending:

@@ -16,6 +16,7 @@ _LIMITS = {
     "cpu": ("timeout", "killed: out of processor time"),
     "memory": ("out_of_memory", "killed: out of memory"),
 }
+_TURN_OVER = "killed: the calls of this turn have used up its time"
 
 
 class InSandbox:
@@ -24,6 +25,10 @@ class InSandbox:
     sandbox: Sandbox
     """Handed in by whoever uses the tools."""
     tool_timeout_s: float = 10.0
+
+    def call_timeout_s(self) -> float:
+        """Return how long the next call may take, in seconds; less than ``tool_timeout_s`` where a turn has a limit."""
+        return self.tool_timeout_s
 
     def shown(self, text: str) -> str:
         """A text with the workspace called by its shown name."""
@@ -38,7 +43,8 @@ class InSandbox:
         text = self.shown(output_text(result))
         if result.limit:
             error_type, words = _LIMITS[result.limit]
-            words = f"[{words.format(timeout_s=self.tool_timeout_s)}]"
+            is_early = result.limit == "wall" and result.wall_s < self.tool_timeout_s
+            words = f"[{_TURN_OVER if is_early else words.format(timeout_s=self.tool_timeout_s)}]"
             raise ToolError(f"{text}\n{words}" if text else words, error_type)
         if result.exit_code:
             code = (

@@ -21,7 +21,7 @@ class _Interpreter(InSandbox):
             ToolError: ``timeout``, ``out_of_memory`` or ``crashed``: the interpreter was ended.
         """
         program = f"{program_of(_INSIDE, 'cell')}sys.exit(module.run_cell({code!r}, {session_file!r}))"
-        result = self.sandbox.run_python(program, timeout_s=self.tool_timeout_s)
+        result = self.sandbox.run_python(program, timeout_s=self.call_timeout_s())
         said = self.said_by(result)
         if result.exit_code < 0:
             raise ToolError(f"the interpreter crashed; variables are as they were before this call\n{said}", "crashed")

@@ -19,4 +19,4 @@ class BashTool(InSandbox):
         """
         if "\0" in command:
             raise ToolError("a command cannot hold a NUL character", "invalid_arguments")
-        return self.said_by(self.sandbox.exec(command, timeout_s=self.tool_timeout_s))
+        return self.said_by(self.sandbox.exec(command, timeout_s=self.call_timeout_s()))

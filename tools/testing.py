@@ -15,4 +15,4 @@ class RunTestsTool(InSandbox):
     @tool
     def run_tests(self) -> str:
         """Run the visible tests on the files as they are now."""
-        return self.said_by(self.sandbox.exec(self.test_command, timeout_s=self.tool_timeout_s))
+        return self.said_by(self.sandbox.exec(self.test_command, timeout_s=self.call_timeout_s()))

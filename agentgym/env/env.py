@@ -91,6 +91,9 @@ class Env(gymnasium.Env[Observation, Action]):
     """Turns after which the episode is truncated; None means no limit."""
     is_blocking: ClassVar[bool] = False
     """True if a step takes long enough (over about a millisecond) to need a thread of its own in rollouts."""
+    longest_step_s: float = 0.0
+    """Seconds that a step may take by limits that the environment keeps itself; rollouts wait at least that long before
+    they take it for hung."""
     takes_words: ClassVar[bool] = False
     """True if a message without a call is an action although there are tools: words to a user. Else the turn is
     void."""

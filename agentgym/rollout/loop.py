@@ -46,6 +46,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
 
     Failures of the environment, a tool or the engine do not raise: they set the trajectory's ``status``.
     """
+    request = replace(request, limits=request.limits.of(env))
     agent = request.make_agent(env, request.seed)
     turns: list[tuple[Turn, bool]] = []
     observation: Observation = ()

@@ -16,8 +16,9 @@ Trajectories travel back up. ``on_turn`` reports each turn before its episode en
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from agentgym.env.env import Env
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
 from agentgym.types import Task, Turn
@@ -33,6 +34,13 @@ class EpisodeLimits:
     def __post_init__(self) -> None:
         if self.reset_timeout_s <= 0 or self.step_timeout_s <= 0:
             raise ConfigError("reset_timeout_s and step_timeout_s must be above 0")
+
+    def of(self, env: Env) -> EpisodeLimits:
+        """Return the limits for an environment: one that limits its own steps gets the time for that.
+
+        Else its policy could use up the time, and the episode would count as a failure of the infrastructure.
+        """
+        return replace(self, step_timeout_s=max(self.step_timeout_s, env.longest_step_s))
 
 
 def ignore_turn(turn: Turn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import os
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -20,8 +21,11 @@ def files_of(snapshot: Snapshot) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
         for entry in tar:
             path = PurePosixPath(entry.name)
-            if not any(part in _LEFT_OUT for part in path.parts) and (data := tar.extractfile(entry)) is not None:
-                found[str(path)] = data.read()
+            if not entry.isreg() or any(part in _LEFT_OUT for part in path.parts):  # tarfile follows links, and fails
+                continue
+            data = tar.extractfile(entry)
+            if data is not None:
+                found[os.fsencode(path).decode(errors="backslashreplace")] = data.read()
     return found
 
 

@@ -8,6 +8,7 @@ any number of environments can run on a pool of any size, one after the other if
 from __future__ import annotations
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,12 +21,13 @@ from agentgym.envs.code.cheats import cheats_for
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shared_pool
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ClosedError, ConfigError, SandboxFileError
+from agentgym.errors import ClosedError, ConfigError, SandboxFileError, SandboxSpentError, ToolError
 from agentgym.sandbox import Limits, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
+from agentgym.tool import Tool
 from agentgym.tools.in_sandbox import InSandbox
-from agentgym.types import Message, Observation, RewardRole, Task
+from agentgym.types import Call, Message, Observation, RewardRole, Task, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,12 @@ class RewardValues:
 
 LIMITS: Final = Limits(wall_s=45.0, cpu_s=10)
 """Processor time ends work that does not end. The clock would end work on a busy machine, too, so it gets far more; it
-stays below the time that a rollout gives a step."""
+is a limit all the same: work must not turn its grading into a failure of the infrastructure."""
+
+_SLACK_S: Final = 60.0
+"""For what is no call of the agent's: reading the workspace, waiting for a sandbox to grade in."""
+_LEAST_CALL_S: Final = 0.05
+_SUBMIT: Final = "submit"
 
 
 class SandboxEnv(InSandbox, ToolEnv):
@@ -77,6 +84,8 @@ class SandboxEnv(InSandbox, ToolEnv):
     """
 
     is_blocking: ClassVar[bool] = True
+    turn_timeout_s: float = 60.0
+    """Seconds by the clock that all calls of a turn may take together; later ones are refused."""
     test_command: str = ""
     assignment = SinceReset[Assignment]()
     """What the agent of the current episode was given."""
@@ -106,6 +115,8 @@ class SandboxEnv(InSandbox, ToolEnv):
         self._workspace = Snapshot(b"")
         self._is_submitted = False
         self._has_stopped = False
+        self._turn_ends_s = 0.0  # on the monotonic clock
+        self.longest_step_s = self.turn_timeout_s + LIMITS.wall_s + _SLACK_S
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement
@@ -140,20 +151,38 @@ class SandboxEnv(InSandbox, ToolEnv):
         return self.assignment.text
 
     def respond(self, action: Message) -> str | Observation:
+        self._turn_ends_s = time.monotonic() + self.turn_timeout_s
         said = super().respond(action)
         self._end_turn()
         return said
 
     async def arespond(self, action: Message) -> str | Observation:
+        self._turn_ends_s = time.monotonic() + self.turn_timeout_s
         said = await super().arespond(action)
         await self._in_thread(self._end_turn)
         return said
+
+    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
+        checked = super()._checked(call)
+        if checked[1].name != _SUBMIT:  # handing in late is better than not at all
+            self.call_timeout_s()
+        return checked
+
+    def call_timeout_s(self) -> float:
+        left_s = self._turn_ends_s - time.monotonic()
+        if left_s < _LEAST_CALL_S:
+            words = f"the calls of this turn have taken {self.turn_timeout_s:g} s; this one was not run"
+            raise ToolError(words, "timeout")
+        return min(self.tool_timeout_s, left_s)
 
     def hand_in(self) -> str:
         """What the tool ``submit`` does: take the work out, give the sandbox back, grade in a fresh one."""
         work = self.assignment.work(unpacked(self._taken_out()))
         self.close_work()
-        grade = self.grade(work)
+        try:
+            grade = self.grade(work)
+        except ToolError as error:  # work that ends its sandbox, or that no sandbox takes, is work that fails
+            grade = Grade(num_tests=1, num_passed=0, is_collected=False, note=str(error))
         if self.is_edited(work):
             self.award(self.rewards.edit_made, "edit_made", RewardRole.PROCESS)
             if grade.is_collected:
@@ -252,14 +281,20 @@ class SandboxEnv(InSandbox, ToolEnv):
         A workspace above the limits of a snapshot counts as empty: it is the agent's, and no failure.
         """
         try:
-            self._workspace = self.sandbox.snapshot()
+            self._workspace = self._read_workspace()
+        except SandboxSpentError:  # what was there is lost; the work goes on from the end of the turn before
+            self.end_episode()
+            self._take_sandbox(self._workspace)
+        return self._workspace
+
+    def _read_workspace(self) -> Snapshot:
+        try:
+            return self.sandbox.snapshot()
         except SandboxFileError as error:
             if error.error_type in ("too_many", "too_large"):
-                self._workspace = packed({})
-                return self._workspace
+                return packed({})
             self.sandbox.exec("chmod -R u+rwX .")
             try:
-                self._workspace = self.sandbox.snapshot()
+                return self.sandbox.snapshot()
             except SandboxFileError:  # such as a file that grows while it is read: as good as empty
-                self._workspace = packed({})
-        return self._workspace
+                return packed({})

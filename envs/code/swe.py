@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task, task_folders
+from agentgym.envs.code.harbor_grading import LIMITS as HARBOR_LIMITS
 from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.patches import files_of, patch_of
@@ -86,6 +87,8 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         self._harbor_reward = 0.0
         self._given = Snapshot(b"")  # the workspace at the start
         super().__init__(**others)
+        if harbor_path is not None:
+            self.longest_step_s += HARBOR_LIMITS.wall_s  # a verifier may take that long
 
     # ------------------------------------------------------------------------------------------------- an episode
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from agentgym.sandboxes.inside.files import CHUNK, empty
 from agentgym.sandboxes.inside.job import become, run_job
+from agentgym.sandboxes.inside.shared_objects import clear_shared_objects
 
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
 SWEEP_PATIENCE_S = 5.0
@@ -91,7 +92,9 @@ class Job:
         self._spawn()
         is_over = self._watch(start + self.request["timeout_s"])
         is_clean = sweep(self.settings, self._ended)
-        self._drain()
+        clear_shared_objects(self.settings)
+        if is_clean:
+            self._drain()
         while self.remaining:
             self._take()
         status, cpu_s = self.exit or (signal.SIGKILL, 0.0)
@@ -308,8 +311,7 @@ def sweep(settings: Settings, ended: Any = None) -> bool:
             with suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
         elif settings["sweep"] == "user":
-            for user in settings["users"].values():
-                _kill_all_of(user)
+            kill_all_of(settings["users"])
         else:
             _kill_descendants()
         try:
@@ -321,16 +323,27 @@ def sweep(settings: Settings, ended: Any = None) -> bool:
     return False
 
 
-def _kill_all_of(user: list[int]) -> None:
-    """Kill at one stroke all processes of a user that belongs to this sandbox alone."""
+def kill_all_of(users: dict[str, list[int]]) -> None:
+    """Kill at one stroke all processes of the users that belong to this sandbox alone."""
     pid = os.fork()
     if pid == 0:
         try:
-            become(user)
+            become_sweeper(users)
             os.kill(-1, signal.SIGKILL)
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
+
+
+def become_sweeper(users: dict[str, list[int]]) -> None:
+    """Become one that may signal both users and that the agent may not: its own number is the effective one alone.
+
+    As the agent's own user it could be stopped, and whoever waits for it with it.
+    """
+    (agent, _), (grader, group) = users["agent"], users["grader"]
+    os.setgroups([])
+    os.setresgid(group, group, group)
+    os.setresuid(grader, agent, grader)
 
 
 def _kill_descendants() -> None:
@@ -357,6 +370,8 @@ def reset(settings: Settings) -> str:
     """Empty every place that jobs can write to; gives what could not be done, or nothing."""
     if not sweep(settings):
         return "there are processes that do not end"
+    if objects := clear_shared_objects(settings):
+        return f"there are System V objects: {objects}"
     for user in settings["users"].values():
         pid = os.fork()
         if pid == 0:
@@ -370,8 +385,4 @@ def reset(settings: Settings) -> str:
     for place in settings["writable"]:
         if left := os.listdir(place):
             return f"{os.path.join(place, left[0])} cannot be removed"
-    for kind in ("shm", "msg", "sem") if settings["sweep"] == "namespace" else ():
-        with suppress(FileNotFoundError), open(f"/proc/sysvipc/{kind}") as file:
-            if len(file.readlines()) > 1:
-                return f"there are System V {kind} objects"
     return ""

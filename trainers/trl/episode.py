@@ -117,7 +117,7 @@ class Episode:
         call = ToolCall(name, dict(arguments), "0")
         with boundary(EnvError, f"{env.env_id}: {name}"):
             action = Message("assistant", format_call(call, env.tools), (call,))
-            async with asyncio.timeout(self._settings.limits.step_timeout_s):
+            async with asyncio.timeout(self._settings.limits.of(env).step_timeout_s):
                 replies, reward, terminated, truncated, info = await env.astep(action)
         if "played" in info:
             raise UsageError(

@@ -60,6 +60,8 @@ def interrupt_on_ending_signals() -> None:
 def _interrupt(number: int, frame: object) -> None:
     for other in _ENDING:  # a second one would break into the cleaning up; SIGKILL still ends the process
         signal.signal(other, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a script's background job ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.raise_signal(signal.SIGINT)  # whose handler is asyncio's own where a loop runs
 
 

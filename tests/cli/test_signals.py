@@ -70,9 +70,10 @@ def test_a_signal_frees_environments_and_says_how_to_go_on(number: signal.Signal
     assert (tmp_path / "freed").is_file()
 
 
-def test_nohup_keeps_a_command_running(tmp_path: Path) -> None:
+def test_nohup_in_a_script_keeps_a_command_running(tmp_path: Path) -> None:
     ignoring = (
-        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     )
     with start(tmp_path, sys.executable, "-c", ignoring) as process:
         process.send_signal(signal.SIGHUP)

@@ -60,7 +60,7 @@ class NamespaceSandbox(HostSandbox):
         namespace_capabilities(limits.has_network).require(require)
         super().__init__(limits, {"etc": 0o755})
         self._read_only = tuple(read_only)
-        in_cgroup = not _why_no_cgroups()
+        in_cgroup = not cgroups.why_not()
         self._launch(
             Inside(
                 sweep="namespace",
@@ -147,7 +147,7 @@ class NamespaceSandbox(HostSandbox):
 
 def namespace_capabilities(has_network: bool = False) -> Capabilities:
     """What a sandbox of this kind can promise here."""
-    is_root, no_cgroups = os.getuid() == 0, _why_no_cgroups()
+    is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     lacking = f"per process only: {no_cgroups}"
     user = "a user of its own without rights, apart from the worker's"
     return Capabilities(
@@ -185,11 +185,6 @@ def why_not() -> str:
     if done.returncode == 0:
         return ""
     return f"bubblewrap is not allowed to make namespaces here ({done.stderr.strip()}); as root it is in most places"
-
-
-@functools.cache
-def _why_no_cgroups() -> str:
-    return cgroups.why_not()
 
 
 def _python() -> str:

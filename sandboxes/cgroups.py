@@ -25,16 +25,17 @@ _MIB = 1 << 20
 
 
 class Cgroup:
-    """One group (in version 1: one for each controller) with the limits of one sandbox."""
+    """One group (in version 1: one for each controller) with the limits of one sandbox, or none."""
 
-    def __init__(self, name: str, limits: Limits) -> None:
+    def __init__(self, name: str, limits: Limits | None) -> None:
         parents = _parents()
         self.paths = tuple(str(parent / name) for parent in parents)
         try:
             for path in self.paths:
                 os.mkdir(path)
-            for path in self.paths:
-                _limit(Path(path), limits)
+            if limits is not None:
+                for path in self.paths:
+                    _limit(Path(path), limits)
         except OSError as error:
             remove(self.paths)
             raise SandboxError(f"no control group {error.filename}: {error.strerror}") from error
@@ -58,6 +59,7 @@ class Cgroup:
         return self.paths[0]
 
 
+@functools.cache
 def why_not() -> str:
     """Empty if control groups can be made here, else the reason."""
     try:
@@ -73,6 +75,12 @@ def why_not() -> str:
 def remove(paths: tuple[str, ...]) -> None:
     """Kill what is in these groups, then remove them; what is gone already is fine."""
     deadline = time.monotonic() + _PATIENCE_S
+    for path in paths:  # at one stroke, or at least without new ones: what forks faster than it is read gets away
+        for name, value in (("cgroup.kill", "1"), ("pids.max", "0")):
+            with suppress(OSError):
+                fd = os.open(os.path.join(path, name), os.O_WRONLY)
+                os.write(fd, value.encode())
+                os.close(fd)
     for path in paths:
         while os.path.isdir(path) and time.monotonic() < deadline:
             with suppress(OSError):

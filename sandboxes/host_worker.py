@@ -47,11 +47,17 @@ class HostSandbox(WorkerSandbox):
         agent, grader = self._numbers.agent, self._numbers.grader
         return {"agent": (agent, agent), "grader": (grader, agent)}
 
-    def _launch(self, inside: Inside, *, in_cgroup: bool = False) -> None:
-        """Start the worker, note it down for the reaper, and wait until it serves."""
+    def _launch(self, inside: Inside, *, in_cgroup: bool = False, is_limited: bool = True) -> None:
+        """Start the worker, note it down for the reaper, and wait until it serves.
+
+        Args:
+            inside: what the worker is told.
+            in_cgroup: put it into a control group, whose processes go together at the end.
+            is_limited: the group has the sandbox's limits.
+        """
         try:
             if in_cgroup:
-                self._cgroup = cgroups.Cgroup(self._id, self._limits)
+                self._cgroup = cgroups.Cgroup(self._id, self._limits if is_limited else None)
             worker = self._worker = _started(self._command(inside), inside)
             uids = (self._numbers.agent, self._numbers.grader) if self._numbers and inside.sweep == "user" else ()
             groups = self._cgroup.paths if self._cgroup else ()

@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentgym.sandbox import Limits
 
-MODULES = ("removal", "files", "job", "shared_objects", "worker")
+MODULES = ("removal", "files", "job", "traces", "worker")
 """In the order of their imports."""
 _PACKAGE = "agentgym.sandboxes.inside"
 _BOOT = (
@@ -46,6 +46,8 @@ class Inside:
     path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     limits_memory_per_process: bool = False
     limits_pids_per_user: bool = False
+    shared: tuple[str, ...] = ()
+    """Folders of the host that everybody may write to; what jobs leave there goes, too."""
 
     def environment(self) -> dict[str, str]:
         """The environment of every job, the same on every machine."""
@@ -84,6 +86,7 @@ def _settings(inside: Inside, limits: Limits) -> str:
             "sweep": inside.sweep,
             "workspace": inside.workspace,
             "writable": inside.writable,
+            "shared": inside.shared,
             "users": dict(inside.users),
             "env": inside.environment(),
             "rlimits": rlimits,

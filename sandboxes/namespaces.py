@@ -1,6 +1,7 @@
 """The middle rung: bubblewrap gives namespaces of its own for files, processes, network, IPC and names.
 
-Covered: nothing of the host is to be seen but its programs and libraries (``/usr``, read-only) and the Python in use;
+Covered: nothing of the host is to be seen but its programs and libraries (``/usr``, read-only) and the Python in use,
+without the packages installed for it: agentgym may be among them, and with it the answers to generated tasks;
 no network; process 1 is the worker, so that one stroke kills all else; the workspace lies in memory with a size of its
 own. As root, control groups cap memory, processes and processors of all together, and code runs as a user of its own.
 Without root, code and worker are one user, which can stop the worker (the sandbox is then dead, and said to be), and
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import agentgym
 from agentgym.errors import SandboxUnavailableError
 from agentgym.sandbox import Capabilities, Guarantee, Limits
 from agentgym.sandboxes import cgroups
@@ -27,6 +29,7 @@ from agentgym.sandboxes.host_worker import HostSandbox
 from agentgym.sandboxes.launch import Inside, worker_command
 
 WORKSPACE = "/workspace"
+_OF_AN_INTERPRETER = ("bin", "lib", "lib64", "ssl")
 _MIB = 1 << 20
 _PROBE_TIMEOUT_S = 10.0
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types")
@@ -57,7 +60,7 @@ class NamespaceSandbox(HostSandbox):
         namespace_capabilities(limits.has_network).require(require)
         super().__init__(limits, {"etc": 0o755})
         self._read_only = tuple(read_only)
-        in_cgroup = not _why_no_cgroups()
+        in_cgroup = not cgroups.why_not()
         self._launch(
             Inside(
                 sweep="namespace",
@@ -107,10 +110,12 @@ class NamespaceSandbox(HostSandbox):
 
     def _seen_of_the_host(self) -> list[str]:
         command = []
-        for folder in ("/usr", *_python_folders(), *self._read_only):
-            for above in reversed(Path(folder).parents[:-1]):  # else with the modes they have here: /root is closed
-                command += ["--perms", "0755", "--dir", str(above)]
-            command += ["--ro-bind", folder, folder]
+        for folder in ("/usr", *_python_folders()):
+            command += _seen(folder)
+        for folder in _installed_packages():
+            command += ["--perms", "0555", "--tmpfs", folder, "--remount-ro", folder]
+        for folder in self._read_only:
+            command += _seen(folder)
         for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
             if Path("/", name).is_symlink():
                 command += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
@@ -142,7 +147,7 @@ class NamespaceSandbox(HostSandbox):
 
 def namespace_capabilities(has_network: bool = False) -> Capabilities:
     """What a sandbox of this kind can promise here."""
-    is_root, no_cgroups = os.getuid() == 0, _why_no_cgroups()
+    is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     lacking = f"per process only: {no_cgroups}"
     user = "a user of its own without rights, apart from the worker's"
     return Capabilities(
@@ -182,16 +187,34 @@ def why_not() -> str:
     return f"bubblewrap is not allowed to make namespaces here ({done.stderr.strip()}); as root it is in most places"
 
 
-@functools.cache
-def _why_no_cgroups() -> str:
-    return cgroups.why_not()
-
-
 def _python() -> str:
     return os.path.realpath(sys.executable)
 
 
+def _seen(folder: str) -> list[str]:
+    """Return the arguments that show a folder of the host, read-only, at the same place."""
+    command = []
+    for above in reversed(Path(folder).parents[:-1]):  # else with the modes they have here: /root is closed
+        command += ["--perms", "0755", "--dir", str(above)]
+    return [*command, "--ro-bind", folder, folder]
+
+
 def _python_folders() -> tuple[str, ...]:
-    """Where the Python in use lives, unless that is below /usr."""
-    prefix = os.path.realpath(sys.base_prefix)
-    return () if prefix.startswith("/usr") else (prefix,)
+    """Where the Python in use lives, unless that is below /usr: no more of it than an interpreter needs."""
+    prefix = Path(sys.base_prefix).resolve()
+    if prefix.is_relative_to("/usr"):
+        return ()
+    return tuple(str(prefix / name) for name in _OF_AN_INTERPRETER if (prefix / name).is_dir())
+
+
+def _installed_packages() -> tuple[str, ...]:
+    """Return the folders of installed packages that would be seen, agentgym's own among them."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    prefixes = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix, "/usr", "/usr/local")}
+    places = [prefix / "lib" / python for prefix in prefixes for python in (version, "python3")]
+    found = {place / name for place in places for name in ("site-packages", "dist-packages")}
+    found |= {Path(folder) for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))}
+    found.add(Path(agentgym.__file__).parents[1])
+    resolved = {folder.resolve() for folder in found if folder.is_dir()}
+    seen = [Path("/usr"), *map(Path, _python_folders())]
+    return tuple(sorted(str(one) for one in resolved if any(one.is_relative_to(folder) for folder in seen)))

@@ -1,7 +1,8 @@
 """The lowest rung: a process group of its own with resource limits. **No isolation.**
 
 Covered: a time-out kills what a call started; processor time, memory and file size are limited per process; where the
-host is root, code runs as a user of its own without rights, and the number of its processes is limited.
+host is root, code runs as a user of its own without rights, the number of its processes is limited, and what it leaves
+in the host's shared folders is removed at a reset.
 
 Not covered: it reads every file that its user may read, writes outside its workspace wherever its user may, has the
 network, sees the other processes; without root it is the host's own user and can do to it whatever that user can.
@@ -18,9 +19,11 @@ from pathlib import Path
 
 from agentgym.errors import SandboxUnavailableError
 from agentgym.sandbox import Capabilities, Guarantee, Limits
+from agentgym.sandboxes import cgroups
 from agentgym.sandboxes.host_worker import HostSandbox
 from agentgym.sandboxes.launch import Inside, worker_command
 
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -58,7 +61,10 @@ class ProcessSandbox(HostSandbox):
                 path=f"{os.path.dirname(self._python)}:{_SYSTEM_PATH}",
                 limits_memory_per_process=True,
                 limits_pids_per_user=self._is_root,
-            )
+                shared=_SHARED if self._is_root else (),
+            ),
+            in_cgroup=self._is_root and not cgroups.why_not(),
+            is_limited=False,
         )
 
     @property
@@ -71,12 +77,13 @@ class ProcessSandbox(HostSandbox):
         return process_capabilities()
 
     def _command(self, inside: Inside) -> list[str]:
-        return worker_command(self._python, inside, self._limits)
+        command = worker_command(self._python, inside, self._limits)
+        return command if self._cgroup is None else self._cgroup.entering(command)
 
 
 def process_capabilities() -> Capabilities:
     """What a sandbox of this kind can promise here."""
-    is_root = os.getuid() == 0
+    is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     own = "a user of its own without rights" if is_root else "it is the host's own user: no isolation"
     return Capabilities(
         backend="process",
@@ -89,7 +96,7 @@ def process_capabilities() -> Capabilities:
             Guarantee(
                 name="time",
                 in_force=is_root,
-                how="all processes of its user are killed"
+                how="all processes of its user are killed" + ("" if no_cgroups else ", and of its control group")
                 if is_root
                 else "what forks quickly or kills the worker stays",
             ),

@@ -51,7 +51,8 @@ def grade_calls(
         work: the files of the work.
         function: ``module:name``.
         cases: arguments and expected value of each call; plain values (numbers, text, lists, tuples, sets, dicts),
-            which must be equal in type, too: ``1`` is not ``True`` and not ``1.0``.
+            which must be equal in type, too: ``1`` is not ``True`` and not ``1.0``. As in Python, the order of a dict
+            and the sign of a zero make no difference.
 
     Raises:
         SandboxError: the sandbox failed, not the work.
@@ -60,8 +61,8 @@ def grade_calls(
     request = {"kind": "calls", "module": module, "function": name}
     request["calls"] = [[wire.encode(arg, _unknown) for arg in args] for args, _ in cases]  # type: ignore[assignment]
     report = _judged(pool, work, request)
-    expected = [_text(wire.encode(value, _unknown)) for _, value in cases]
-    values = {row["test"]: _text(row["value"]) for row in report if "value" in row}
+    expected = [canonical_text(wire.encode(value, _unknown)) for _, value in cases]
+    values = {row["test"]: canonical_text(row["value"]) for row in report if "value" in row}
     num_passed = sum(values.get(number) == text for number, text in enumerate(expected))
     return _grade(report, len(cases), num_passed)
 
@@ -133,7 +134,7 @@ def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any]) -> list[d
     for line in result.stdout.splitlines():
         try:
             report.append(json.loads(line))
-        except ValueError:  # the last one, cut when the time was up
+        except (ValueError, RecursionError):  # the last one, cut when the time was up; or nested without end
             break
     if not report:  # before it had begun, so this is not the work's doing
         raise EnvError(f"grading did not begin (exit code {result.exit_code}): {result.stderr.strip()[-500:]}")
@@ -149,8 +150,33 @@ def _grade(report: Sequence[Mapping[str, Any]], num_tests: int, num_passed: int)
     return Grade(num_tests=num_tests, num_passed=num_passed, note=errors[0] if errors else "")
 
 
-def _text(data: object) -> str:
-    return json.dumps(data, sort_keys=True)
+def canonical_text(data: object) -> str:
+    """Return a text of an encoded value that is the same for equal values of the same types.
+
+    Example:
+        >>> canonical_text({"d": [["b", -0.0], ["a", 1]]}) == canonical_text({"d": [["a", 1], ["b", 0.0]]})
+        True
+    """
+    try:
+        return json.dumps(_canonical(data), sort_keys=True)
+    except RecursionError:  # nested without end: the text of no value
+        return ""
+
+
+def _canonical(data: object) -> object:
+    """Return encoded data without what equality in Python does not see: signs of zeros, orders of dicts and sets."""
+    if isinstance(data, float):
+        return data + 0.0  # -0.0 + 0.0 is 0.0
+    if isinstance(data, list):
+        return [_canonical(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    found = {kind: _canonical(content) for kind, content in data.items()}
+    for kind in found.keys() & {"d", "s", "f"}:  # the encodings of dict, set and frozenset
+        content = found[kind]
+        if isinstance(content, list):
+            found[kind] = sorted(content, key=lambda item: json.dumps(item, sort_keys=True))
+    return found
 
 
 def _unknown(value: object) -> dict[str, Any]:

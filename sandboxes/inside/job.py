@@ -38,6 +38,8 @@ RESOURCES = {
     "msgqueue": 12,
 }
 PR_SET_DUMPABLE = 4
+_KEYCTL_NUMBERS = {"x86_64": 250, "aarch64": 219, "riscv64": 219}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 REPORT_FD = 3
 _KINDS = {
     errno.ENOENT: "not_found",
@@ -62,6 +64,7 @@ def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence
             hard = value + 1 if name == "cpu" else value  # first SIGXCPU, which says why; then SIGKILL
             setrlimit(RESOURCES[name], (value, hard))
         become(settings["users"][request["user"]])
+        keyctl(_KEYCTL_JOIN_SESSION_KEYRING, 0)  # or it would share that of whoever started the worker
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or it could not open its own /proc/self/fd
         os.environ.update(request.get("env", {}))
         cwd = request.get("cwd", ".")
@@ -77,6 +80,14 @@ def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence
         with suppress(BaseException):
             sys.stdout.flush()
         os._exit(code)
+
+
+def keyctl(operation: int, *arguments: int) -> int:
+    """Do something with the kernel's keys; -1 if that is not allowed, or not known on this kind of machine."""
+    number = _KEYCTL_NUMBERS.get(os.uname().machine)
+    if number is None:
+        return -1
+    return int(libc.syscall(number, operation, *map(ctypes.c_long, arguments)))
 
 
 def become(user: Sequence[int] | None) -> None:

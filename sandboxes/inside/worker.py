@@ -23,9 +23,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from agentgym.sandboxes.inside.files import CHUNK, empty
-from agentgym.sandboxes.inside.job import become, run_job
-from agentgym.sandboxes.inside.shared_objects import clear_shared_objects
+from agentgym.sandboxes.inside.files import CHUNK
+from agentgym.sandboxes.inside.job import run_job
+from agentgym.sandboxes.inside.traces import clear_shared_objects, clear_traces
 
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 36, 38
 SWEEP_PATIENCE_S = 5.0
@@ -236,6 +236,7 @@ def main() -> None:
     os.set_blocking(notify_fd, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(notify_fd, warn_on_full_buffer=False)
+    clear_traces(settings)  # a sandbox before this one may have had the same users
     gc.freeze()
     host.reply(ready=True, python=sys.version.split()[0])
     try:
@@ -244,7 +245,8 @@ def main() -> None:
     except (HostGone, BrokenPipeError):
         pass
     finally:
-        sweep(settings)
+        if sweep(settings):
+            clear_traces(settings)
 
 
 def _serve(settings: Settings, host: Host, wake_fd: int) -> None:
@@ -367,22 +369,7 @@ def _kill_descendants() -> None:
 
 
 def reset(settings: Settings) -> str:
-    """Empty every place that jobs can write to; gives what could not be done, or nothing."""
+    """Remove everything that jobs left; return what could not be done, or nothing."""
     if not sweep(settings):
         return "there are processes that do not end"
-    if objects := clear_shared_objects(settings):
-        return f"there are System V objects: {objects}"
-    for user in settings["users"].values():
-        pid = os.fork()
-        if pid == 0:
-            try:
-                become(user)
-                for place in settings["writable"]:
-                    empty(place)
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-    for place in settings["writable"]:
-        if left := os.listdir(place):
-            return f"{os.path.join(place, left[0])} cannot be removed"
-    return ""
+    return clear_traces(settings)

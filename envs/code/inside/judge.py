@@ -58,7 +58,7 @@ def run_calls(work: Work, request: dict[str, Any], tell: Any) -> None:
     """Call one function with each of ``calls``; the values go out to be compared elsewhere."""
     tell(begun=True)
     try:
-        function = getattr(work.load(request["module"]), request["function"])
+        function = _function(work, request)
     except Exception as error:
         tell(collected=False, note=words_of(error))
         return
@@ -76,7 +76,7 @@ def run_check(work: Work, request: dict[str, Any], tell: Any) -> None:
     exec(compile(request["source"], "check", "exec"), names)
     tell(begun=True)
     try:
-        function = getattr(work.load(request["module"]), request["function"])
+        function = _function(work, request)
     except Exception as error:
         tell(collected=False, note=words_of(error))
         return
@@ -86,6 +86,13 @@ def run_check(work: Work, request: dict[str, Any], tell: Any) -> None:
         tell(test=0, passed=True)
     except Exception as error:
         tell(test=0, passed=False, error=words_of(error))
+
+
+def _function(work: Work, request: dict[str, Any]) -> Any:
+    """Return the function under test; from here on the work gives plain values alone."""
+    function = getattr(work.load(request["module"]), request["function"])
+    work.gives_plain_values = True
+    return function
 
 
 def _unknown(value: object) -> dict[str, Any]:

@@ -19,6 +19,10 @@ class WorkFailed(Exception):
     """The work's process has ended, or does not keep to the rules."""
 
 
+class NotPlain(WireError):
+    """A reference came where a plain value was expected."""
+
+
 class Work:
     """The line to the work's process."""
 
@@ -28,6 +32,8 @@ class Work:
         self._callbacks: list[Callable[..., object]] = []
         self.named: set[int] = set()
         """Numbers of the classes that tests have named."""
+        self.gives_plain_values = False
+        """True where all results are to be plain: an object in their place would answer comparisons for itself."""
 
     def load(self, name: str) -> types.ModuleType:
         """A module of the work."""
@@ -51,10 +57,12 @@ class Work:
             while "callback" in (answer := self._line.receive()):
                 self._line.send(self._called_back(answer))
             if "ok" in answer:
-                return decode(answer["ok"], self._resolve)
+                return decode(answer["ok"], self._resolve_result)
             error = self._error(answer["raise"])
         except (EOFError, OSError):
             raise WorkFailed("the process of the work has ended") from None
+        except NotPlain as refused:
+            raise WorkFailed(str(refused)) from None
         except (KeyError, TypeError, ValueError, IndexError, RecursionError, WireError):
             raise WorkFailed("the process of the work does not answer as it should") from None
         raise error
@@ -62,7 +70,9 @@ class Work:
     def _called_back(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
             function = self._callbacks[message["callback"]]
-            return {"ok": encode(function(*[decode(arg, self._resolve) for arg in message["args"]]), self._refer)}
+            return {
+                "ok": encode(function(*[decode(arg, self._resolve_result) for arg in message["args"]]), self._refer)
+            }
         except Exception as error:
             return {"raise": f"{type(error).__name__}"}
 
@@ -77,6 +87,11 @@ class Work:
             raise WorkFailed(f"a {type(value).__name__} cannot be handed to the work")
         self._callbacks.append(value)
         return {"r": "judge", "n": len(self._callbacks) - 1}
+
+    def _resolve_result(self, data: dict[str, Any]) -> object:
+        if self.gives_plain_values:
+            raise NotPlain("the work gave an object where a plain value was expected")
+        return self._resolve(data)
 
     def _resolve(self, data: dict[str, Any]) -> object:
         number = data.get("n")
@@ -137,7 +152,8 @@ class RemoteModule(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         value = work.do("getattr", self, name)
-        if isinstance(value, type) and "_number" in value.__dict__:
+        # a class with the name of a function stands in for one: its objects get no say in comparisons
+        if isinstance(value, type) and "_number" in value.__dict__ and name[:1].isupper():
             work.named.add(value.__dict__["_number"])
         return value
 

@@ -1,0 +1,106 @@
+"""What jobs leave outside their workspace: System V objects, keys in the kernel, files in folders that all may use.
+
+They outlive the processes that made them, take memory, and could tell a later episode something. Objects are removed
+after each job; a reset, and the worker's start and end, remove everything. Where the sandbox has no user of its own,
+what is the host's cannot be told from what is its own, and stays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from agentgym.sandboxes.inside.files import empty
+from agentgym.sandboxes.inside.job import become, keyctl
+from agentgym.sandboxes.inside.removal import remove_tree
+
+_IPC_RMID = 0
+_KINDS = {"shm": "shmid", "msg": "msqid", "sem": "semid"}
+_KEYCTL_CLEAR, _KEYCTL_GET_PERSISTENT = 7, 22
+_OF_THE_PROCESS, _OF_THE_USER, _OF_THE_USER_S_SESSION = -2, -4, -5
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def clear_traces(settings: dict[str, Any]) -> str:
+    """Remove everything that jobs left; return what could not be removed, or nothing."""
+    if objects := clear_shared_objects(settings):
+        return f"there are System V objects: {objects}"
+    _as_each_user(settings, lambda: _clear_as_user(settings))
+    for place in settings["writable"]:
+        with suppress(OSError):  # of a folder that belongs to the worker; times are a message, too
+            os.utime(place, (0, 0))
+        if left := os.listdir(place):
+            return f"{os.path.join(place, left[0])} cannot be removed"
+    return ""
+
+
+def clear_shared_objects(settings: dict[str, Any]) -> list[tuple[str, int]]:
+    """Remove the System V objects that jobs made; return kind and number of those that stay."""
+
+    def remove_all() -> None:
+        for kind, number in _objects(settings):
+            _remove_object(kind, number)
+
+    if _objects(settings):
+        _as_each_user(settings, remove_all)  # only an object's own user may remove it
+    return _objects(settings)
+
+
+def _as_each_user(settings: dict[str, Any], work: Callable[[], None]) -> None:
+    for user in settings["users"].values():
+        pid = os.fork()
+        if pid == 0:
+            with suppress(BaseException):
+                become(user)
+                work()
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+
+def _clear_as_user(settings: dict[str, Any]) -> None:
+    for place in settings["writable"]:
+        empty(place)
+        with suppress(OSError):
+            os.utime(place, (0, 0))
+    has_own_user = any(settings["users"].values())
+    if has_own_user or settings["sweep"] == "namespace":  # else these are the host's own keys
+        clear_keyrings()
+    for place in settings["shared"]:
+        with suppress(OSError), os.scandir(place) as entries:
+            mine = [entry.path for entry in entries if entry.stat(follow_symlinks=False).st_uid == os.getuid()]
+            for path in mine:
+                remove_tree(path)
+
+
+def clear_keyrings() -> None:
+    """Empty the keyrings that the kernel keeps for this user; the one of a session ends with its processes."""
+    persistent = keyctl(_KEYCTL_GET_PERSISTENT, -1, _OF_THE_PROCESS)
+    for ring in (_OF_THE_USER, _OF_THE_USER_S_SESSION, persistent):
+        if ring != -1:
+            keyctl(_KEYCTL_CLEAR, ring)
+
+
+def _objects(settings: dict[str, Any]) -> list[tuple[str, int]]:
+    """Return kind and number of the objects of a sandbox; none where it shares its user with the host."""
+    own = {user[0] for user in settings["users"].values() if user is not None}
+    found = []
+    for kind, column in _KINDS.items():
+        with suppress(OSError), open(f"/proc/sysvipc/{kind}") as file:
+            names, *rows = (line.split() for line in file)
+            at, uid, cuid = (names.index(name) for name in (column, "uid", "cuid"))
+            for row in rows:
+                if settings["sweep"] == "namespace" or {int(row[uid]), int(row[cuid])} & own:
+                    found.append((kind, int(row[at])))
+    return found
+
+
+def _remove_object(kind: str, number: int) -> None:
+    if kind == "shm":
+        libc.shmctl(number, _IPC_RMID, None)
+    elif kind == "msg":
+        libc.msgctl(number, _IPC_RMID, None)
+    else:
+        libc.semctl(number, 0, _IPC_RMID)

@@ -305,9 +305,9 @@ def test_time_grows_with_the_text_and_not_with_its_square(name: str) -> None:
     def seconds(fragment: str, length: int) -> float:
         text, spent = (fragment * (length // len(fragment) + 1))[:length], []
         for _ in range(3):
-            began = time.perf_counter()
+            began = time.process_time()
             form.parse(text, tool)
-            spent.append(time.perf_counter() - began)
+            spent.append(time.process_time() - began)
         return min(spent)
 
     for fragment in FRAGMENTS:
@@ -320,9 +320,9 @@ def test_thinking_is_split_in_linear_time() -> None:
 
     def seconds(count: int) -> float:
         ids = tokenizer.encode("<think>" * count + "</think>" * count, add_special_tokens=False)
-        began = time.perf_counter()
+        began = time.process_time()
         renderer.read(ids, Counter().tools)
         renderer.num_thinking_tokens(ids)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
-    assert min(seconds(20_000) for _ in range(2)) < 10 * max(min(seconds(5_000) for _ in range(3)), 0.002)
+    assert min(seconds(20_000) for _ in range(4)) < 10 * max(min(seconds(5_000) for _ in range(4)), 0.002)

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,8 @@ def fill(folder: Path, outside: Path) -> None:
     (folder / "file link").symlink_to(outside / "kept")
     (folder / "loop").symlink_to("loop")
     os.mkfifo(folder / "pipe")
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(folder / "socket"))
+    with socket.socket(socket.AF_UNIX) as listening, chdir(folder):  # such names have at most 107 bytes
+        listening.bind("socket")
     closed = folder / "closed" / "twice"
     closed.mkdir(parents=True)
     (closed / "link").symlink_to(outside)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.check.episodes import MAX_TURNS, Episode, brief, noop, play
+from agentgym.check.episodes import MAX_TURNS, TOLERANCE, Episode, brief, noop, play, reward_of
 from agentgym.check.policies import Policy, noop_action, oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
@@ -24,7 +24,6 @@ _ORACLE_TURNS = 1000
 _RANDOM_PER_EPISODE = 4  # random episodes per requested episode, since one failure among them is enough
 _FEWEST_STATES = 8
 _SPEED_S = 0.2
-_TOLERANCE = 1e-9
 
 _ODD_TEXTS = (
     "",
@@ -91,7 +90,7 @@ def hostile_actions(subject: Subject) -> str:
     env = subject.factory()
     num_actions = 0
     try:
-        idle = max(0.0, _reward_of(env, task, noop_action(env)))
+        idle = max(0.0, reward_of(env, task, noop_action(env)))
         ceilings: dict[str, float] = {}  # by tool
         for text in _ODD_TEXTS:
             env.parse_action(text)
@@ -101,7 +100,7 @@ def hostile_actions(subject: Subject) -> str:
             if hostile.plain is not None:
                 tool = hostile.plain.name
                 if tool not in ceilings:
-                    ceilings[tool] = max(idle, _reward_of(env, task, _calls(hostile.plain)))
+                    ceilings[tool] = max(idle, reward_of(env, task, _calls(hostile.plain)))
                     is_fresh = False
                 ceiling = ceilings[tool]
             is_fresh = _check_hostile(env, task, hostile, ceiling, is_fresh)
@@ -202,11 +201,6 @@ def _calls(*calls: ToolCall | MalformedCall) -> Message:
     return Message("assistant", "", calls)
 
 
-def _reward_of(env: Env, task: Task, action: Message) -> float:
-    env.reset(options={"task": task})
-    return float(env.step(action)[1])
-
-
 def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float, is_fresh: bool) -> bool:
     """Play one hostile action and return whether the episode is still at its start, so that it needs no reset.
 
@@ -216,10 +210,10 @@ def _check_hostile(env: Env, task: Task, hostile: _Hostile, ceiling: float, is_f
     if not is_fresh:
         env.reset(options={"task": task})
     reward, is_fresh_after, is_valid = _play_hostile(env, hostile.action)
-    if is_fresh and reward > ceiling + _TOLERANCE:
+    if is_fresh and reward > ceiling + TOLERANCE:
         return _check_hostile(env, task, hostile, ceiling, is_fresh=False)
     what = _what(hostile.action)
-    if reward > ceiling + _TOLERANCE:
+    if reward > ceiling + TOLERANCE:
         raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
     if hostile.is_impossible and is_valid:
         raise CheckFailed(f"{what}: counts as a valid action")

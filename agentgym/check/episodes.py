@@ -19,6 +19,8 @@ from agentgym.types import Message, Observation, Task
 
 MAX_TURNS = 100
 """Turns after which a check stops an episode that does not end by itself."""
+TOLERANCE = 1e-9
+"""By how much rewards that should be equal may differ."""
 
 
 STEP_TIMEOUT_S: ContextVar[float] = ContextVar("STEP_TIMEOUT_S", default=60.0)
@@ -28,6 +30,12 @@ STEP_TIMEOUT_S: ContextVar[float] = ContextVar("STEP_TIMEOUT_S", default=60.0)
 def step_limit(what: str) -> AbstractContextManager[None]:
     """Return a limit of the time that the environment may take for one thing."""
     return time_limit(STEP_TIMEOUT_S.get(), what)
+
+
+def reward_of(env: Env, task: Task, action: Message) -> float:
+    """Return the reward of a task's first turn."""
+    env.reset(options={"task": task})
+    return float(env.step(action)[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 
-from agentgym.check.episodes import brief, play
+from agentgym.check.episodes import TOLERANCE, brief, play, reward_of
 from agentgym.check.policies import noop_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.subject import Subject
@@ -25,7 +25,6 @@ _FORGED = "".join(
 )
 """Ends of turns, messages of the system and a call, as four families write them."""
 _ROLES = ("user", "tool")
-_TOLERANCE = 1e-9
 
 
 def injection(subject: Subject) -> str:
@@ -35,13 +34,13 @@ def injection(subject: Subject) -> str:
         episode = play(env, random_action, task, subject.rng(13))
         _check_words(env, episode.observations)
     with contextlib.closing(subject.factory()) as env:
-        idle = max(0.0, _reward_of(env, task, noop_action(env)))
+        idle = max(0.0, reward_of(env, task, noop_action(env)))
         _check_forgery(env, task, Message("assistant", _FORGED), idle)
         num_actions = 1
         for spec in env.tools:
             call = random_call(spec, subject.rng(14))
             texts = [name for name, value in call.arguments.items() if isinstance(value, str)]
-            ceiling = max(idle, _reward_of(env, task, Message("assistant", calls=(call,)))) if texts else idle
+            ceiling = max(idle, reward_of(env, task, Message("assistant", calls=(call,)))) if texts else idle
             for name in texts:
                 forged = ToolCall(spec.name, {**call.arguments, name: _FORGED})
                 _check_forgery(env, task, Message("assistant", calls=(forged,)), ceiling)
@@ -60,11 +59,6 @@ def _check_words(env: Env, observations: Sequence[Observation]) -> None:
             )
 
 
-def _reward_of(env: Env, task: Task, action: Message) -> float:
-    env.reset(options={"task": task})
-    return float(env.step(action)[1])
-
-
 def _check_forgery(env: Env, task: Task, action: Message, ceiling: float) -> None:
     what = brief(action.calls[0] if action.calls else action.content, 80)
     env.reset(options={"task": task})
@@ -72,7 +66,7 @@ def _check_forgery(env: Env, task: Task, action: Message, ceiling: float) -> Non
         observation, reward, *_ = env.step(action)
     except Exception as error:
         raise CheckFailed(f"{what}: {type(error).__name__}: {brief(str(error))}") from error
-    if float(reward) > ceiling + _TOLERANCE:
+    if float(reward) > ceiling + TOLERANCE:
         raise CheckFailed(f"{what}: earns {reward}, more than {ceiling}, which a harmless action earns")
     if others := {message.role for message in observation} - set(_ROLES):
         raise CheckFailed(

@@ -34,6 +34,7 @@ from agentgym.check.episodes import STEP_TIMEOUT_S
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
+from agentgym.check.voids import void_on_demand
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.registry import find, make
@@ -76,6 +77,7 @@ CHECKS = (
     Check("random policy", random_policy, _PLAYED),
     Check("hostile actions", hostile_actions, _PLAYED),
     Check("cheats", cheats, _PLAYED),
+    Check("void on demand", void_on_demand, _PLAYED),
     Check("leaks", leaks, _PLAYED),
     Check("speed", speed, _PLAYED),
 )

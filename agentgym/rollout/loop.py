@@ -27,6 +27,7 @@ from agentgym.errors import (
 )
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.rollout.voids import kind_of_action
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
 T = TypeVar("T")
@@ -46,11 +47,14 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     error: str | None = None
     success: bool | None = None
     delegation = _delegation(env, request)
+    doing = "reset"
+    voids: tuple[str, ...] = ()
     try:
         observation = await _reset(env, request)
         agent.begin(observation, env.tools)
         while True:
             state_key = _state_key(env)
+            doing = "sampling"
             decision = await agent.decide()
             if decision is None:
                 status, success = Status.TRUNCATED_TOKENS, False
@@ -59,6 +63,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
             if decision.is_summary:
                 outcome = _Outcome(turn=turn)
             else:
+                doing = kind_of_action(turn.action)
                 outcome = await _step(env, turn, request.limits, delegation)
             turns.append((outcome.turn, decision.begins_segment))
             request.on_turn(outcome.turn)
@@ -70,7 +75,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     except PromptTooLongError as raised:
         status, success, error = Status.TRUNCATED_TOKENS, False, str(raised)
     except InfrastructureError as raised:
-        status, error = _status_of(raised), str(raised)
+        status, error, voids = _status_of(raised), str(raised), (doing,)
     finally:
         await agent.end()
     return Trajectory(
@@ -83,6 +88,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         success=success,
         error=error,
         num_retries=request.num_retries,
+        voids=voids,
     )
 
 

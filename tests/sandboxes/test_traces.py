@@ -77,6 +77,7 @@ def test_nothing_that_a_job_left_is_found_after_a_reset(sandbox: Sandbox) -> Non
 def test_a_sandbox_that_is_closed_leaves_nothing_on_the_host() -> None:
     with ProcessSandbox() as sandbox:
         assert sandbox.run_python(PLANT).ok
+        assert isinstance(sandbox, HostSandbox)
         uids = {one[0] for one in sandbox._user_numbers.values() if one is not None}
     for place in ("/tmp", "/var/tmp", "/dev/shm"):
         assert not Path(place, "agentgym-trace").exists()

@@ -22,33 +22,34 @@ KINDS = {"process": ProcessSandbox, "namespaces": NamespaceSandbox, "docker": Do
 NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="without root a sandbox has no user of its own")
 NO_NAMESPACES = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
 
+NAME = f"agentgym-trace-{os.getpid()}"
 PLANT = """
 import ctypes, os
 c = ctypes.CDLL(None)
 number = {"x86_64": 250, "aarch64": 219}[os.uname().machine]
 for ring in (-3, -4, -5, c.syscall(number, 22, -1, -2)):
     c.syscall(number - 2, b"user", b"agentgym-trace", b"secret", 6, ring)
-print(c.shmget(4711, 4096, 0o1666), c.msgget(4711, 0o1666), c.semget(4711, 1, 0o1666))
+print(c.shmget(KEY, 4096, 0o1666), c.msgget(KEY, 0o1666), c.semget(KEY, 1, 0o1666))
 for place in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", os.environ["TMPDIR"]):
     try:
-        os.makedirs(place + "/agentgym-trace/closed")
-        open(place + "/agentgym-trace/closed/file", "w").close()
-        os.chmod(place + "/agentgym-trace/closed", 0)
+        os.makedirs(place + "/NAME/closed")
+        open(place + "/NAME/closed/file", "w").close()
+        os.chmod(place + "/NAME/closed", 0)
     except OSError: pass
 os.utime(".", (4711, 4711))
-"""
+""".replace("NAME", NAME).replace("KEY", str(os.getpid()))
 LOOK = """
 import ctypes, os
 c = ctypes.CDLL(None)
 number = {"x86_64": 250, "aarch64": 219}[os.uname().machine]
 for ring in (-3, -4, -5, c.syscall(number, 22, -1, -2)):
     if c.syscall(number, 10, ring, b"user", b"agentgym-trace", 0) != -1: print("a key in", ring)
-for call in (lambda: c.shmget(4711, 0, 0), lambda: c.msgget(4711, 0), lambda: c.semget(4711, 0, 0)):
+for call in (lambda: c.shmget(KEY, 0, 0), lambda: c.msgget(KEY, 0), lambda: c.semget(KEY, 0, 0)):
     if call() != -1: print("an object")
 for place in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", os.environ["TMPDIR"]):
-    if os.path.exists(place + "/agentgym-trace"): print("files in", place)
+    if os.path.exists(place + "/NAME"): print("files in", place)
 if 4711 in (int(os.stat(".").st_mtime), int(os.stat(".").st_atime)): print("times")
-"""
+""".replace("NAME", NAME).replace("KEY", str(os.getpid()))
 
 
 @pytest.fixture(
@@ -80,7 +81,7 @@ def test_a_sandbox_that_is_closed_leaves_nothing_on_the_host() -> None:
         assert isinstance(sandbox, HostSandbox)
         uids = {one[0] for one in sandbox._user_numbers.values() if one is not None}
     for place in ("/tmp", "/var/tmp", "/dev/shm"):
-        assert not Path(place, "agentgym-trace").exists()
+        assert not Path(place, NAME).exists()
     for kind in ("shm", "msg", "sem"):
         rows = [line.split() for line in Path("/proc/sysvipc", kind).read_text().splitlines()]
         assert [row for row in rows[1:] if int(row[rows[0].index("uid")]) in uids] == []

@@ -175,6 +175,7 @@ def _targets() -> Iterator[dict[str, Any]]:
         abstract.listen()
         os.environ["AGENTGYM_ADVERSARY"] = mark
         try:
-            yield {"SECRET": secret.name, "PORT": server.getsockname()[1], "MARK": mark}
+            key = int(mark[-7:], 16) | 1  # of objects that all sandboxes share where they have no namespace
+            yield {"SECRET": secret.name, "PORT": server.getsockname()[1], "MARK": mark, "KEY": key}
         finally:
             del os.environ["AGENTGYM_ADVERSARY"]

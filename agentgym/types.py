@@ -378,7 +378,10 @@ class Trajectory:
     """None if the infrastructure failed: then nobody knows."""
     error: str | None = None
     num_retries: int = 0
-    """Attempts before this one that the infrastructure spoilt."""
+    """Attempts before this one in which the infrastructure failed."""
+    voids: tuple[str, ...] = ()
+    """What was going on whenever the infrastructure failed, over all attempts: ``reset``, ``sampling``, or the kinds of
+    the action that the environment was acting on."""
     player: int = 0
     """Whose turns these are in a game of several players, each with a trajectory of its own."""
 

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import agentgym
+from agentgym import errors
 from agentgym.errors import SandboxUnavailableError
 from agentgym.sandbox import Capabilities, Guarantee, Limits
 from agentgym.sandboxes import cgroups
@@ -214,7 +214,7 @@ def _installed_packages() -> tuple[str, ...]:
     places = [prefix / "lib" / python for prefix in prefixes for python in (version, "python3")]
     found = {place / name for place in places for name in ("site-packages", "dist-packages")}
     found |= {Path(folder) for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))}
-    found.add(Path(agentgym.__file__).parents[1])
+    found.add(Path(errors.__file__).parents[1])
     resolved = {folder.resolve() for folder in found if folder.is_dir()}
     seen = [Path("/usr"), *map(Path, _python_folders())]
     return tuple(sorted(str(one) for one in resolved if any(one.is_relative_to(folder) for folder in seen)))

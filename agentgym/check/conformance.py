@@ -35,6 +35,7 @@ from agentgym.check.injection import injection
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
+from agentgym.check.voids import void_on_demand
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.registry import find, make
@@ -78,6 +79,7 @@ CHECKS = (
     Check("hostile actions", hostile_actions, _PLAYED),
     Check("injection", injection, _PLAYED),
     Check("cheats", cheats, _PLAYED),
+    Check("void on demand", void_on_demand, _PLAYED),
     Check("leaks", leaks, _PLAYED),
     Check("speed", speed, _PLAYED),
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, output
+
+if TYPE_CHECKING:
+    from agentgym.sandbox import Limits, Sandbox
 
 sandbox = typer.Typer(no_args_is_help=True, help="Make the sandbox image, and check the sandboxes of this machine.")
 
@@ -35,11 +38,12 @@ def check(
     image: Annotated[str | None, typer.Option("--image", help="For docker.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run the conformance checks on a kind of sandbox, as it is on this machine; exit code 1 if one fails."""
+    """Check a kind of sandbox on this machine: conformance, then an adversary; exit code 1 if a promise breaks."""
     from dataclasses import asdict
     from typing import get_args
 
     from agentgym.check import check_sandbox
+    from agentgym.check.sandbox.adversary import attack_sandbox
     from agentgym.errors import unknown_name
     from agentgym.sandboxes.images import DEFAULT_IMAGE
     from agentgym.sandboxes.ladder import BACKENDS, Backend, open_sandbox
@@ -47,11 +51,16 @@ def check(
     with output(as_json) as out:
         if backend not in get_args(Backend):
             raise unknown_name("sandbox", backend, BACKENDS)
-        report = check_sandbox(
-            lambda limits: open_sandbox(backend, limits=limits, image=image or DEFAULT_IMAGE)  # type: ignore[arg-type]
-        )
-        value = asdict(report)
-        out.result({"sandbox": value.pop("env"), **value})
+
+        def opened(limits: Limits) -> Sandbox:
+            return open_sandbox(backend, limits=limits, image=image or DEFAULT_IMAGE)  # type: ignore[arg-type]
+
+        report = check_sandbox(opened)
         out.console.print(str(report), markup=False)
-    if not report.passed:
+        out.console.print(f"{backend}: an adversary", markup=False)
+        promises = attack_sandbox(opened, on_promise=lambda promise: out.console.print(str(promise), markup=False))
+        is_sound = report.passed and all(promise.holds for promise in promises)
+        value = asdict(report) | {"passed": is_sound, "promises": [asdict(promise) for promise in promises]}
+        out.result({"sandbox": value.pop("env"), **value})
+    if not is_sound:
         raise typer.Exit(FAILED)

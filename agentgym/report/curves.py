@@ -27,6 +27,7 @@ KNOWN: dict[str, tuple[str, Format, str]] = {
     "zero_advantage_share": ("turns that teach nothing", _SHARE, "share of turns with advantage zero"),
     "credit/phantom_share": ("phantom advantage", _SHARE, "turns set apart by shaping alone, where nobody succeeded"),
     "credit/gate_open_rate": ("open gates", _SHARE, "share of episodes whose gated rewards counted"),
+    "void_alarm": ("void alarm", _NUMBER, "kinds of action after which the infrastructure fails more often"),
     "num_dropped_groups": ("dropped groups", _NUMBER, "groups left out of the update"),
     "invalid_share": ("invalid turns", _SHARE, "share of turns with a malformed or impossible action"),
     "tokens_per_s": ("tokens per second", _NUMBER, "sampled tokens per second of rollout"),

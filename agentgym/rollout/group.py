@@ -119,6 +119,7 @@ class GroupPlayer:
         return played
 
     async def _play_until_valid(self, member: _Member) -> tuple[Trajectory, ...]:
+        voids: tuple[str, ...] = ()
         for num_retries in range(self._config.max_retries + 1):
             request = member.begin(num_retries, self._in_flight.observe)
             try:
@@ -127,12 +128,13 @@ class GroupPlayer:
             except InfrastructureError as error:  # the environment could not be made, or a game could not start
                 failed = Trajectory(
                     task=request.task, env_id="", status=Status.ENV_ERROR, segments=(), seed=request.seed,
-                    error=cut_output(str(error)), num_retries=num_retries,
+                    error=cut_output(str(error)), num_retries=num_retries, voids=("reset",),
                 )  # fmt: skip
                 played = (failed,)
+            voids += played[0].voids
             if is_evidence(played):
                 break
-        return played
+        return (replace(played[0], voids=voids), *played[1:]) if voids else played
 
 
 class _Member:

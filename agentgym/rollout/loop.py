@@ -31,6 +31,7 @@ from agentgym.rollout.agent import Agent
 from agentgym.rollout.answers import checked_key, checked_step
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
+from agentgym.rollout.voids import kind_of_action
 from agentgym.tool import cut_output
 from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
 
@@ -54,12 +55,15 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     error: str | None = None
     success: bool | None = None
     delegation = _delegation(env, request)
+    doing = "reset"
+    voids: tuple[str, ...] = ()
     try:
         observation = await _reset(env, request)
         with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
             agent.begin(observation, env.tools)
         while True:
             state_key = _state_key(env)
+            doing = "sampling"
             with boundary(EngineError, "sampling"):
                 decision = await agent.decide()
             if decision is None:
@@ -69,6 +73,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
             if decision.is_summary:
                 outcome = _Outcome(turn=turn)
             else:
+                doing = kind_of_action(turn.action)
                 outcome = await _step(env, turn, request.limits, delegation)
             turns.append((outcome.turn, decision.begins_segment))
             request.on_turn(outcome.turn)
@@ -83,7 +88,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     except PolicyFaultError as raised:
         status, success, error = Status.POLICY_ERROR, False, str(raised)
     except InfrastructureError as raised:
-        status, error = _status_of(raised), str(raised)
+        status, error, voids = _status_of(raised), str(raised), (doing,)
     finally:
         await _end(agent)
     return Trajectory(
@@ -96,6 +101,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         success=success,
         error=None if error is None else cut_output(error),
         num_retries=request.num_retries,
+        voids=voids,
     )
 
 

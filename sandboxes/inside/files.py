@@ -135,7 +135,7 @@ def empty(place: str) -> None:
     with suppress(OSError):
         for name in os.listxattr(place):
             os.removexattr(place, name)
-        os.chmod(place, 0o1777 if os.stat(place).st_mode & stat.S_ISVTX else 0o755)
+        os.chmod(place, 0o755)  # its own folder; those that it shares, it may not change
     with suppress(OSError):
         empty_folder(place)
 

@@ -131,5 +131,5 @@ def test_usage_errors() -> None:
 
 def test_report_as_text() -> None:
     text = str(check_env(OracleGoesLeft, num_episodes=1))
-    assert text.startswith("OracleGoesLeft: 1 of 25 checks failed")
+    assert text.startswith("OracleGoesLeft: 1 of 26 checks failed")
     assert "FAIL  oracle" in text

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import get_args
 
+from agentgym.rollout.voids import suspicious_kinds, voids_of
 from agentgym.trainers.data.samples import ZERO, GroupVerdict
 from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall
 
@@ -21,6 +22,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     the members that were started and not needed, ``cut/*`` by reason, ``cut_tokens`` what they had sampled.
     ``num_calls``, ``malformed_calls`` and ``thinking_tokens`` are means per turn: calls that were read, calls that
     could not be read, and tokens of thinking. ``cut_share`` is the share of completions that the token limit ended.
+    ``voids/ENV/KIND`` counts failures of the infrastructure by what was going on, over all attempts, and ``void_alarm``
+    the kinds of action after which it fails more often than after others (:func:`suspicious_kinds`).
     ``num_patched`` counts the turns of an episode in whose place another action was played. A mean of nothing is NaN.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
@@ -54,12 +57,14 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_patched": _mean([sum(turn.played is not None for turn in t.turns) for t in valid]),
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_retries": float(sum(t.num_retries for t in everyone)),
+        "void_alarm": float(len(suspicious_kinds(everyone))),
         "num_dropped_groups": float(sum(dropped.values())),
         "num_cut": float(len(cut)),
         "cut_tokens": float(sum(member.num_sampled_tokens for member in cut)),
         **{f"cut/{reason}": float(cut_reasons[reason]) for reason in get_args(CutReason)},
         **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
         **{f"status/{status}": float(statuses[status]) for status in Status},
+        **{f"voids/{env}/{kind}": float(count) for (env, kind), count in sorted(voids_of(everyone).items())},
     }
 
 

@@ -15,6 +15,7 @@ from agentgym.canonical import canonical
 from agentgym.env.actions import Action
 from agentgym.env.env import StepReturn, TypedStep
 from agentgym.env.tasks import SeededTasks
+from agentgym.errors import SandboxDeadError
 from agentgym.types import MalformedCall, Observation, RewardRole, ToolSpec
 
 
@@ -310,6 +311,19 @@ class BelievesClaims(Corridor):
         return {"claims to have won": (Message("assistant", "I have won."),)}
 
 
+class DiesOfSleep(Corridor):
+    @tool
+    def python(self, code: str) -> str:
+        """Run code.
+
+        Args:
+            code: it.
+        """
+        if "sleep" in code:
+            raise SandboxDeadError("it did not answer")
+        return "[no output]"
+
+
 class LeaksFile(Corridor):
     def start(self, task: Task) -> str | Observation:
         self.file = os.open(os.devnull, os.O_RDONLY)
@@ -391,6 +405,7 @@ BROKEN: list[tuple[type[Env], str]] = [
     (ObeysForgedSystem, "injection"),
     (LetsAgentsSpeakAsSystem, "injection"),
     (BelievesClaims, "cheats"),
+    (DiesOfSleep, "void on demand"),
     (LeaksFile, "leaks"),
     (LeaksThread, "leaks"),
     (LeaksProcess, "leaks"),

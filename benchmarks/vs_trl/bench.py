@@ -1,6 +1,7 @@
 """TRL's GRPOTrainer and this trainer on the same model, environment and budget, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/vs_trl/bench.py --out benchmarks/vs_trl/results.json
+    OMP_NUM_THREADS=1 python benchmarks/vs_trl/bench.py --model smollm2 --steps 4 --groups 2 --lr 1e-5
 
 Two tasks. ``multi-turn``: a maze walked a step at a time by tool calls; TRL plays it through ``environment_factory``.
 ``one turn``: an open maze whose whole way is said in one completion; TRL trains on it in its plain mode, with a reward
@@ -9,6 +10,8 @@ function. All arms of a seed begin with the same weights after the same supervis
 with groups of 8, the same number of rollouts and steps, the same learning rate, Adam constants, gradient clip and
 temperature, and one thread. The success of all is measured by our evaluation on the same held-out tasks and seeds
 (of the second task those are other draws of the same 72 pairs of a start and an exit).
+
+``--model smollm2`` begins with a pretrained model of 135 M parameters in place of a tiny one, in smaller mazes.
 
 What cannot be the same: TRL limits an episode's tokens and not a turn's; it asks for one more message after the end of
 an episode (the warm start teaches the model to say "Done."); and it gives one advantage to an episode, where ours, by
@@ -29,6 +32,7 @@ import os
 import platform
 import subprocess
 import tempfile
+from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,7 +40,7 @@ from typing import Any
 import torch
 import warm_start
 from arms import GROUP_SIZE, Arm, Budget, ours, trl_factory, trl_plain
-from mazes import MULTI, ONE_TURN, Setting
+from mazes import MULTI, ONE_TURN, REAL_MULTI, REAL_ONE_TURN, Setting
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
@@ -49,15 +53,20 @@ from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.models.policy import open_policy
 
-ARMS: dict[str, dict[str, Arm]] = {
-    MULTI.name: {
-        "ours": ours(CreditConfig()),
-        "ours, grpo": ours(CreditConfig(estimator="grpo")),
-        "TRL, environment_factory": trl_factory,
-    },
-    ONE_TURN.name: {"ours": ours(CreditConfig()), "TRL, plain": trl_plain},
+_MULTI_ARMS: dict[str, Arm] = {
+    "ours": ours(CreditConfig()),
+    "ours, grpo": ours(CreditConfig(estimator="grpo")),
+    "TRL, environment_factory": trl_factory,
 }
-COLUMNS = ("step_s_p50", "episodes_per_s", "sampled_tokens_per_s", "trained_tokens_per_s")
+_ONE_TURN_ARMS: dict[str, Arm] = {"ours": ours(CreditConfig()), "TRL, plain": trl_plain}
+ARMS = {
+    MULTI.name: _MULTI_ARMS,
+    ONE_TURN.name: _ONE_TURN_ARMS,
+    REAL_MULTI.name: _MULTI_ARMS,
+    REAL_ONE_TURN.name: _ONE_TURN_ARMS,
+}
+SETTINGS = {"tiny": (MULTI, ONE_TURN), warm_start.PRETRAINED: (REAL_MULTI, REAL_ONE_TURN)}
+COLUMNS = ("step_s_p50", "rollout_s_p50", "episodes_per_s", "sampled_tokens_per_s", "trained_tokens_per_s")
 
 
 async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: argparse.Namespace) -> EvalSummary:
@@ -85,7 +94,7 @@ def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespa
     """All arms of a task and a seed; one row each."""
     start = folder / "start"
     sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8)
-    warm_start.warm_start(setting, start, seed, sft)
+    warm_start.warm_start(setting, start, seed, sft, is_pretrained=options.model == warm_start.PRETRAINED)
     before = asyncio.run(held_out(setting, start, folder / "eval-start", options))
     print(f"{setting.name}, seed {seed}: success {before.success:.3f} before", flush=True)
     budget = Budget(
@@ -122,18 +131,25 @@ def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespa
 def table(rows: list[dict[str, Any]]) -> str:
     """Means over the seeds, in Markdown."""
     lines = [
-        "| task | arm | a step, s | episodes/s | tokens/s: sampled | trained | success before, each seed | after |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | arm | a step, s | of it rollouts | episodes/s | tokens/s: sampled | trained "
+        "| success before, each seed | after |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for task, arm in dict.fromkeys((row["task"], row["arm"]) for row in sorted(rows, key=_order)):
         same = sorted((row for row in rows if (row["task"], row["arm"]) == (task, arm)), key=lambda row: row["seed"])
-        step_s, episodes, sampled, trained = (fmean(row[name] for row in same) for name in COLUMNS)
+        step_s, rollout_s, episodes, sampled, trained = (_mean(same, name) for name in COLUMNS)
         before = ", ".join(f"{row['success_before']:.2f}" for row in same)
         after = ", ".join(f"{row['success_after']:.2f}" for row in same)
         lines.append(
-            f"| {task} | {arm} | {step_s:.2f} | {episodes:.1f} | {sampled:,.0f} | {trained:,.0f} | {before} | {after} |"
+            f"| {task} | {arm} | {step_s:.2f} | {'-' if isnan(rollout_s) else f'{rollout_s:.2f}'} | {episodes:.2f} "
+            f"| {sampled:,.0f} | {trained:,.0f} | {before} | {after} |"
         )
     return "\n".join(lines)
+
+
+def _mean(rows: list[dict[str, Any]], name: str) -> float:
+    """The mean over rows, NaN where a row from an earlier version of the script lacks the number."""
+    return fmean(row.get(name, nan) for row in rows)
 
 
 def _order(row: dict[str, Any]) -> tuple[int, int]:
@@ -156,6 +172,7 @@ def origin() -> dict[str, Any]:
 def main() -> None:
     """Measure, print the table, write JSON and Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=list(SETTINGS), default="tiny")
     parser.add_argument("--tasks", nargs="+", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, default=25)
@@ -169,9 +186,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     if options.out.exists():  # other seeds stay
         kept = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
-        rows = [row for row in kept if row["seed"] not in options.seeds or row["task"] not in options.tasks]
+        again = {setting.name for setting in SETTINGS[options.model]} & set(options.tasks)
+        rows = [row for row in kept if row["seed"] not in options.seeds or row["task"] not in again]
     for seed in options.seeds:
-        for setting in (MULTI, ONE_TURN):
+        for setting in SETTINGS[options.model]:
             if setting.name in options.tasks:
                 with tempfile.TemporaryDirectory() as folder:
                     rows += measure(setting, seed, Path(folder), options)

@@ -96,3 +96,22 @@ ONE_TURN = Setting(
     num_demos=4000,
     noise=0.1,
 )
+REAL_MULTI = replace(
+    MULTI,
+    name="SmolLM2, multi-turn",
+    kwargs={"size": 2, "max_turns": 4},
+    max_turns=4,
+    max_turn_tokens=48,
+    max_episode_tokens=320,
+    num_demos=48,
+)
+REAL_ONE_TURN = replace(
+    ONE_TURN,
+    name="SmolLM2, one turn",
+    kwargs={"size": 2},
+    max_turn_tokens=128,
+    max_episode_tokens=128,
+    num_demos=48,
+    noise=0.25,
+)
+"""The same for a pretrained model of 135 M parameters, in mazes that it can be trained on in minutes."""

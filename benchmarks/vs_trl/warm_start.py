@@ -13,7 +13,7 @@ import torch
 import trl
 from mazes import Setting
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from agentgym.env.env import Env
 from agentgym.registry import make
@@ -26,6 +26,7 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.demos import collect_demos, collect_texts
 from agentgym.trainers.models.model import save_model
+from agentgym.trainers.models.sources import cached_model
 from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.phases.sft import sft_steps
 from agentgym.trainers.sft.rows import sft_rows
@@ -35,6 +36,8 @@ TEMPLATE = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_t
 """TRL parses the calls of templates that it knows by their text alone."""
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
+PRETRAINED = "smollm2"
+PRETRAINED_LR = 1e-4
 MODEL = ModelConfig(hidden_size=128, num_layers=2, head_dim=32, vocab_size=640, max_context_tokens=1024)
 FAREWELL = "Done."
 
@@ -63,6 +66,15 @@ def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     wrapped.chat_template = TEMPLATE
     return wrapped
+
+
+def pretrained() -> tuple[Any, Any]:
+    """SmolLM2-135M-Instruct and its tokenizer, with the template of Qwen3."""
+    folder = cached_model(PRETRAINED)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.pad_token = "<|endoftext|>"  # TRL pads with it; the turn's end must not be padding
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), tokenizer
 
 
 def with_farewell(demo: Trajectory, renderer: ChatRenderer) -> Trajectory:
@@ -107,11 +119,15 @@ async def _demos(setting: Setting, renderer: ChatRenderer, seed: int, num_demos:
         await pool.close()
 
 
-def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig) -> None:
-    """Train the model and save it to ``folder``."""
-    tokenizer = train_tokenizer(partial(make, setting.env_id, **setting.kwargs), seed)
+def warm_start(setting: Setting, folder: Path, seed: int, sft: SftConfig, *, is_pretrained: bool = False) -> None:
+    """Train the model, a tiny one from nothing or SmolLM2, and save it to ``folder``."""
+    if is_pretrained:
+        model, tokenizer = pretrained()
+        sft = replace(sft, batch_size=4, optimizer=replace(sft.optimizer, lr=PRETRAINED_LR))
+    else:
+        tokenizer = train_tokenizer(partial(make, setting.env_id, **setting.kwargs), seed)
+        model = build_model(tokenizer, MODEL, derive_seed(seed, "model"))
     renderer = ChatRenderer(tokenizer)
-    model = build_model(tokenizer, MODEL, derive_seed(seed, "model"))
     demos = asyncio.run(_demos(setting, renderer, seed, sft.num_demos or setting.num_demos))
     rows = sft_rows([with_farewell(demo, renderer) for demo in demos], sft, renderer)
     print(f"{setting.name}: {len(rows)} demonstrations of {sum(len(r.token_ids) for r in rows) / len(rows):.0f} tokens")

@@ -26,7 +26,7 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.data.demos import collect_demos, collect_texts
 from agentgym.trainers.models.model import save_model
-from agentgym.trainers.models.sources import cached_model
+from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model
 from agentgym.trainers.phases.sft import sft_steps
 from agentgym.trainers.sft.rows import sft_rows
@@ -70,7 +70,7 @@ def train_tokenizer(make_env: Callable[[], Env], seed: int) -> Any:
 
 def pretrained() -> tuple[Any, Any]:
     """SmolLM2-135M-Instruct and its tokenizer, with the template of Qwen3."""
-    folder = cached_model(PRETRAINED)
+    folder = local_model(PRETRAINED)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = TEMPLATE
     tokenizer.pad_token = "<|endoftext|>"  # TRL pads with it; the turn's end must not be padding

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from testkit.fake_hub import COMMIT, hub_with
 from testkit.local_servers import Reply, serving
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -231,3 +235,33 @@ def test_a_hub_that_cannot_be_reached_is_refused_at_once(tmp_path: Path, monkeyp
     assert local_model("owner/name") == str(snapshot)
     check_source("owner/name")
     check_source(str(tmp_path / "not-yet"))
+
+
+def test_a_model_comes_from_a_hub(tmp_path: Path) -> None:
+    """The hub's own client downloads it from a server that answers as the hub does."""
+    write_gguf(tmp_path / "tiny.gguf")
+    import_model(str(tmp_path / "tiny.gguf"), tmp_path / "published")
+    with serving(hub_with("lab/tiny", tmp_path / "published")) as (url, seen):
+        where = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+
+        def run(*command: str) -> subprocess.CompletedProcess[str]:
+            arguments = [sys.executable, "-m", "agentgym", *command]
+            return subprocess.run(arguments, env=where, capture_output=True, text=True, check=False)
+
+        done = run("model", "import", "lab/tiny", str(tmp_path / "out"))
+        assert done.returncode == 0, done.stderr
+        wrong = run("model", "import", "lab/other", str(tmp_path / "other"))
+        assert (wrong.returncode, wrong.stdout) == (2, "")
+        assert "the hub has no model lab/other, or you may not see it" in wrong.stderr
+        num_requests = len(seen)
+        small = ["--episodes", "1", "--codec", "compact", "--max-new-tokens", "4", "chat.tools_style=compact"]
+        small += ["largest=4", "max_turns=1", "--run-dir", str(tmp_path / "run"), "--json"]
+        played = run("eval", "agentgym/GuessNumber-v0", "--policy", "lab/tiny", *small)
+        assert played.returncode == 0, played.stderr
+        assert len(seen) > num_requests
+    assert not (tmp_path / "other").exists()
+    wanted = {file.name for file in (tmp_path / "published").iterdir()}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == wanted
+    found, published = (load_model(tmp_path / name)[0].state_dict() for name in ("out", "published"))
+    assert all(torch.equal(found[name], published[name]) for name in published)
+    assert f"lab/tiny at {COMMIT}" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

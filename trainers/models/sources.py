@@ -176,17 +176,31 @@ def _copy(source: str, out: Path, say: Callable[[str], None]) -> None:
     if Path(source).is_dir():
         shutil.copytree(source, out, dirs_exist_ok=True)
         return
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
 
     say(f"downloading {source} from the hub")
     wanted = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "LICENSE*", "README.md"]
     try:
-        snapshot_download(source, local_dir=out, allow_patterns=wanted)
+        commit = HfApi().model_info(source).sha
+        snapshot_download(source, revision=commit, local_dir=out, allow_patterns=wanted)
+    except RepositoryNotFoundError as error:
+        raise UsageError(
+            f"the hub has no model {source}, or you may not see it: look for its name at {HfApi().endpoint}; for a "
+            "private or gated model, run `hf auth login`"
+        ) from error
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise UsageError(f"the hub gave no model {source}: {str(error).strip().partition(chr(10))[0]}") from error
     if not (out / "config.json").is_file():
         raise UsageError(f"{source} has no config.json on the hub; for GGUF files, download one and import the file")
+    shutil.rmtree(out / ".cache", ignore_errors=True)  # what the hub's client keeps to go on with a download
+    with (out / "README.md").open("a", encoding="utf-8") as card:
+        card.write(f"\nImported from the hub: {source} at {commit}.\n")
 
 
 def _cached(source: str) -> Path:

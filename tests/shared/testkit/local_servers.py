@@ -55,9 +55,10 @@ def serving(answer: Callable[[Seen], Reply], tls: ssl.SSLContext | None = None) 
             for name, value in {"Content-Length": str(len(raw)), **reply.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(raw)
+            if self.command != "HEAD":
+                self.wfile.write(raw)
 
-        do_GET = do_POST = _do
+        do_GET = do_POST = do_HEAD = _do
 
         def log_message(self, *_: object) -> None:
             pass

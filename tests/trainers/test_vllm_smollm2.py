@@ -123,9 +123,7 @@ def test_tools_in_words_through_an_endpoint(server: Server) -> None:
 
 def test_a_step_with_rollouts_from_the_server(server: Server, tmp_path: Path) -> None:
     changes = ["num_steps=2", "groups_per_step=1", "group.group_size=4", "eval.num_episodes=2", "num_threads=1"]
-    config = apply_overrides(
-        load_recipe("smollm2-guess"), [*changes, "engine.kind=vllm", f'engine.urls=["{server.url}"]']
-    )
+    config = apply_overrides(load_recipe("smollm2-vllm"), [*changes, f'engine.urls=["{server.url}"]'])
     train(config, tmp_path / "run")
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP

@@ -16,6 +16,7 @@ from agentgym.trainers.config.train import (
     ModelConfig,
     TrainConfig,
 )
+from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import EntropyOptions
 
@@ -34,6 +35,14 @@ WIKI = {
     "rewards": {"gold_retrieved": 0.3, "invalid_turn": 0.1},
 }
 """Questions of one and two hops. A search shows one whole page; finding a page that is needed is rewarded."""
+SHELVES = {
+    "rooms": ["kitchen"],
+    "task_types": ["pick_and_place_simple"],
+    "num_receptacles": 3,
+    "num_objects": 3,
+    "max_turns": 10,
+}
+"""A kitchen's simplest errands: find a thing in one of three places, and put it elsewhere."""
 
 
 def smollm2_wiki() -> TrainConfig:
@@ -53,6 +62,27 @@ def smollm2_wiki() -> TrainConfig:
         loss=LossConfig(tokens_per_microbatch=2048),
         optimizer=RL_OPTIMIZER,
         eval=EvalConfig(num_episodes=100, base=True),
+        checkpoint_every=100,
+    )
+
+
+def smollm2_household() -> TrainConfig:
+    """SmolLM2 keeps house: one-line calls of twelve tools, 80 noisy demonstrations, then GiGPO."""
+    return TrainConfig(
+        recipe="smollm2-household",
+        env=EnvConfig(id="agentgym/Household-v0", kwargs=SHELVES),
+        model=ModelConfig(path="smollm2", codec="compact", tools_style="compact", max_context_tokens=900),
+        sft=SftConfig(
+            num_demos=80, noise=0.1, num_epochs=1, batch_size=4, observation_weight=0.0, optimizer=SFT_OPTIMIZER
+        ),
+        num_steps=8,
+        groups_per_step=4,
+        group=GroupConfig(group_size=8, num_envs=32),
+        sampling=SamplingParams(max_new_tokens=16),
+        credit=CreditConfig(estimator="gigpo", norm="mean_norm", invalid_penalty=0.1),
+        loss=LossConfig(tokens_per_microbatch=2048),
+        optimizer=RL_OPTIMIZER,
+        eval=EvalConfig(num_episodes=64, base=True),
         checkpoint_every=100,
     )
 
@@ -85,4 +115,16 @@ def smollm2_demo() -> TrainConfig:
     return replace(smollm2_guess(), recipe="smollm2-demo", num_threads=2)
 
 
-SMOLLM2_RECIPES = {"smollm2-demo": smollm2_demo, "smollm2-guess": smollm2_guess, "smollm2-wiki": smollm2_wiki}
+def smollm2_vllm() -> TrainConfig:
+    """The recipe ``smollm2-guess`` with rollouts by a vLLM server, which ``agentgym serve-model smollm2`` starts."""
+    engine = EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000",))
+    return replace(smollm2_guess(), recipe="smollm2-vllm", engine=engine)
+
+
+SMOLLM2_RECIPES = {
+    "smollm2-demo": smollm2_demo,
+    "smollm2-guess": smollm2_guess,
+    "smollm2-household": smollm2_household,
+    "smollm2-vllm": smollm2_vllm,
+    "smollm2-wiki": smollm2_wiki,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,9 +79,8 @@ def eval_(  # noqa: PLR0913  (a command's options)
     given |= _pairs([*pairs, *([f"chat.codec={codec}"] if codec else [])])
     names = [target for target in targets or () if "=" not in target]
     with output(as_json) as out:
-        for folder in (resume, *(Path(name) for name in (*names, *(policy or [])))):
-            if trust and folder is not None:
-                require_trust(folder, is_trusted=True)
+        if trust:
+            _trust(folder for folder in (resume, *map(Path, (*names, *(policy or [])))) if folder is not None)
         is_done = (
             _begin(names, policy or [], given, run_dir, num_envs, out)
             if resume is None
@@ -88,6 +88,17 @@ def eval_(  # noqa: PLR0913  (a command's options)
         )
     if not is_done:
         raise typer.Exit(FAILED)
+
+
+def _trust(folders: Iterable[Path]) -> None:
+    """Trust the run folders among what was named; ``--trust`` that is about none of them is refused."""
+    from agentgym.errors import UsageError
+
+    runs = [folder for folder in folders if (folder / "config.json").is_file()]
+    if not runs:
+        raise UsageError("--trust is for a run folder of somebody else: name one as target, policy or with --resume")
+    for folder in runs:
+        require_trust(folder, is_trusted=True)
 
 
 def _pairs(pairs: list[str]) -> dict[str, Any]:

@@ -57,6 +57,8 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         need_train_extra("training")
         if resume is not None:
             require_trust(resume, trust)
+        elif trust:
+            raise UsageError("--trust is for a run folder of somebody else: name it with --resume")
         if dry_run:
             _plan_on_paper(recipe, overrides or [], resume, ranks or 1, device_gib or 0.0, out)
             return

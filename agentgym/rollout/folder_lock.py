@@ -35,9 +35,10 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if [path.name for path in folder.iterdir()] == [LOCK_NAME]:
-                (folder / LOCK_NAME).unlink()
-                folder.rmdir()
+            with suppress(FileNotFoundError):  # the folder was deleted; whoever writes to it next says so
+                if [path.name for path in folder.iterdir()] == [LOCK_NAME]:
+                    (folder / LOCK_NAME).unlink()
+                    folder.rmdir()
 
 
 def _opened(folder: Path) -> TextIO:

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Final
 
 from agentgym.canonical import canonical
@@ -27,7 +27,7 @@ from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
 from agentgym.tool import Tool
 from agentgym.tools.in_sandbox import InSandbox
-from agentgym.types import Call, Message, Observation, RewardRole, Task, ToolCall
+from agentgym.types import Call, Message, Observation, RewardRole, Task, TextPart, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +154,13 @@ class SandboxEnv(InSandbox, ToolEnv):
         self._turn_ends_s = time.monotonic() + self.turn_timeout_s
         said = super().respond(action)
         self._end_turn()
-        return said
+        return self._warned(said)
 
     async def arespond(self, action: Message) -> str | Observation:
         self._turn_ends_s = time.monotonic() + self.turn_timeout_s
         said = await super().arespond(action)
         await self._in_thread(self._end_turn)
-        return said
+        return self._warned(said)
 
     def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
         checked = super()._checked(call)
@@ -247,6 +247,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         self.assignment = self.assign(task)
         self.test_command = self.assignment.test_command
         self._is_submitted = False
+        self._overflow = ""
 
     def _take_sandbox(self, content: Snapshot) -> None:
         lease = self.pool.acquire()
@@ -271,6 +272,17 @@ class SandboxEnv(InSandbox, ToolEnv):
         if self._is_over or (self.max_turns is not None and self._turn >= self.max_turns):
             self.end_episode()
 
+    def _warned(self, said: str | Observation) -> str | Observation:
+        """Add to what the agent is told that its workspace counts for nothing, if it does."""
+        if not self._overflow or self._is_over:
+            return said
+        words = f"Warning: {self._overflow}. It counts as empty as long as it is so: remove what is not needed."
+        if isinstance(said, str):
+            return f"{said}\n{words}"
+        *before, last = said
+        content = f"{last.content}\n{words}" if isinstance(last.content, str) else (*last.content, TextPart(words))
+        return (*before, replace(last, content=content))
+
     def _look(self) -> None:
         self._workspace = self._taken_out()
         self._key = canonical(["at work", content_key(self._workspace)])
@@ -278,7 +290,7 @@ class SandboxEnv(InSandbox, ToolEnv):
     def _taken_out(self) -> Snapshot:
         """The workspace's files; what the agent has locked is opened first, since it could open it, too.
 
-        A workspace above the limits of a snapshot counts as empty: it is the agent's, and no failure.
+        A workspace above the limits of a snapshot counts as empty, and the agent is told: it is no failure.
         """
         try:
             self._workspace = self._read_workspace()
@@ -289,9 +301,11 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def _read_workspace(self) -> Snapshot:
         try:
+            self._overflow = ""
             return self.sandbox.snapshot()
         except SandboxFileError as error:
             if error.error_type in ("too_many", "too_large"):
+                self._overflow = str(error)
                 return packed({})
             self.sandbox.exec("chmod -R u+rwX .")
             try:

@@ -101,3 +101,14 @@ def test_a_sandbox_that_was_spent_is_replaced_and_the_work_goes_on() -> None:
         assert (terminated, info["success"]) == (True, False)
     finally:
         env.close()
+
+
+def test_an_agent_is_told_that_its_workspace_counts_as_empty(env: SWEEnv) -> None:
+    env.reset(seed=0)
+    hoarded, *_ = env.step(turn(bash("for i in 1 2 3 4 5; do truncate -s 60M sparse$i; done")))
+    assert "Warning: the files of the workspace have more than" in hoarded[-1].text
+    assert "counts as empty as long as it is so" in hoarded[-1].text
+    key = env.state_key()
+    tidied, *_ = env.step(turn(bash("rm sparse*")))
+    assert "Warning" not in tidied[-1].text
+    assert env.state_key() != key

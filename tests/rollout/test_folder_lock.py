@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,10 @@ def test_a_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), locked(tmp_path / "new" / "run"):
         raise RuntimeError
     assert not (tmp_path / "new" / "run").exists()
+
+
+def test_a_folder_that_was_deleted_hides_no_other_error(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="the real one"), locked(folder):
+        shutil.rmtree(folder)
+        raise RuntimeError("the real one")

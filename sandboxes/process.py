@@ -22,6 +22,7 @@ from agentgym.sandbox import Capabilities, Guarantee, Limits
 from agentgym.sandboxes import cgroups
 from agentgym.sandboxes.host_worker import HostSandbox
 from agentgym.sandboxes.launch import Inside, worker_command
+from agentgym.sandboxes.run_folder import is_open_to_all, state_folder
 
 _SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -49,6 +50,11 @@ class ProcessSandbox(HostSandbox):
     def __init__(self, limits: Limits | None = None, *, require: Iterable[str] = ()) -> None:
         process_capabilities().require(require)
         self._python = _reachable_python()
+        if os.getuid() == 0 and not is_open_to_all(state := state_folder().resolve()):
+            raise SandboxUnavailableError(
+                f"the users that code runs as cannot enter {state}: set AGENTGYM_STATE to a folder that all users may "
+                "enter (chmod o+x for it and for those above it)"
+            )
         super().__init__(limits or Limits(), {"workspace": 0o755, "tmp": 0o1777})
         tmp = str(self._folder / "tmp")
         self._launch(
@@ -109,10 +115,6 @@ def _reachable_python() -> str:
     """A Python that a user without rights can start; its own folder may be closed to others."""
     found = [os.path.realpath(sys.executable), "/usr/bin/python3", shutil.which("python3") or ""]
     for python in found:
-        if python and os.path.exists(python) and (os.getuid() != 0 or _is_open_to_all(Path(python).resolve())):
+        if python and os.path.exists(python) and (os.getuid() != 0 or is_open_to_all(Path(python).resolve())):
             return python
     raise SandboxUnavailableError(f"no Python that other users may start (looked at {', '.join(filter(None, found))})")
-
-
-def _is_open_to_all(path: Path) -> bool:
-    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))

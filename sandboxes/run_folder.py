@@ -1,7 +1,8 @@
 """The folder on this host where a run notes what it started, so that another can clean up after its death.
 
 ``STATE/RUN/owner.json`` says whose it is, ``STATE/RUN/ID.json`` what a sandbox consists of, ``STATE/RUN/ID/`` holds
-its files. STATE is ``$AGENTGYM_STATE``, else ``$XDG_RUNTIME_DIR/agentgym``, else ``/tmp/agentgym-UID``.
+its files. STATE is ``$AGENTGYM_STATE``, else ``$XDG_RUNTIME_DIR/agentgym``, else ``/tmp/agentgym-UID``. As root, code
+runs as users of its own, so a folder that they cannot enter, as root's own ``$XDG_RUNTIME_DIR``, is passed over.
 """
 
 from __future__ import annotations
@@ -48,14 +49,7 @@ class SandboxRecord:
 
 def state_folder() -> Path:
     """STATE, made if need be; refuses one that is somebody else's."""
-    given, runtime = os.environ.get("AGENTGYM_STATE"), os.environ.get("XDG_RUNTIME_DIR")
-    folder = (
-        Path(given)
-        if given
-        else Path(runtime) / "agentgym"
-        if runtime
-        else Path(tempfile.gettempdir()) / f"agentgym-{os.getuid()}"
-    )
+    folder = next(filter(_is_for_all_users, _candidates()), next(_candidates()))
     try:
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         info = folder.lstat()
@@ -64,6 +58,26 @@ def state_folder() -> Path:
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
         raise SandboxUnavailableError(f"{folder} is not a folder of this user; set AGENTGYM_STATE to another one")
     return folder
+
+
+def _candidates() -> Iterator[Path]:
+    given, runtime = os.environ.get("AGENTGYM_STATE"), os.environ.get("XDG_RUNTIME_DIR")
+    if given:
+        yield Path(given)
+        return
+    if runtime:
+        yield Path(runtime) / "agentgym"
+    for shared in (tempfile.gettempdir(), "/tmp"):
+        yield Path(shared) / f"agentgym-{os.getuid()}"
+
+
+def _is_for_all_users(folder: Path) -> bool:
+    return os.getuid() != 0 or all(is_open_to_all(parent) for parent in folder.parents if parent.is_dir())
+
+
+def is_open_to_all(path: Path) -> bool:
+    """Return True if every user may enter, or start, what has this path."""
+    return all(folder.stat().st_mode & 0o001 for folder in (path, *path.parents))
 
 
 def run_folder() -> Path:

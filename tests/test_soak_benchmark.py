@@ -1,0 +1,47 @@
+"""The soak runs at a tiny size, and sees what grows."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "soak"
+
+
+@pytest.fixture
+def soak() -> Iterator[Any]:
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module("soak")
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "expected"),
+    [("memory_mib", 0.1, True), ("memory_mib", 1.0, False), ("descriptors", 1, False), ("files", 2, False)],
+)
+def test_what_grows_is_seen(soak: Any, name: str, step: float, expected: bool) -> None:
+    first = soak.Point(done=0, memory_mib=60.0, descriptors=6, threads=2, processes=0, files=3)
+    assert soak.is_flat([first] * 20)
+    grown = [replace(first, **{name: getattr(first, name) + number * step}) for number in range(20)]
+    assert soak.is_flat(grown) == expected
+
+
+@pytest.mark.slow
+def test_it_runs(tmp_path: Path) -> None:
+    small = ["--episodes", "400", "--cycles", "20", "--backends", "process"]
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "soak.py"), *small, "--output", str(tmp_path / "soak")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "soak.md").read_text(encoding="utf-8")
+    assert "| cycles of a `process` sandbox | 20 |" in page and "| 400 |" in page

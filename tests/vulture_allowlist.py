@@ -187,3 +187,7 @@ _.entropy_bonus
 handler
 model_max_length  # a tokenizer's, for transformers
 _.pytest_runtest_protocol  # a hook of pytest, benchmarks/suite
+_.tool_parser_cls  # vLLM reads it, benchmarks/parity
+_.descriptors  # read by name, benchmarks/soak
+_.tempdir  # of the module tempfile, benchmarks/soak
+_.pad_token  # of a tokenizer, benchmarks/vs_trl

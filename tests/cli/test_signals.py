@@ -62,7 +62,11 @@ def start(folder: Path, *prefix: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_frees_environments_and_says_how_to_go_on(number: signal.Signals, tmp_path: Path) -> None:
-    with start(tmp_path) as process:
+    listening = (  # these tests may themselves run under nohup
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    with start(tmp_path, sys.executable, "-c", listening) as process:
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -35,7 +35,8 @@ from agentgym.types import Message, Status, Task, ToolCall, Trajectory
 pytest.importorskip("fastapi")
 import uvicorn
 
-from agentgym.tools.retrieval.server import search_app
+from agentgym.tools.retrieval import header_limit
+from agentgym.tools.retrieval.server import LIMITS, search_app
 
 QUICK = ClientOptions(timeout_s=2.0, num_tries=2, backoff_s=0.01)
 
@@ -48,7 +49,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
 @pytest.fixture(scope="module")
 def url(local: Retriever) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(search_app(local, "small"), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(search_app(local, "small"), log_level="warning", **LIMITS))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -145,6 +146,36 @@ def test_a_sender_that_stops_is_given_up() -> None:
 
     asyncio.run(BodyLimits(app, timeout_s=0.01)({"type": "http"}, never, send))
     assert sent[0]["status"] == 408
+
+
+@pytest.mark.parametrize("num_answered", [0, 1, 2])
+def test_a_client_that_drips_its_headers_is_cut_off(
+    url: str, num_answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(header_limit, "HEADER_TIMEOUT_S", 0.2)
+    with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0), timeout=20) as client:
+        for _ in range(num_answered):
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(65_536).startswith(b"HTTP/1.1 200")
+        client.sendall(b"GET /health HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            while True:
+                client.sendall(b"X: y\r\n")
+                threading.Event().wait(0.05)
+
+
+def test_a_request_whose_answer_takes_longer_than_headers_may_is_answered(
+    url: str, local: Retriever, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(header_limit, "HEADER_TIMEOUT_S", 0.2)
+    search = type(local).search
+
+    def slow(*arguments: Any) -> Any:
+        threading.Event().wait(0.5)
+        return search(*arguments)
+
+    monkeypatch.setattr(type(local), "search", slow)
+    assert httpx.post(f"{url}/search", json={"query": "demon"}).json()["hits"]
 
 
 def test_a_long_search_holds_up_nobody(url: str, local: Retriever, monkeypatch: pytest.MonkeyPatch) -> None:

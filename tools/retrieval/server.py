@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,7 @@ from agentgym.tools.retrieval import wire
 from agentgym.tools.retrieval.body_limits import BodyLimits
 from agentgym.tools.retrieval.corpus import jsonl_corpus
 from agentgym.tools.retrieval.embedders import SentenceTransformerEmbedder
+from agentgym.tools.retrieval.header_limit import PunctualHTTP
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retriever
 
@@ -35,8 +37,13 @@ SETTINGS = "AGENTGYM_SEARCH_SERVER"
 """Environment variable by which worker processes learn what to serve: JSON of corpus, backend and model."""
 MAX_QUERIES = 256
 """Of one request to ``/retrieve``."""
-MAX_CONNECTIONS = 4096
-"""Of one process; more are answered by 503."""
+LIMITS: Mapping[str, Any] = {
+    "limit_concurrency": 4096,  # connections of one process; more are answered by 503
+    "timeout_keep_alive": 30,
+    "h11_max_incomplete_event_size": 64 * 1024,
+    "http": PunctualHTTP,
+}
+"""Of a connection, as uvicorn's settings."""
 
 
 def _whole(text: str) -> str:
@@ -199,9 +206,7 @@ def serve(listening: socket.socket, workers: int) -> None:
         workers=workers,
         log_level="warning",
         access_log=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=30,
-        h11_max_incomplete_event_size=64 * 1024,
+        **LIMITS,
     )
     if workers == 1:
         uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,52 @@
+"""A limit on the seconds that a client takes to send a request's headers, which uvicorn has none for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+if TYPE_CHECKING:
+    _Protocol = asyncio.Protocol  # which the other is
+else:
+    _Protocol = AutoHTTPProtocol
+
+HEADER_TIMEOUT_S: Final = 10.0
+
+
+class PunctualHTTP(_Protocol):
+    """uvicorn's HTTP protocol; connections whose headers take longer than :data:`HEADER_TIMEOUT_S` are cut.
+
+    The time runs from the connection's start, and again from the first byte of each later request. A client that sends
+    its headers byte by byte would else hold a connection as long as it likes.
+    """
+
+    cycle: Any
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_headers()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_headers(self) -> None:
+        if self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

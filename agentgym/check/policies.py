@@ -23,7 +23,7 @@ from agentgym.types import Completion, FinishReason, Message, Observation
 Policy = Callable[[Env, Observation, np.random.Generator], Message]
 """Chooses the next action from the environment, what it said last, and a generator."""
 
-_NAMES = re.compile(r"[^\W\d_]+ \d+")  # "cabinet 1": names of things often end in a number
+_NAMES = re.compile(r"(?<![^\W\d_])[^\W\d_]+ \d+")  # "cabinet 1": names of things often end in a number
 _WORDS = re.compile(r"\w+")
 _LONGEST_TEXT = 20_000  # characters of an observation that words are drawn from
 

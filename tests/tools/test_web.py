@@ -8,6 +8,7 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from testkit.local_servers import Reply, Seen, serving
 
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, ToolError, UsageError
 from agentgym.tools.retrieval.types import Hit, Retriever, adocument, asearch
+from agentgym.tools.web import retriever
 from agentgym.tools.web.cassette import Cassette, CassetteMissError, CassetteMode
 from agentgym.tools.web.engines import BRAVE_KEY, BraveSearch, SearxNG
-from agentgym.tools.web.fetch import Fetcher, FetchOptions
+from agentgym.tools.web.fetch import Fetcher, FetchOptions, Page
+from agentgym.tools.web.readable import MAX_TAGS, readable_document
 from agentgym.tools.web.retriever import WebRetriever
 
 JSON = {"Content-Type": "application/json"}
@@ -252,3 +255,31 @@ def test_the_web_is_a_retriever_that_can_be_played_again(tmp_path: Path) -> None
             await asearch(replay, "eridu", 3)
 
     asyncio.run(again())
+
+
+# ---------------------------------------------------------------------------------------------------- hostile pages
+
+
+def test_of_a_page_of_countless_tags_the_beginning_is_read() -> None:
+    text = "".join(f"<p>Paragraph {number} tells of cities.</p>" for number in range(MAX_TAGS))
+    found = readable_document(Page("https://a.example/", "text/html", "utf-8", text.encode()), "1").text
+    assert "Paragraph 0 " in found and f"Paragraph {MAX_TAGS // 2 - 1} " in found
+    assert f"Paragraph {MAX_TAGS // 2} " not in found
+
+
+def test_a_page_that_takes_too_long_to_read_is_an_answer_to_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+    monkeypatch.setattr(retriever, "READING_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(retriever, "readable_document", lambda *_: let_go.wait(20))
+    with serving(lambda seen: Reply("<p>Cities.</p>")) as (url, _):
+        fetcher = Fetcher(FetchOptions(allow_private=True, obey_robots=False))
+        opened = adocument(WebRetriever(SearxNG(url), fetcher), url)
+        with pytest.raises(ToolError, match="to read"):
+            asyncio.run(_then(opened, let_go))
+
+
+async def _then(opened: Awaitable[object], let_go: threading.Event) -> None:
+    try:
+        await opened
+    finally:
+        let_go.set()

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from agentgym.env.worker_thread import run_coroutine
+from agentgym.errors import ToolError
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 from agentgym.tools.web.cassette import PAGE, Cassette
 from agentgym.tools.web.engines import SearchEngine
@@ -15,6 +16,8 @@ from agentgym.tools.web.fetch import Fetcher
 from agentgym.tools.web.readable import readable_document
 
 Answer = TypeVar("Answer")
+READING_TIMEOUT_S = 20.0
+"""For finding a page's text. Its thread then goes on to an end that the limit on tags keeps near."""
 
 
 class WebRetriever(AsyncRetriever):
@@ -40,7 +43,13 @@ class WebRetriever(AsyncRetriever):
     async def adocument(self, doc_id: str) -> Document:
         async def ask() -> dict[str, Any]:
             page = await self._fetcher.fetch(doc_id)
-            return asdict(await asyncio.to_thread(readable_document, page, doc_id))
+            try:
+                read = asyncio.to_thread(readable_document, page, doc_id)
+                return asdict(await asyncio.wait_for(read, READING_TIMEOUT_S))
+            except TimeoutError:  # the agent's doing, which chose the page: not a time-out of the environment
+                raise ToolError(
+                    f"{page.url[:200]} takes over {READING_TIMEOUT_S:g} s to read", "unreadable_page"
+                ) from None
 
         return Document(**await self._answer(PAGE, doc_id, 0, ask))
 

@@ -66,6 +66,7 @@ def _train(config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks) -> Tr
     if not resume and ranks.is_main:  # only now: what was refused until here leaves no folder behind
         run_dir.mkdir(parents=True, exist_ok=True)
         save_config(config, run_dir / "config.json")
+        loop.run.keep_tokenizer()
     try:
         return run_coroutine(loop.train())
     except Exception:

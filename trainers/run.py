@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from agentgym.credit.component import ESTIMATORS
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.errors import ConfigError, MissingExtraError, UsageError
+from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
 from agentgym.progress import progress_bars
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
@@ -37,7 +38,7 @@ from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
-from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 from agentgym.trust import SIGNATURE_NAME
 from agentgym.types import Task
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from agentgym.trainers.ray.cluster import Cluster
+
+TOKENIZER_NAME = "tokenizer"
+"""The folder, in that of a run, of a tokenizer that was trained for it."""
 
 
 class Run:
@@ -200,12 +204,31 @@ class Run:
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)
         else:
-            tokenizer = self._train_tokenizer()
+            tokenizer = self._own_tokenizer()
             model = build_model(tokenizer, config, derive_seed(self.config.seed, "model"))
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         use_fused_attention(model)
         return model, tokenizer
+
+    def _own_tokenizer(self) -> PreTrainedTokenizerFast:
+        """The tokenizer of the run: the one it was begun with, else a new one, which is the same at all ranks."""
+        folder = self.run_dir / TOKENIZER_NAME
+        tokenizer = read_tokenizer(folder) if folder.is_dir() else self._train_tokenizer()
+        seen = self.ranks.gathered(tokenizer.backend_tokenizer.to_str())
+        if len(set(seen)) > 1:
+            raise RunStoppedError(
+                "the environment failed at some ranks only, so that their tokenizers differ; try again"
+            )
+        return tokenizer
+
+    def keep_tokenizer(self) -> None:
+        """Save a tokenizer that was trained here: an episode that failed then may not fail when the run is resumed."""
+        folder = self.run_dir / TOKENIZER_NAME
+        if not self.config.model.path and not folder.is_dir():
+            partial = folder.with_name(f"{TOKENIZER_NAME}.partial")
+            self.tokenizer.save_pretrained(partial)
+            os.replace(partial, folder)
 
     def _train_tokenizer(self) -> PreTrainedTokenizerFast:
         """Train a tokenizer on texts of the environment, which takes seconds for each megabyte of them."""
@@ -213,7 +236,9 @@ class Run:
         tasks = list(self.train_tasks[: config.num_text_episodes])
         with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
             played = bars.track(tasks, description="texts of episodes")
-            texts, words = collect_texts(self.make_env, played, seed=self.config.seed, limits=self.config.group.limits)
+            texts, words = collect_texts(
+                self.make_env, played, seed=self.config.seed, limits=self.config.group.limits, say=bars.console.print
+            )
             texts += self.config.context.phrases * config.num_text_episodes
             megabytes = sum(map(len, texts)) / 1e6
             bars.add_task(f"tokenizer of {megabytes:.1f} MB", total=None)  # the library reports nothing on the way
@@ -295,7 +320,8 @@ def forget_failed_start(run_dir: Path) -> None:
         return
     for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME):
         path.unlink(missing_ok=True)
-    shutil.rmtree(run_dir / "tensorboard", ignore_errors=True)
+    for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
+        shutil.rmtree(run_dir / name, ignore_errors=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch
 from agentgym import make
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import CorruptDataError, EnvError, UsageError
+from agentgym.errors import CorruptDataError, EnvError, RunStoppedError, UsageError
 from agentgym.trainers.config.train import LoraSettings, ModelConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.engines.torch.engine import TorchEngine
@@ -70,9 +70,31 @@ def test_what_the_infrastructure_spoils_is_played_again_and_changes_no_text() ->
 
     assert collect_texts(lambda: make_env(3), tasks, seed=0) == collect_texts(kitchen, tasks, seed=0)
     assert [one.is_closed for one in made] == [True, True, True]
-    made.clear()
-    with pytest.raises(EnvError, match="broken"):
-        collect_texts(lambda: make_env(0), tasks, seed=0, max_retries=1)
+    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed, last task .*: EnvError: broken"):
+        collect_texts(lambda: cast(Env, _Breaking(kitchen(), 0)), tasks, seed=0, max_retries=1)
+
+
+def test_episodes_that_always_fail_are_left_out_of_the_texts_and_counted() -> None:
+    def kitchen() -> Env:
+        return make("agentgym/Household-v0", num_receptacles=5, num_objects=5)
+
+    tasks = list(kitchen().tasks("train")[:5])
+
+    class Spoilt(_Breaking):
+        def reset(self, **named: Any) -> Any:
+            if named["options"]["task"] == tasks[2]:
+                raise TypeError("no kitchen")
+            return self._env.reset(**named)
+
+    said: list[str] = []
+    texts, _ = collect_texts(lambda: cast(Env, Spoilt(kitchen(), 10**6)), tasks, seed=0, say=said.append)
+    assert said == [
+        f"note: the tokenizer is trained without some texts: 1 of 5 episodes failed, last task {tasks[2].id}: "
+        "TypeError: no kitchen"
+    ]
+    first, _ = collect_texts(kitchen, tasks[:2], seed=0)
+    whole, _ = collect_texts(kitchen, tasks, seed=0)
+    assert texts[: len(first)] == first and len(first) < len(texts) < len(whole)
 
 
 class _Breaking:

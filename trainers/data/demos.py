@@ -12,7 +12,7 @@ from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.env import Env
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import InfrastructureError, UsageError
+from agentgym.errors import RunStoppedError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -21,6 +21,9 @@ from agentgym.rollout.pool import Pool
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
+
+_FEW_FAILURES = 8
+"""More than these before as many episodes were played, and the environment is taken to be broken."""
 
 
 def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
@@ -80,32 +83,49 @@ def collect_texts(
     seed: int,
     limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
     max_retries: int = 2,
+    say: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[str], list[str]]:
     """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
 
     The oracle acts where there is one, a random policy elsewhere. A failed episode is played again in a new
-    environment, since without it the tokenizer would differ.
+    environment, and left out when that has failed ``max_retries`` times.
+
+    Args:
+        say: is told how many episodes were left out, and why the last one was.
 
     Raises:
-        InfrastructureError: an episode failed more than ``max_retries`` times.
+        Exception: that of the environment, if most episodes fail.
     """
     texts: list[str] = []
     words: set[str] = set()
+    num_played, failures = 0, list[str]()
     env = make_env()
     for number, task in enumerate(tasks):
         for retries_left in range(max_retries, -1, -1):
             try:
                 said, named = _texts_of(env, task, derive_seed(seed, "texts", number), limits)
-                break
-            except InfrastructureError:
+            except UsageError:
+                raise
+            except Exception as error:
                 with contextlib.suppress(Exception):  # what is broken may fail to close, too
                     env.close()
-                if not retries_left:
-                    raise
                 env = make_env()
-        texts += said
-        words |= named
+                if retries_left:
+                    continue
+                failures.append(f"task {task.id}: {type(error).__name__}: {error}")
+                if len(failures) > num_played + _FEW_FAILURES:
+                    raise
+            else:
+                num_played += 1
+                texts += said
+                words |= named
+            break
     env.close()
+    if failures:
+        line = f"{len(failures)} of {len(failures) + num_played} episodes failed, last {failures[-1]}"
+        if len(failures) > num_played:
+            raise RunStoppedError(f"no tokenizer can be trained: {line}")
+        say(f"note: the tokenizer is trained without some texts: {line}")
     return texts, sorted(words)
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from agentgym.errors import CorruptDataError
 from agentgym.trainers.config.train import ModelConfig, Splits
 
 WORD = r"[A-Za-z]+|\d|\n+"
@@ -64,6 +66,19 @@ def train_tokenizer(
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped
+
+
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of :func:`train_tokenizer` that was saved.
+
+    Raises:
+        CorruptDataError: it cannot be read.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+    except Exception as error:
+        raise CorruptDataError(f"the tokenizer in {folder} cannot be read: {error}") from error
+    return tokenizer
 
 
 def _pattern(words: Sequence[str]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from jinja2.exceptions import TemplateError
 
 from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
@@ -214,7 +213,7 @@ class ChatTemplate:
             text = self._tokenizer.apply_chat_template(
                 chat, tools=schemas, tokenize=False, add_generation_prompt=more, **self._args
             )
-        except (TemplateError, TypeError, KeyError, AttributeError, ValueError) as error:
+        except Exception as error:  # a template can fail in any way
             roles = " ".join(row["role"] for row in chat)
             raise UsageError(f"the model's chat template refuses the messages {roles}: {error}") from error
         return str(text)

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from testkit.corpora import DOCUMENTS
+from testkit.counting_runs import config, trained_ordinals, weights
 from testkit.fake_openai import FakeOpenAI, completion
 from testkit.local_servers import Reply, Seen, serving
+from testkit.tiny_models import tiny_model
 from testkit.tokenizers_for_tests import trained
 from testkit.worlds import Counter
 
@@ -41,11 +45,16 @@ from agentgym.rollout.agent import MakeAgent, ModelAgent, ScriptedAgent
 from agentgym.rollout.folder_lock import LOCK_NAME
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.record import append_json_line
+from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
+from agentgym.trainers.config.sft import SftConfig
+from agentgym.trainers.data.samples import judge_groups
 from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_agents
+from agentgym.trainers.loop import train
+from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
+from agentgym.trainers.phases.update import update_policy
 from agentgym.types import Status, Task, TrajectoryGroup
 
 SEEDS = range(int(os.environ.get("AGENTGYM_CHAOS_SEEDS", "2")))
@@ -62,7 +71,9 @@ class FailingEngine(ScriptedEngine):
 
     async def generate(self, prompt_ids: Any, sampling: SamplingParams, *, session_id: str = "") -> Any:
         if self._rng.random() < self._rate:
-            raise [EngineError("lost"), TimeoutError(), KeyError("logprobs"), RecursionError()][self._rng.integers(4)]
+            raise [EngineError("lost"), TimeoutError(), KeyError("logprobs"), RecursionError(), MemoryError()][
+                self._rng.integers(5)
+            ]
         return await super().generate(prompt_ids, sampling, session_id=session_id)
 
     async def release(self, session_id: str) -> None:
@@ -126,6 +137,66 @@ def test_training_learns_from_the_valid_members_alone(seed: int) -> None:
         config = CreditConfig(estimator=estimator)
         credit, alone = credit_groups(left, config), credit_groups(bare, config)
         assert np.array_equal(credit.advantage, alone.advantage) and np.isfinite(credit.advantage).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_gradient_is_that_of_the_valid_members(seed: int) -> None:
+    left = [group for group in groups_of(seed, 0.15) if group.valid]
+    bare = [TrajectoryGroup(ordinal=group.ordinal, task=group.task, trajectories=group.valid) for group in left]
+    assert sum(len(group.trajectories) for group in left) > sum(len(group.trajectories) for group in bare)
+    stepped = []
+    for groups in (left, bare):
+        model = tiny_model(seed=seed, vocab_size=400)
+        verdicts = judge_groups(groups, credit_groups(groups, CreditConfig()), 1, "advantage")
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        result = update_policy(model, optimizer, verdicts, LossConfig(), temperature=1.0, max_grad_norm=1.0)
+        assert result.metrics["grad_norm"] > 0
+        stepped.append({name: weight.detach().clone() for name, weight in model.named_parameters()})
+    assert all(torch.equal(weight, stepped[1][name]) for name, weight in stepped[0].items())
+
+
+WRITES = (
+    "agentgym.rollout.record.os.replace",
+    "agentgym.trainers.distributed.checkpoint.save_tree",
+    "agentgym.trainers.reporting.metrics.append_json_line",
+    "agentgym.evals.episodes.append_json_line",
+    "agentgym.trainers.loop.save_model",
+)
+"""What puts a run's files on the disk."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_training_goes_on_after_faults_of_the_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config(checkpoint_every=1, sft=SftConfig(num_demos=160, batch_size=8))
+    train(settings, tmp_path / "whole")
+    rng = np.random.default_rng(seed)
+    faults: Tally[str] = Tally()
+
+    def failing(name: str, write: Callable[..., Any]) -> Callable[..., Any]:
+        def attempt(*arguments: Any, **named: Any) -> Any:
+            if rng.random() < 0.04:
+                faults[name] += 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(*arguments, **named)
+
+        return attempt
+
+    for name in WRITES:
+        monkeypatch.setattr(name, failing(name, pkgutil.resolve_name(name)))
+    folder = tmp_path / "faulty"
+    for _ in range(100):
+        try:
+            train(settings, folder, resume=(folder / "config.json").is_file())
+        except (OSError, RunStoppedError, ExceptionGroup):
+            continue
+        break
+    assert faults.total() > 2, faults
+    assert weights(folder) == weights(tmp_path / "whole")
+    assert trained_ordinals(folder) == trained_ordinals(tmp_path / "whole")
+    rows = [row for row in read_json_lines(folder / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["step"] for row in rows] == list(range(1, settings.num_steps + 1))
+    assert not list(folder.rglob("*partial*"))
 
 
 # ------------------------------------------------------------------------------------------------------- evaluation

@@ -76,7 +76,9 @@ class BrowserPool:
         """Begin to open contexts for the next episodes: to be called once an episode has begun, not while it does."""
         ready = self._ready.setdefault(kind, [])
         while len(ready) < self.config.num_ready:
-            ready.append(asyncio.ensure_future(self._open(kind)))
+            opening = asyncio.ensure_future(self._open(kind))
+            opening.add_done_callback(_note_failure)
+            ready.append(opening)
 
     async def take_kept(self, kind: ContextKind, page: str) -> BrowserSession | None:
         """A session that was kept on this page, ready for :meth:`BrowserSession.rewind`; None if there is none."""
@@ -116,8 +118,14 @@ class BrowserPool:
 
     async def _next_ready(self, kind: ContextKind) -> BrowserSession | None:
         while tasks := self._ready.get(kind):
+            opening = tasks.pop(0)
             with suppress(EnvError):
-                session = await asyncio.shield(tasks.pop(0))
+                try:
+                    session = await asyncio.shield(opening)
+                except asyncio.CancelledError:
+                    if not opening.done():  # who waited has gone; the next one takes it
+                        self._ready.setdefault(kind, []).insert(0, opening)
+                    raise
                 if session.browser.is_alive and not session.tab.is_dead:
                     return session
                 await session.close()
@@ -165,6 +173,12 @@ class BrowserPool:
 
     def _is_old(self, browser: Browser) -> bool:
         return browser.num_episodes >= self.config.episodes_per_browser
+
+
+def _note_failure(opening: asyncio.Task[BrowserSession]) -> None:
+    """Take note of an exception that nobody may wait for, or asyncio would print it at the end of the process."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 _pools: dict[tuple[Driver, PoolConfig], BrowserPool] = {}

@@ -349,3 +349,37 @@ def test_half_surrogates_from_an_environment_can_be_encoded() -> None:
     assert opening.text == "caf\u00e9 ?"
     (reply,) = env.step("look")[0]
     assert reply.text == "?!" and reply.result is not None and reply.result.content == "?!"
+
+
+def test_authors_may_use_names_that_come_to_mind() -> None:
+    names = [
+        "seed", "turn", "task", "actions", "parts", "outcome", "played", "thread", "is_over", "is_closed", "state",
+        "last_observation",
+    ]  # fmt: skip
+
+    class Named(ToolEnv):
+        def start(self, task: Task) -> str:
+            for name in names:
+                setattr(self, f"_{name}", None)
+            return "Go."
+
+        @tool
+        def go(self) -> str:
+            """Go."""
+            self.finish(1.0)
+            return "Gone."
+
+    env = Named()
+    env.reset(seed=1)
+    _, reward, terminated, _, info = env.step("go")
+    assert (reward, terminated, info["success"], env.episode.turn, env.episode.seed) == (1.0, True, True, 1, 1)
+    with pytest.raises(AttributeError, match="episode"):
+        env.episode = None  # type: ignore[misc, assignment]
+
+
+def test_a_name_that_would_hide_a_private_method_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"Said\._said hides a private method of ToolEnv: give it another name"):
+
+        class Said(ToolEnv):
+            def _said(self) -> str:  # type: ignore[override]
+                return "go on"

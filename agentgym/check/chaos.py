@@ -125,6 +125,7 @@ class Chaos(Env):
     env_id: Any = _delegated("env_id")
     task: Any = _delegated("task")
     turn: Any = _delegated("turn")
+    episode: Any = _delegated("episode")
     tools: Any = _delegated("tools")
     takes_words: ClassVar[Any] = _delegated("takes_words")
     tasks: Any = _delegated("tasks")

@@ -24,6 +24,7 @@ import numpy as np
 from agentgym.canonical import canonical
 from agentgym.env import shared_observations as _for_make_vec  # noqa: F401  (registers)
 from agentgym.env.actions import Action, as_message
+from agentgym.env.episode import EpisodeState, refuse_taken_names
 from agentgym.env.observations import as_observation
 from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.spaces import ActionSpace, MessageSpace
@@ -111,19 +112,13 @@ class Env(gymnasium.Env[Observation, Action]):
         self.render_mode = render_mode
         self.observation_space = MessageSpace()
         self.action_space = ActionSpace(self.tools)
-        self._task: Task | None = None
-        self._seed = 0
-        self._turn = 0
-        self._is_over = True
-        self._is_cut_off = False
-        self._is_closed = False
-        self._is_turn_valid = True
-        self._played: Message | None = None
-        self._outcome = 0.0
-        self._parts: list[RewardPart] = []
-        self._actions: list[Message] = []
-        self._last_observation: Observation = ()
-        self._thread: WorkerThread | None = None
+        self.__episode = EpisodeState()
+        self.__is_closed = False
+        self.__thread: WorkerThread | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_taken_names(cls)
 
     # ------------------------------------------------------------------------------------- what authors implement
 
@@ -180,37 +175,47 @@ class Env(gymnasium.Env[Observation, Action]):
             EnvError: the value is NaN or infinite, or there is no such role.
         """
         part = RewardPart(name, float(value), role_of(role))
-        require_finite((part,), f"{self.env_id} turn {self._turn}")
-        self._parts.append(part)
+        require_finite((part,), f"{self.env_id} turn {self.__episode.turn}")
+        self.__episode.parts.append(part)
         if part.role is RewardRole.OUTCOME:
-            self._outcome += part.value
+            self.__episode.outcome += part.value
 
     def finish(self, outcome: float | None = None) -> None:
         """End the episode after this turn, with an outcome if one is given."""
         if outcome is not None:
             self.award(outcome)
-        self._is_over = True
+        self.__episode.is_over = True
 
     def truncate(self) -> None:
         """Cut the episode off after this turn, as a limit within the world does; it has then not ended by itself."""
-        self._is_over = self._is_cut_off = True
+        self.__episode.is_over = self.__episode.is_cut_off = True
 
     def is_success(self) -> bool:
         """True if the episode that has just ended is a success: its outcome parts sum to ``success_outcome``."""
-        return self._outcome >= self.success_outcome - 1e-9
+        return self.__episode.outcome >= self.success_outcome - 1e-9
 
     def refuse(self) -> None:
         """Mark this turn's action as impossible in the current state (``Turn.is_valid`` becomes False)."""
-        self._is_turn_valid = False
+        self.__episode.is_turn_valid = False
 
     def play_instead(self, action: Message) -> None:
         """Say that this was done in place of this turn's action: ``info["played"]``, and what later prompts show."""
-        self._played = action
+        self.__episode.played = action
+
+    @property
+    def episode(self) -> EpisodeState:
+        """What the environment keeps of its running episode, to be read."""
+        return self.__episode
+
+    @property
+    def is_closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self.__is_closed
 
     @property
     def turn(self) -> int:
         """Number of turns taken in this episode."""
-        return self._turn
+        return self.__episode.turn
 
     # ------------------------------------------------------------------------------------------------ gymnasium's
 
@@ -260,27 +265,27 @@ class Env(gymnasium.Env[Observation, Action]):
 
     def render(self) -> str | None:
         """Return the last observation as text if ``render_mode`` is ``ansi``; ``human`` prints each when it is made."""
-        return "\n".join(m.text for m in self._last_observation) if self.render_mode == "ansi" else None
+        return "\n".join(m.text for m in self.__episode.last_observation) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
         """Free everything; a second call does nothing."""
-        if self._is_closed:
+        if self.__is_closed:
             return
-        self._is_closed = True
-        self._is_over = True
+        self.__is_closed = True
+        self.__episode.is_over = True
         self.stop()
-        if self._thread is not None:
-            self._thread.stop()
+        if self.__thread is not None:
+            self.__thread.stop()
 
     async def aclose(self) -> None:
         """:meth:`close` as a coroutine; ``stop`` runs where a blocking environment's ``start`` ran."""
-        if self.is_blocking and not self._is_closed and self._thread is not None and not self._thread.is_busy:
-            self._is_closed = True
-            self._is_over = True
+        if self.is_blocking and not self.__is_closed and self.__thread is not None and not self.__thread.is_busy:
+            self.__is_closed = True
+            self.__episode.is_over = True
             try:
                 await self._in_thread(self.stop)
             finally:
-                self._thread.stop()
+                self.__thread.stop()
         else:
             self.close()
 
@@ -294,9 +299,9 @@ class Env(gymnasium.Env[Observation, Action]):
     @property
     def task(self) -> Task:
         """The task of the current episode."""
-        if self._task is None:
+        if self.__episode.task is None:
             raise ResetNeededError(f"{self.env_id}: no task before reset()")
-        return self._task
+        return self.__episode.task
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -312,7 +317,7 @@ class Env(gymnasium.Env[Observation, Action]):
 
         By default the last observation (the anchor GiGPO's authors use); worlds with hidden state should override it.
         """
-        return canonical([message.text for message in self._last_observation])
+        return canonical([message.text for message in self.__episode.last_observation])
 
     def oracle(self) -> Message:
         """The next action of a gold policy in the current state.
@@ -351,12 +356,12 @@ class Env(gymnasium.Env[Observation, Action]):
         """The current point of the episode."""
         return Snapshot(
             task=self.task,
-            seed=self._seed,
-            actions=tuple(self._actions),
+            seed=self.__episode.seed,
+            actions=tuple(self.__episode.actions),
             state_key=self.state_key(),
             native=self.dump_state(),
             rng_state=self.np_random.bit_generator.state,
-            progress=(self._turn, self._is_over, self._outcome, self._last_observation),
+            progress=self.__episode.progress,
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -372,8 +377,7 @@ class Env(gymnasium.Env[Observation, Action]):
         else:
             self._begin(snapshot.seed, {"task": snapshot.task})
             self.load_state(snapshot.native)
-            self._turn, self._is_over, self._outcome, self._last_observation = snapshot.progress
-            self._actions = list(snapshot.actions)
+            self.__episode.resume(snapshot.progress, snapshot.actions)
             self.np_random.bit_generator.state = snapshot.rng_state
         if self.state_key() != snapshot.state_key:
             raise ReplayMismatchError(
@@ -384,22 +388,19 @@ class Env(gymnasium.Env[Observation, Action]):
     # ---------------------------------------------------------------------------------------------------- private
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:
-        if self._is_closed:
+        if self.__is_closed:
             raise ClosedError(f"{self.env_id} is closed; make a new one")
         if unknown := sorted(set(options or {}) - set(self.reset_options)):
             raise unknown_name(f"option of {self.env_id}'s reset:", unknown[0], self.reset_options)
         task = self._pick_task(seed, options or {})
-        self._seed = task.seed if seed is None else seed
-        super().reset(seed=self._seed)
-        self._task, self._turn, self._is_over, self._outcome = task, 0, False, 0.0
-        self._is_turn_valid, self._is_cut_off = True, False
-        self._parts, self._actions = [], []
+        self.__episode = EpisodeState(task=task, seed=task.seed if seed is None else seed, is_over=False)
+        super().reset(seed=self.__episode.seed)
         return task
 
     def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
         self._observe(said)
-        self._parts = []
-        return self._last_observation, {"task_id": self.task.id}
+        self.__episode.parts = []
+        return self.__episode.last_observation, {"task_id": self.task.id}
 
     def _pick_task(self, seed: int | None, options: Mapping[str, Any]) -> Task:
         task = options.get("task")
@@ -435,39 +436,35 @@ class Env(gymnasium.Env[Observation, Action]):
         raise UsageError(f"{self.env_id}: no task {task_id!r} in {'any split' if split is None else split}")
 
     def _enter(self, action: Action) -> Message:
-        if self._is_closed:
+        if self.__is_closed:
             raise ClosedError(f"{self.env_id} is closed; make a new one")
-        if self._is_over:
+        if self.__episode.is_over:
             raise ResetNeededError(f"{self.env_id}: the episode is over or was never begun; call reset() before step()")
         message = as_message(action, self.parse_action)
-        self._actions.append(message)
-        self._turn += 1
-        self._is_turn_valid = True
-        self._played = None
-        self._parts = []
+        self.__episode.enter(message)
         return message
 
     def _observe(self, said: str | Observation) -> None:
-        self._last_observation = as_observation(said)
+        self.__episode.last_observation = as_observation(said)
         if self.render_mode == "human":
-            print("\n".join(message.text for message in self._last_observation), flush=True)
+            print("\n".join(message.text for message in self.__episode.last_observation), flush=True)
 
     def _leave(self, said: str | Observation) -> TypedStep:
         self._observe(said)
-        parts = tuple(self._parts)
-        terminated = self._is_over and not self._is_cut_off
-        is_out_of_turns = self.max_turns is not None and self._turn >= self.max_turns
-        truncated = self._is_cut_off or (not terminated and is_out_of_turns)
-        self._is_over = terminated or truncated
-        info: StepInfo = {"reward_parts": parts, "is_valid": self._is_turn_valid}
-        if self._played is not None:
-            info["played"] = self._played
-        if self._is_over:
+        parts = tuple(self.__episode.parts)
+        terminated = self.__episode.is_over and not self.__episode.is_cut_off
+        is_out_of_turns = self.max_turns is not None and self.__episode.turn >= self.max_turns
+        truncated = self.__episode.is_cut_off or (not terminated and is_out_of_turns)
+        self.__episode.is_over = terminated or truncated
+        info: StepInfo = {"reward_parts": parts, "is_valid": self.__episode.is_turn_valid}
+        if self.__episode.played is not None:
+            info["played"] = self.__episode.played
+        if self.__episode.is_over:
             info["success"] = self.is_success()
         info = cast(StepInfo, {**info, **self.own_info()})
-        return self._last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
+        return self.__episode.last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
 
     async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
-        if self._thread is None:
-            self._thread = WorkerThread(self.env_id)
-        return await self._thread.call(function, *args)
+        if self.__thread is None:
+            self.__thread = WorkerThread(self.env_id)
+        return await self.__thread.call(function, *args)

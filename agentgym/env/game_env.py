@@ -98,13 +98,13 @@ class GameEnv(Env):
             raise UsageError(f"seat is a player from 0 to {len(self.players) - 1}, or None; got {seat!r}")
         if max_errors < 0:
             raise UsageError(f"max_errors must be at least 0, got {max_errors}")
-        self._opponent = known.get(opponent)
-        self._given_seat, self._explain, self._max_errors = seat, explain, max_errors
-        self._state: GameState | None = None
-        self._seat: int | None = None
-        self._acted: frozenset[int] = frozenset()
-        self._errors: tuple[int, ...] = ()
-        self._loser: int | None = None
+        self.__opponent = known.get(opponent)
+        self.__given_seat, self.__explain, self.__max_errors = seat, explain, max_errors
+        self.__state: GameState | None = None
+        self.__seat: int | None = None
+        self.__acted: frozenset[int] = frozenset()
+        self.__errors: tuple[int, ...] = ()
+        self.__loser: int | None = None
         super().__init__(render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what authors implement
@@ -126,7 +126,7 @@ class GameEnv(Env):
     @property
     def num_players(self) -> int:
         """Players whose moves come through ``step``: all of them in self-play, else one."""
-        return 1 if self._opponent else len(self.players)
+        return 1 if self.__opponent else len(self.players)
 
     @property
     def player(self) -> int:
@@ -136,25 +136,25 @@ class GameEnv(Env):
     @property
     def state(self) -> GameState:
         """The position of the current game."""
-        if self._state is None:
+        if self.__state is None:
             raise ResetNeededError(f"{self.env_id}: no position before reset()")
-        return self._state
+        return self.__state
 
     def said_to(self, player: int) -> Observation:
         """What a player reads next: the rules if it has not acted yet, and what it knows."""
-        lines = [self.rules] if self._explain and self.rules and player not in self._acted else []
-        if self._loser is not None:
-            lines.append("You forfeit the game." if player == self._loser else "You win: the other player forfeits.")
+        lines = [self.rules] if self.__explain and self.rules and player not in self.__acted else []
+        if self.__loser is not None:
+            lines.append("You forfeit the game." if player == self.__loser else "You win: the other player forfeits.")
         else:
             lines.append(self.state.view(player))
         return (Message("user", "\n".join(lines)),)
 
     def returns(self) -> tuple[float, ...]:
         """What each player got; the sum is 0 if a game was forfeited."""
-        if self._loser is None:
+        if self.__loser is None:
             return self.state.returns()
         others = self.forfeit_cost / (len(self.players) - 1)
-        return tuple(-self.forfeit_cost if p == self._loser else others for p in range(len(self.players)))
+        return tuple(-self.forfeit_cost if p == self.__loser else others for p in range(len(self.players)))
 
     def parts_of(self, player: int) -> tuple[RewardPart, ...]:
         """The reward of a player for the game that is over; it goes to the player's last turn."""
@@ -166,28 +166,28 @@ class GameEnv(Env):
 
     def forfeit(self, player: int) -> None:
         """End the game: a player cannot go on."""
-        self._loser = player
-        self._is_over = True
+        self.__loser = player
+        self.finish()
 
     # ------------------------------------------------------------------------------------------------- an episode
 
     def start(self, task: Task) -> Observation:
-        self._state, self._acted, self._loser = self.deal(task), frozenset(), None
-        self._errors = (0,) * len(self.players)
-        self._seat = None
-        if self._opponent:
+        self.__state, self.__acted, self.__loser = self.deal(task), frozenset(), None
+        self.__errors = (0,) * len(self.players)
+        self.__seat = None
+        if self.__opponent:
             drawn = int(self.np_random.integers(len(self.players)))
-            self._seat = drawn if self._given_seat is None else self._given_seat
+            self.__seat = drawn if self.__given_seat is None else self.__given_seat
             self._let_opponents_move()
         return self.said_to(self.player)
 
     def respond(self, action: Message) -> Observation:
         player = self.player
-        self._acted |= {player}
+        self.__acted |= {player}
         move = self.move_in(action.text)
         if move is None:
             return self._refuse_move(player)
-        self._state = self.state.after(move)
+        self.__state = self.state.after(move)
         self._let_opponents_move()
         if self.state.actions():
             return self.said_to(self.player)
@@ -201,8 +201,8 @@ class GameEnv(Env):
 
     def _refuse_move(self, player: int) -> Observation:
         self.refuse()
-        self._errors = tuple(count + (p == player) for p, count in enumerate(self._errors))
-        if self._errors[player] > self._max_errors:
+        self.__errors = tuple(count + (p == player) for p, count in enumerate(self.__errors))
+        if self.__errors[player] > self.__max_errors:
             self.forfeit(player)
             self.finish(self.returns()[player])
             return self.said_to(player)
@@ -210,22 +210,22 @@ class GameEnv(Env):
         return (Message("user", f"That is no move you can make. Write one of these on the last line: {shown}"),)
 
     def _let_opponents_move(self) -> None:
-        while self._opponent and self.state.actions() and self.state.player != self._seat:
-            self._state = self.state.after(self._opponent(self.state, self.np_random))
+        while self.__opponent and self.state.actions() and self.state.player != self.__seat:
+            self.__state = self.state.after(self.__opponent(self.state, self.np_random))
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def state_key(self) -> str:
         """What the player who is on knows; at the end, what all know."""
-        if not self.state.actions() or self._loser is not None:
-            return canonical([self._loser, [self.state.view(player) for player in range(len(self.players))]])
+        if not self.state.actions() or self.__loser is not None:
+            return canonical([self.__loser, [self.state.view(player) for player in range(len(self.players))]])
         return canonical([self.player, self.state.view(self.player)])
 
     def dump_state(self) -> Any:
-        return self._state, self._seat, self._acted, self._errors, self._loser
+        return self.__state, self.__seat, self.__acted, self.__errors, self.__loser
 
     def load_state(self, state: Any) -> None:
-        self._state, self._seat, self._acted, self._errors, self._loser = state
+        self.__state, self.__seat, self.__acted, self.__errors, self.__loser = state
 
     def oracle(self) -> Message:
         return Message("assistant", self.best_action(self.state))

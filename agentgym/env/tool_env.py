@@ -98,7 +98,7 @@ class ToolEnv(Env):
     def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
         if isinstance(call, MalformedCall):
             raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
-        if self._is_over:
+        if self.episode.is_over:
             raise ToolError("the episode has ended; this call was not run", "episode_over")
         found = self._tools.get(call.name)
         if found is None:

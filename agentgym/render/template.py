@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-
 from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family

@@ -108,7 +108,7 @@ class EngineEnv(LineEnv):
 
     def admissible_actions(self) -> tuple[str, ...]:
         """The commands that the engine says are possible; it is asked each time."""
-        if not self._seen or self._is_over:
+        if not self._seen or self.episode.is_over:
             return ()
         return tuple(self._engine().call(self._step_timeout_s, op="admissible")["commands"])
 

@@ -83,7 +83,7 @@ class MiniGridEnv(GymnasiumEnv):
 
     def do(self, line: str) -> str:
         said = super().do(line)
-        if self._bot is not None and not self._is_over:
+        if self._bot is not None and not self.episode.is_over:
             self._advice = self._plan_after(self._action_of(line))
         return said
 

@@ -74,7 +74,7 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
 
     def state_key(self) -> str:
         """The workspace and what was said last: most calls leave no trace but their output."""
-        return canonical([super().state_key(), [message.text for message in self._last_observation]])
+        return canonical([super().state_key(), [message.text for message in self.episode.last_observation]])
 
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 to train on, 1,000 each to validate and test; the answer is in ``data["answers"]``."""

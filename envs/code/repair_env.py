@@ -100,12 +100,12 @@ class RepairEnv(SandboxEnv):
         return ToolCall("edit_file", {"path": path, "old": steps[0].old, "new": steps[0].new})
 
     def _has_read(self, path: str) -> bool:
-        calls = [call for action in self._actions for call in action.calls if isinstance(call, ToolCall)]
+        calls = [call for action in self.episode.actions for call in action.calls if isinstance(call, ToolCall)]
         return any(call.name == "read_file" and call.arguments.get("path") == path for call in calls)
 
     def _has_tested(self) -> bool:
         """True if the visible tests were run as the last thing."""
-        last = self._actions[-1].calls if self._actions else ()
+        last = self.episode.actions[-1].calls if self.episode.actions else ()
         return any(isinstance(call, ToolCall) and call.name == self.test_call().name for call in last)
 
     def _num_passing_at_start(self) -> int:

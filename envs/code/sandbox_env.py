@@ -233,7 +233,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def restore(self, snapshot: EnvSnapshot) -> None:
         super().restore(snapshot)
-        if self._is_over:  # truncated: nothing further can be done there
+        if self.episode.is_over:  # truncated: nothing further can be done there
             self.end_episode()
 
     # --------------------------------------------------------------------------------------------------- private
@@ -261,7 +261,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     def _end_turn(self) -> None:
         """Note what the turn left, and let the sandbox go if it was the last one."""
-        if not self._is_turn_valid and self.rewards.invalid_turn:
+        if not self.episode.is_turn_valid and self.rewards.invalid_turn:
             self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
         if self.rewards.turn_cost:
             self.award(-self.rewards.turn_cost, "turn_cost", RewardRole.COST)
@@ -269,12 +269,12 @@ class SandboxEnv(InSandbox, ToolEnv):
             self._look()
         else:
             self._key = canonical(["submitted", content_key(self._workspace)])
-        if self._is_over or (self.max_turns is not None and self._turn >= self.max_turns):
+        if self.episode.is_over or (self.max_turns is not None and self.turn >= self.max_turns):
             self.end_episode()
 
     def _warned(self, said: str | Observation) -> str | Observation:
         """Add to what the agent is told that its workspace counts for nothing, if it does."""
-        if not self._overflow or self._is_over:
+        if not self._overflow or self.episode.is_over:
             return said
         words = f"Warning: {self._overflow}. It counts as empty as long as it is so: remove what is not needed."
         if isinstance(said, str):

@@ -147,7 +147,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def own_info(self) -> Mapping[str, Any]:
-        return {"patch": self.patch()} if self._is_over else {}
+        return {"patch": self.patch()} if self.episode.is_over else {}
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Generated: 1,000,000 to train on, 1,000 each for the others, no repository in two; Harbor: one split."""

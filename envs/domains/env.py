@@ -167,7 +167,7 @@ class DomainEnv(ToolEnv):
 
     def own_info(self) -> Mapping[str, Any]:
         info = {**self._told_of_user(), "violations": self.conversation.violations}
-        if not self._is_over:
+        if not self.episode.is_over:
             return info
         outcome = self.grade()
         return {**info, "is_database_right": outcome.is_database_right, "untold": outcome.untold}

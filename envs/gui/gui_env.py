@@ -192,7 +192,7 @@ class GuiEnv(BrowserActions, ToolEnv):
     async def _open(self, task: Task) -> Observation:
         """Open the first page and bring the world into the start state."""
         session = self.session
-        await session.begin(self._seed, self.sites(task))
+        await session.begin(self.episode.seed, self.sites(task))
         url = self.start_url(task)
         async with session.browser.failing(f"opening {url}"):
             await self.tab.goto(url, session.browser.limits.load_s)
@@ -204,7 +204,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         """Bring the world into the start state on a page that is open."""
         self.session.network.open_to(self.sites(task))
         async with self.session.browser.failing("taking up a page again"):
-            await self.session.rewind(self._seed)
+            await self.session.rewind(self.episode.seed)
         return await self._set_the_task(task)
 
     async def _set_the_task(self, task: Task) -> Observation:

@@ -88,7 +88,7 @@ class CommandEnv(Env):
         try:
             if isinstance(call, MalformedCall):
                 raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
-            if self._is_over:
+            if self.episode.is_over:
                 raise ToolError("the episode has ended; this call was not run", "episode_over")
             said = self.execute(command_of(call))
         except ToolError as error:

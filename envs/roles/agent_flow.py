@@ -106,7 +106,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         await self._delegate_to("executor", executor)
         said = await self._act(executor)
         self.memory += (Note(sub_goal, _command(executor.action, offered), said),)
-        if self._is_over:
+        if self.episode.is_over:
             return said
         is_last = self.turn == self.max_turns
         is_enough = is_last or await self._verified()
@@ -132,7 +132,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         generator = RoleEnv(self._briefing("Answer now."), offered, self._world.oracle)
         await self._delegate_to("generator", generator)
         said = await self._act(generator)
-        if not self._is_over:
+        if not self.episode.is_over:
             self.finish()
         return said
 

@@ -205,7 +205,7 @@ class QuestionEnv(ToolEnv):
     # --------------------------------------------------------------------------------------------------- private
 
     def _leave(self, said: str | Observation) -> TypedStep:
-        if not self._is_turn_valid and self.rewards.invalid_turn:
+        if not self.episode.is_turn_valid and self.rewards.invalid_turn:
             self.award(-self.rewards.invalid_turn, "invalid_turn", RewardRole.FORMAT)
         return super()._leave(said)
 

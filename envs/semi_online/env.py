@@ -173,7 +173,7 @@ class SemiOnlineEnv(Env):
 
         How often the expert helped is history and left out.
         """
-        return canonical([self._at, self._is_over, self._world.state_key()])
+        return canonical([self._at, self.episode.is_over, self._world.state_key()])
 
     def oracle(self) -> Message:
         """What the expert did here."""

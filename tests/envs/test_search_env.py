@@ -249,7 +249,7 @@ def test_snapshots_bring_everything_back_in_another_instance() -> None:
 def test_the_gold_policy_reads_what_it_needs_and_answers() -> None:
     env = demons()
     acts = []
-    while not env._is_over:
+    while not env.episode.is_over:
         action = env.oracle()
         acts.append(action.text)
         env.step(action)

@@ -206,7 +206,7 @@ def test_a_spoilt_environment_is_closed_and_replaced() -> None:
     ((group), *_) = play_groups(make_env, config, num_tasks=1)
     assert (group.trajectories[0].status, group.trajectories[0].num_retries) == (Status.COMPLETED, 1)
     assert len(made) == 2
-    assert made[0]._is_closed
+    assert made[0].is_closed
 
 
 @pytest.mark.parametrize("wrong", [{"group_size": 0}, {"min_valid": 9}, {"num_envs": 0}, {"max_failure_rate": 2.0}])

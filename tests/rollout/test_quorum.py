@@ -108,7 +108,7 @@ def test_what_was_cut_is_no_failure_and_its_environment_is_not_used_again() -> N
     with pytest.raises(RunStoppedError):
         lost = replace(group, trajectories=(replace(group.trajectories[0], status=Status.TIMEOUT, error="slow"),))
         check_rollouts([lost], GroupConfig(group_size=2, max_failure_rate=0.0))
-    assert slow._is_closed
+    assert slow.is_closed
     assert len(pool._idle) == 2
 
 

@@ -420,7 +420,7 @@ def test_a_pool_of_ones_own_and_its_end(tmp_path: Path) -> None:
     trainer.close()
     trainer.close()
     assert 1 <= len(made) <= 3
-    assert all(env._is_closed for env in made)
+    assert all(env.is_closed for env in made)
     with pytest.raises(ClosedError):
         trainer.evaluate(DATASET)
 

@@ -102,7 +102,7 @@ class MiniWoBEnv(GuiEnv):
     async def set_up(self, task: Task) -> str:
         self.raw_reward = None
         script = _page_script().replace("__MODE__", json.dumps(self._data_mode))
-        self.goal = str(await self.evaluate(script.replace("__SEED__", json.dumps(str(self._seed)))))
+        self.goal = str(await self.evaluate(script.replace("__SEED__", json.dumps(str(self.episode.seed)))))
         return self.goal
 
     async def score(self) -> float | None:

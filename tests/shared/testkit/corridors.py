@@ -111,21 +111,21 @@ class ResetAsTool(Corridor):
 
 class StepsAfterTheEnd(Corridor):
     def step(self, action: Action) -> StepReturn:
-        if self._is_over and not self._is_closed and self._task is not None:
+        if self.episode.is_over and not self.is_closed and self.episode.task is not None:
             return (Message("user", "It is over."),), 0.0, True, False, {"reward_parts": (), "is_valid": False}
         return super().step(action)
 
 
 class StepsBeforeReset(Corridor):
     def step(self, action: Action) -> StepReturn:
-        if self._task is None and not self._is_closed:
+        if self.episode.task is None and not self.is_closed:
             self.reset()
         return super().step(action)
 
 
 class ClosesOnce(Corridor):
     def close(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise RuntimeError("closed already")
         super().close()
 
@@ -133,7 +133,7 @@ class ClosesOnce(Corridor):
 class ResetsAfterClose(Corridor):
     def close(self) -> None:
         super().close()
-        self._is_closed = False
+        self._Env__is_closed = False
 
 
 class SpeaksAsSystem(Corridor):
@@ -236,7 +236,7 @@ class KeyIsConstant(Corridor):
 
 class KeyIsHistory(Corridor):
     def state_key(self) -> str:
-        return canonical([str(action) for action in self._actions])
+        return canonical([str(action) for action in self.episode.actions])
 
 
 class KeyHoldsId(Corridor):
@@ -297,7 +297,7 @@ class PaysForMalformedCalls(Corridor):
 class AcceptsUnknownTools(Corridor):
     def respond(self, action: Message) -> str | Observation:
         said = super().respond(action)
-        self._is_turn_valid = True
+        self.episode.is_turn_valid = True
         return said
 
 

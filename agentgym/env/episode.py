@@ -1,0 +1,68 @@
+"""What an environment keeps of its running episode, apart from what its author keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentgym.errors import UsageError
+from agentgym.types import Message, Observation, RewardPart, Task
+
+
+@dataclass(slots=True, kw_only=True)
+class EpisodeState:
+    """The bookkeeping of an episode; a new one at each reset."""
+
+    task: Task | None = None
+    seed: int = 0
+    """The one that randomness was seeded with."""
+    turn: int = 0
+    """Turns taken."""
+    is_over: bool = True
+    is_cut_off: bool = False
+    """Whether it was truncated by the world."""
+    outcome: float = 0.0
+    """Sum of the outcome parts so far."""
+    actions: list[Message] = field(default_factory=list)
+    last_observation: Observation = ()
+    is_turn_valid: bool = True
+    """Whether this turn's action is possible so far."""
+    played: Message | None = None
+    """What was done in place of this turn's action."""
+    parts: list[RewardPart] = field(default_factory=list)
+    """Of this turn's reward."""
+
+    def enter(self, action: Message) -> None:
+        """Begin a turn."""
+        self.actions.append(action)
+        self.turn += 1
+        self.is_turn_valid, self.played, self.parts = True, None, []
+
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """What a snapshot keeps beside the actions."""
+        return self.turn, self.is_over, self.outcome, self.last_observation
+
+    def resume(self, progress: tuple[Any, ...], actions: Sequence[Message]) -> None:
+        """Go on from :attr:`progress`."""
+        self.turn, self.is_over, self.outcome, self.last_observation = progress
+        self.actions = list(actions)
+
+
+def refuse_taken_names(cls: type) -> None:
+    """Refuse a class of the user's that overrides a private method of an environment of ours by accident.
+
+    Raises:
+        UsageError: it does; the message names both.
+    """
+    if cls.__module__.partition(".")[0] == "agentgym":
+        return
+    for base in cls.__mro__[1:]:
+        if not base.__module__.startswith("agentgym."):
+            continue
+        for name, value in vars(base).items():
+            if name in vars(cls) and name.startswith("_") and not name.startswith("__") and callable(value):
+                raise UsageError(
+                    f"{cls.__name__}.{name} hides a private method of {base.__name__}: give it another name"
+                )

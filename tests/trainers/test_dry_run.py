@@ -33,8 +33,11 @@ from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
     "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
+    "Qwen/Qwen2.5-7B": 7_615_616_512,
     "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
     "Qwen/Qwen3-4B": 4_022_468_096,
+    "Qwen/Qwen3-4B-Base": 4_022_468_096,
+    "Qwen/Qwen3-14B-Base": 14_768_307_200,
     "smollm2": 134_515_008,
 }
 """Numbers of parameters as the models' pages say."""

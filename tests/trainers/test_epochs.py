@@ -49,6 +49,37 @@ def plan(loss: LossConfig, seed: int = 0) -> tuple[list[list[list[int]]], Sequen
     return plan_minibatches(kept, samples, loss, seed), samples
 
 
+@pytest.mark.parametrize("size", [1, 4, 7, 100])
+def test_rows_make_as_many_minibatches_as_there_are_rows_for(size: int) -> None:
+    epochs, samples = plan(LossConfig(minibatch="rows", rows_per_update=size, num_epochs=2))
+    for epoch in epochs:
+        assert sorted(row for rows in epoch for row in rows) == list(range(len(samples)))
+        assert len(epoch) == -(-len(samples) // size)
+        assert max(map(len, epoch)) <= size and max(map(len, epoch)) - min(map(len, epoch)) <= 1
+    if size < len(samples):
+        assert epochs[0] != epochs[1]
+
+
+def test_updates_by_rows_are_made(small_model: Any) -> None:
+    made = updated(small_model, LossConfig(minibatch="rows", rows_per_update=4))
+    num_rows = len(build_samples([verdict for verdict in verdicts() if verdict.dropped is None]))
+    assert made.metrics["updates_done"] == -(-num_rows // 4) > 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"minibatch": "rows"}, "rows_per_update=N"),
+        ({"rows_per_update": 4}, "rows_per_update=N"),
+        ({"minibatch": "rows", "rows_per_update": -1}, "rows_per_update=N"),
+        ({"minibatch": "rows", "rows_per_update": 4, "num_updates": 2}, "leave num_updates at 1"),
+    ],
+)
+def test_rows_and_their_number_go_together(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LossConfig(**settings)
+
+
 def test_one_epoch_deals_groups_out_in_order() -> None:
     (epoch,), samples = plan(LossConfig(num_updates=2))
     kept = verdicts()

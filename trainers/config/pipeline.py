@@ -89,6 +89,7 @@ def refuse_for_periodic(credit: CreditConfig, loss: LossConfig) -> None:
         *(part.name for part, _ in loss.parts() if _reads_whole_update(part)),
         *([f"denominator='kept' of {', '.join(shrink)}"] if shrink else []),
         *(["loss.num_updates above 1"] if loss.num_updates > 1 else []),
+        *(["loss.minibatch=rows"] if loss.minibatch == "rows" else []),
         *(["loss.num_epochs above 1"] if loss.num_epochs > 1 else []),
     ]
     if whole:

@@ -224,8 +224,7 @@ class TrainConfig:
                 f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
             )
         self._check_cluster()
-        if self.loss.has_opob and self.credit.modulators:
-            raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+        self._check_updates()
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.model.lora.quantize != "none":
@@ -240,6 +239,12 @@ class TrainConfig:
         for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
             if getattr(self, name) < (0 if name == "num_steps" else 1):
                 raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+
+    def _check_updates(self) -> None:
+        if self.loss.has_opob and self.credit.modulators:
+            raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+        if self.sft.mix.weight and self.loss.minibatch == "rows":
+            raise ConfigError("sft.mix counts on the same number of updates in each step: set loss.minibatch=episodes")
 
     def _refuse_for_quantized(self) -> None:
         sends_adapters = self.engine.kind == "vllm" and self.engine.weight_sync == "lora"

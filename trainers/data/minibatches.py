@@ -25,7 +25,9 @@ def plan_minibatches(
     ``minibatch="episodes"`` deals out whole groups. A group's advantages are relative to the group, so a minibatch of
     whole groups has as much to reinforce as to discourage. ``"tokens"`` deals out single episodes, each to the
     minibatch with the fewest trained tokens so far: minibatches then differ by one episode at most, and groups are
-    split. The context windows of an episode always stay together.
+    split. The context windows of an episode stay together in both. ``"rows"`` deals out single rows, one from here and
+    one from there, until each minibatch has ``rows_per_update`` or one less: verl cuts its batches so, wherever a group
+    or an episode ends.
 
     The first epoch takes groups or episodes in order, so one epoch needs no seed. Later epochs shuffle them.
 
@@ -38,6 +40,9 @@ def plan_minibatches(
         units = [rows for group in whole for rows in _rows_of_episodes(group, samples)]
         weights = [sum(int(samples[at].loss_mask.sum()) for at in rows) for rows in units]
         num_parts = min(config.num_updates, max(1, sum(weight > 0 for weight in weights)))
+    elif config.minibatch == "rows":
+        units, weights = [[row] for group in whole for row in group], []
+        num_parts = -(-len(units) // config.rows_per_update)
     else:
         units, weights = whole, []
         num_parts = min(config.num_updates, len(units))

@@ -66,9 +66,12 @@ class LossConfig:
     """Passes over the batch of rollouts. Epochs after the first shuffle it. Ratios of all updates compare with one
     policy: the trainer's before the step's first update in mode ``decoupled`` (computed once), the one that sampled in
     mode ``bypass``. Advantages are computed once, too."""
-    minibatch: Literal["episodes", "tokens"] = "episodes"
+    minibatch: Literal["episodes", "tokens", "rows"] = "episodes"
     """``episodes``: minibatches of whole groups. ``tokens``: minibatches of single episodes with about equal numbers of
-    trained tokens; groups are split. See :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
+    trained tokens; groups are split. ``rows``: minibatches of ``rows_per_update`` rows, as many as there are; episodes
+    are split, too. See :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
+    rows_per_update: int = 0
+    """Rows (context windows) of a minibatch where ``minibatch`` is ``rows``: verl's ``ppo_mini_batch_size``."""
     max_kl: float | None = None
     """Stop a step's remaining updates when the policy is this far from the one that sampled: mean k3 KL over the
     tokens of the next minibatch. The first update is always made. None: no limit."""
@@ -105,8 +108,12 @@ class LossConfig:
     def _check_updates(self) -> None:
         if self.num_epochs < 1:
             raise ConfigError(f"num_epochs must be at least 1, got {self.num_epochs}")
-        if self.minibatch == "tokens" and self.has_opob:
+        if self.minibatch != "episodes" and self.has_opob:
             raise ConfigError("vcpo's baseline compares the trajectories of a group: set minibatch=episodes")
+        if (self.minibatch == "rows") != (self.rows_per_update > 0) or self.rows_per_update < 0:
+            raise ConfigError("minibatch=rows and rows_per_update=N, which is at least 1, go together")
+        if self.minibatch == "rows" and self.num_updates > 1:
+            raise ConfigError("minibatch=rows makes as many updates as there are rows for: leave num_updates at 1")
         if self.minibatch == "tokens" and self.num_updates == 1:
             raise ConfigError("minibatch=tokens cuts an epoch into num_updates minibatches: set num_updates above 1")
         if self.max_kl is None:
@@ -232,7 +239,7 @@ class LossConfig:
     @property
     def has_several_updates(self) -> bool:
         """True if a step makes more than one optimizer update, so that ratios move away from 1."""
-        return self.num_updates * self.num_epochs > 1
+        return self.minibatch == "rows" or self.num_updates * self.num_epochs > 1
 
     @property
     def shrinks_denominators(self) -> bool:

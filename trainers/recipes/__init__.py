@@ -16,6 +16,7 @@ from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke
 from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
+from agentgym.trainers.recipes.released import igpo, rstar2, searchr1, spiral
 from agentgym.trainers.recipes.smollm2 import SMOLLM2_RECIPES
 
 RECIPES = Registry[Component]("recipe", "agentgym.trainers.recipes", ())
@@ -50,8 +51,12 @@ for _name, _make in {
     "finetune": finetune,
     "household-demo": household_demo,
     "household-smoke": household_smoke,
+    "igpo": igpo,
     "kuhn": kuhn,
     "miniwob-demo": miniwob_demo,
+    "rstar2": rstar2,
+    "searchr1": searchr1,
+    "spiral": spiral,
     "tictactoe": tictactoe,
     "tiny": tiny,
     **QWEN_RECIPES,

@@ -204,7 +204,7 @@ class Env(gymnasium.Env[Observation, Action]):
 
     @property
     def episode(self) -> EpisodeState:
-        """What the environment keeps of its running episode, to be read."""
+        """The bookkeeping of the running episode, to be read."""
         return self.__episode
 
     @property

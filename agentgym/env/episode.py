@@ -1,4 +1,4 @@
-"""What an environment keeps of its running episode, apart from what its author keeps."""
+"""The bookkeeping of a running episode, kept apart from the author's own attributes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EpisodeState:
 
     @property
     def progress(self) -> tuple[Any, ...]:
-        """What a snapshot keeps beside the actions."""
+        """The part of a snapshot beside the actions."""
         return self.turn, self.is_over, self.outcome, self.last_observation
 
     def resume(self, progress: tuple[Any, ...], actions: Sequence[Message]) -> None:

@@ -6,6 +6,9 @@ They train all weights of the models that the scripts name, cut up over the proc
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.selections.downsampling import RocOptions
 from agentgym.credit.shapers.information_gain import InformationGainOptions
@@ -16,6 +19,17 @@ from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, T
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import EntropyOptions, KlOptions
 from agentgym.trainers.recipes.qwen import ADAMW
+
+EARLY_VERL: Final = LossConfig(
+    clip_low=0.2,
+    clip_high=0.2,
+    dual_clip=0.0,
+    minibatch="rows",
+    rows_per_update=256,
+    recompute_activations=True,
+    regularisers=(KlOptions(coef=0.001), EntropyOptions(coef=0.001)),
+)
+"""The loss of the verl that Search-R1 and IGPO were built on, which had no dual clip."""
 
 
 def searchr1() -> TrainConfig:
@@ -29,18 +43,8 @@ def searchr1() -> TrainConfig:
         group=GroupConfig(group_size=5, num_envs=64),
         sampling=SamplingParams(max_new_tokens=500),
         credit=CreditConfig(estimator="grpo"),
-        loss=LossConfig(
-            clip_low=0.2,
-            clip_high=0.2,
-            dual_clip=0.0,
-            minibatch="rows",
-            rows_per_update=256,
-            recompute_activations=True,
-            regularisers=(KlOptions(coef=0.001), EntropyOptions(coef=0.001)),
-        ),
-        optimizer=OptimizerConfig(
-            lr=1e-6, warmup_steps=286, betas=ADAMW.betas, eps=ADAMW.eps, weight_decay=ADAMW.weight_decay
-        ),
+        loss=replace(EARLY_VERL, rows_per_update=256),
+        optimizer=replace(ADAMW, warmup_steps=286),
         eval=EvalConfig(num_episodes=256),
         checkpoint_every=100,
     )
@@ -57,15 +61,7 @@ def igpo() -> TrainConfig:
         group=GroupConfig(group_size=16, num_envs=16),
         sampling=SamplingParams(max_new_tokens=2000),
         credit=CreditConfig(estimator="igpo", shapers=(InformationGainOptions(),)),
-        loss=LossConfig(
-            clip_low=0.2,
-            clip_high=0.2,
-            dual_clip=0.0,
-            minibatch="rows",
-            rows_per_update=32,
-            recompute_activations=True,
-            regularisers=(KlOptions(coef=0.001), EntropyOptions(coef=0.001)),
-        ),
+        loss=replace(EARLY_VERL, rows_per_update=32),
         optimizer=ADAMW,
         eval=EvalConfig(num_episodes=128),
         checkpoint_every=10,
@@ -102,9 +98,7 @@ def rstar2() -> TrainConfig:
         sampling=SamplingParams(max_new_tokens=8192),
         credit=CreditConfig(estimator="grpo", selections=(RocOptions(keep=16),)),
         loss=LossConfig(clip_low=0.2, clip_high=0.28, dual_clip=3.0, recompute_activations=True),
-        optimizer=OptimizerConfig(
-            lr=1e-6, warmup_steps=20, betas=ADAMW.betas, eps=ADAMW.eps, weight_decay=ADAMW.weight_decay
-        ),
+        optimizer=replace(ADAMW, warmup_steps=20),
         eval=EvalConfig(num_episodes=30),
         checkpoint_every=10,
     )

@@ -20,16 +20,16 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import EntropyOptions, KlOptions
 from agentgym.trainers.recipes.qwen import ADAMW
 
-EARLY_VERL: Final = LossConfig(
+SEARCH_LOSS: Final = LossConfig(
     clip_low=0.2,
     clip_high=0.2,
-    dual_clip=0.0,
+    dual_clip=3.0,
     minibatch="rows",
     rows_per_update=256,
     recompute_activations=True,
     regularisers=(KlOptions(coef=0.001), EntropyOptions(coef=0.001)),
 )
-"""The loss of the verl that Search-R1 and IGPO were built on, which had no dual clip."""
+"""The loss that the scripts of Search-R1 and IGPO share, but for the rows and the dual clip."""
 
 
 def searchr1() -> TrainConfig:
@@ -43,7 +43,7 @@ def searchr1() -> TrainConfig:
         group=GroupConfig(group_size=5, num_envs=64),
         sampling=SamplingParams(max_new_tokens=500),
         credit=CreditConfig(estimator="grpo"),
-        loss=replace(EARLY_VERL, rows_per_update=256),
+        loss=replace(SEARCH_LOSS, dual_clip=0.0, rows_per_update=256),
         optimizer=replace(ADAMW, warmup_steps=286),
         eval=EvalConfig(num_episodes=256),
         checkpoint_every=100,
@@ -61,7 +61,7 @@ def igpo() -> TrainConfig:
         group=GroupConfig(group_size=16, num_envs=16),
         sampling=SamplingParams(max_new_tokens=2000),
         credit=CreditConfig(estimator="igpo", shapers=(InformationGainOptions(),)),
-        loss=replace(EARLY_VERL, rows_per_update=32),
+        loss=replace(SEARCH_LOSS, rows_per_update=32),
         optimizer=ADAMW,
         eval=EvalConfig(num_episodes=128),
         checkpoint_every=10,

@@ -290,6 +290,8 @@ def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
             raise UsageError(
                 f"{run_dir} holds a run already; resume it with --resume {run_dir}, or choose another folder"
             )
+        if (run_dir / TOKENIZER_NAME).exists():  # it would be taken for the run's own, and removed if the start fails
+            raise UsageError(f"{run_dir} holds {TOKENIZER_NAME!r}, which a run writes; choose another folder")
         return
     saved = to_dict(load_config(path))
     changed = [name for name, value in to_dict(config).items() if saved[name] != value and name != "num_steps"]

@@ -21,15 +21,15 @@ class EpisodeState:
     """Turns taken."""
     is_over: bool = True
     is_cut_off: bool = False
-    """Whether it was truncated by the world."""
+    """True if the world truncated it."""
     outcome: float = 0.0
     """Sum of the outcome parts so far."""
     actions: list[Message] = field(default_factory=list)
     last_observation: Observation = ()
     is_turn_valid: bool = True
-    """Whether this turn's action is possible so far."""
+    """False once this turn's action was refused."""
     played: Message | None = None
-    """What was done in place of this turn's action."""
+    """The action done in place of this turn's."""
     parts: list[RewardPart] = field(default_factory=list)
     """Of this turn's reward."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from testkit.counting_runs import config, weights
 
-from agentgym.errors import ConfigError, RunStoppedError
+from agentgym.errors import ConfigError, RunStoppedError, UsageError
 from agentgym.trainers import run
 from agentgym.trainers.config.overrides import load_config
 from agentgym.trainers.config.sft import SftConfig
@@ -38,6 +38,13 @@ def test_a_run_is_extended_as_if_it_had_been_begun_so(
     assert {path.name for path in (short_run / "eval").iterdir()} == {"before", "step-000002", "after"}
     with pytest.raises(ConfigError, match="num_steps=3, which can only grow, got 2"):
         train(SHORT, short_run, resume=True)
+
+
+def test_a_folder_with_another_tokenizer_is_refused_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    with pytest.raises(UsageError, match="holds 'tokenizer', which a run writes; choose another folder"):
+        train(SHORT, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["tokenizer"]
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(short_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

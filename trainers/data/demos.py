@@ -114,6 +114,7 @@ def collect_texts(
                     continue
                 failures.append(f"task {task.id}: {type(error).__name__}: {error}")
                 if len(failures) > num_played + _FEW_FAILURES:
+                    env.close()
                     raise
             else:
                 num_played += 1

@@ -58,14 +58,8 @@ class Hostile(ToolEnv):
                 page = await Fetcher(options).fetch(f"{self._url}/page/{self.path}")
                 return readable_document(page, "1").text[:40]
             case "user":
-                with user_http() as http:
-                    user = ModelUser(
-                        Scenario(reason_for_call="To count."),
-                        UserModel(url=f"{self._url}/v1", model=self.path),
-                        0,
-                        http,
-                    )
-                    return user.begin()[1][:40]
+                model = UserModel(url=f"{self._url}/v1", model=self.path)
+                return ModelUser(Scenario(reason_for_call="To count."), model, 0, HTTP).begin()[1][:40]
             case "tool":
                 return self._nasty()
         return ""

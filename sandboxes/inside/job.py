@@ -67,8 +67,7 @@ def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence
         keyctl(_KEYCTL_JOIN_SESSION_KEYRING, 0)  # or it would share that of whoever started the worker
         libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or it could not open its own /proc/self/fd
         os.environ.update(request.get("env", {}))
-        cwd = request.get("cwd", ".")
-        os.chdir(settings["workspace"] if cwd == "." else folder_in(settings["workspace"], cwd))
+        _enter(settings["workspace"], request.get("cwd", "."))
         code = _work(settings, request)
     except Refused as refusal:
         _report(*refusal.args)
@@ -80,6 +79,17 @@ def run_job(settings: dict[str, Any], request: dict[str, Any], streams: Sequence
         with suppress(BaseException):
             sys.stdout.flush()
         os._exit(code)
+
+
+def _enter(workspace: str, cwd: str) -> None:
+    """Change to the workspace or a folder in it. What the agent closed to itself, which it owns, is opened again."""
+    try:
+        os.chdir(workspace)
+    except PermissionError:
+        os.chmod(workspace, 0o700)
+        os.chdir(workspace)
+    if cwd != ".":
+        os.chdir(folder_in(workspace, cwd))
 
 
 def keyctl(operation: int, *arguments: int) -> int:

@@ -196,7 +196,7 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         clock = Clock()
         period = begin_period(config, state)
-        groups = await run.ranks.from_main(lambda: rollouts.take(state.step, clock, period))
+        groups = await rollouts.take(state.step, clock, period)
         check_rollouts(groups, config.group)
         clock.lap("rollout")
 

@@ -33,10 +33,10 @@ from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.sharding import shard, whole
+from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
-from agentgym.trainers.models.model import add_lora, frozen_copy, load_model
+from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, never_trained
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -81,8 +81,6 @@ class Run:
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
-        needs_twin = ranks.count > 1 and config.loss.regulariser("kl") is not None
-        self._twin = shard(frozen_copy(self.model), ranks, config.loss.precision) if needs_twin else None
         self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
 
@@ -135,12 +133,7 @@ class Run:
 
     def make_reference(self) -> CausalLM:
         """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
-        if self._twin is None:
-            return frozen_copy(self.model)
-        with torch.no_grad():
-            for copied, own in zip(self._twin.parameters(), self.model.parameters(), strict=True):
-                copied.copy_(own)
-        return self._twin
+        return never_trained(sharded_copy(self.model)) if self.ranks.count > 1 else frozen_copy(self.model)
 
     def whole_model(self) -> CausalLM | None:
         """Return the model with its current weights, unsharded; None except on the first rank. All must call."""

@@ -11,6 +11,7 @@ import torch
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
 from testkit.ranked_grid import GRID
+from testkit.ranked_parts import LOSSES
 from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
 
@@ -169,13 +170,53 @@ def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
     assert (run_dir / "checkpoints" / "rl-000001").is_dir()
 
 
+@pytest.mark.slow
+def test_losses_parts_of_an_update_and_critics_learn_on_two_ranks_as_on_one(tmp_path: Path, warm_python: str) -> None:
+    found = []
+    for num_ranks in (1, 2):
+        out = tmp_path / f"{num_ranks}.pt"
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_parts.py"), str(out))
+        found.append(torch.load(out, weights_only=True))
+    one, two = found
+    assert one.keys() == two.keys() and {*LOSSES, "in parts"} < one.keys()
+    for name, expected in one.items():
+        for part in expected.keys() - {"metrics"}:
+            torch.testing.assert_close(two[name][part], expected[part], atol=1e-5, rtol=0, msg=name)
+        assert two[name]["metrics"] == pytest.approx(expected["metrics"], abs=1e-4), name
+    unlike = {tuple(one[name]["change"].tolist()) for name in LOSSES}
+    assert len(unlike) == len(LOSSES), "each setting changes something"
+
+
+RUNS = {
+    "periodic": ("pipeline.mode=periodic",),
+    "critic": ("credit.estimator=token_gae", "critic.lr=1e-3", 'loss.corrections=[{"kind": "m2po"}]'),
+    "twin critics": ("credit.estimator=archer", "critic.lr=1e-3", "loss.kind=bapo"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_of_two_ranks_ends_as_that_of_one_also_when_resumed_by_one(
+    name: str, tmp_path: Path, warm_python: str
+) -> None:
+    command = ("tiny", *SMALL, *RUNS[name], "num_steps=2", "--run-dir")
+    train(warm_python, 1, *command, str(tmp_path / "one"))
+    train(warm_python, 2, *command, str(tmp_path / "two"))
+    drop_checkpoint(tmp_path / "two", 2)
+    ended = weights(tmp_path / "two")
+    train(warm_python, 1, "--resume", str(tmp_path / "two"))
+    for tensor_name, tensor in weights(tmp_path / "one").items():
+        torch.testing.assert_close(ended[tensor_name], tensor, atol=1e-5, rtol=0)
+        torch.testing.assert_close(weights(tmp_path / "two")[tensor_name], tensor, atol=1e-5, rtol=0)
+    rows = [row for row in read_json_lines(tmp_path / "two" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["step"] for row in rows] == [1, 2] and all(row["grad_norm"] > 0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("credit.estimator=turn_gae", "columns that a critic makes"),
-        ("loss.kind=bapo", "needs the whole update"),
-        ("pipeline.mode=periodic", "periodic"),
         ('model={"path": "m", "lora": {"rank": 4, "quantize": "nf4"}}', "model.lora.quantize"),
+        ('sft={"trainer": "trl", "num_demos": 4, "observation_weight": 0}', "sft.trainer=trl"),
     ],
 )
 def test_what_several_ranks_cannot_do_is_refused(override: str, said: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.config.train import OF_CRITIC, TrainConfig, needed_columns
+from agentgym.trainers.config.train import TrainConfig
 
 
 def check_ranks(config: TrainConfig, num_ranks: int) -> None:
@@ -14,11 +14,7 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
     """
     if num_ranks == 1:
         return
-    made = [name for name in needed_columns(config.credit) if name in OF_CRITIC]
     hindrances = [
-        *([f"columns that a critic makes ({', '.join(sorted(made))})"] if made else []),
-        *(["a loss that needs the whole update first"] if config.loss.needs_whole_update else []),
-        *(["pipeline.mode=periodic"] if config.pipeline.mode == "periodic" else []),
         *(["model.lora.quantize, whose packed weights are not cut up"] if config.model.lora.quantize != "none" else []),
         *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -15,6 +14,7 @@ from agentgym.credit.table import Floats
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork, optimizer_step, read_values
+from agentgym.trainers.distributed.sharding import load_optimizer, own_part, parameters_of, ranks_of
 from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
 from agentgym.trainers.types import CausalLM, StateDict
 from agentgym.types import Trajectory, TrajectoryGroup
@@ -50,8 +50,8 @@ class TwinCritic:
     def __init__(self, policy: CausalLM, config: CriticConfig, *, gamma: float, seed: int) -> None:
         self._policy, self._config, self._gamma, self._seed = policy, config, gamma, seed
         self._network = ValueNetwork(policy, config, NUM_VALUES, seed)
-        self._target = copy.deepcopy(self._network)
-        self._optimizer = self._network.make_optimizer(config)
+        self._target = ValueNetwork(policy, config, NUM_VALUES, seed)  # begins equal
+        self.optimizer = self._network.make_optimizer(config)
         self._episodes: list[StoredTrajectory] = []
         self._num_updates = 0
 
@@ -86,7 +86,7 @@ class TwinCritic:
         return {
             "network": self._network.state_dict(),
             "target": self._target.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "num_updates": self._num_updates,
             "episodes": [asdict(episode) for episode in self._episodes],
         }
@@ -94,7 +94,7 @@ class TwinCritic:
     def load_state_dict(self, state: StateDict) -> None:
         self._network.load_state_dict(state["network"])
         self._target.load_state_dict(state["target"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         self._num_updates = state["num_updates"]
         self._episodes = [StoredTrajectory(**row) for row in state["episodes"]]
 
@@ -108,19 +108,21 @@ class TwinCritic:
             device=next(self._network.head.parameters()).device,
         )
         ends = np.cumsum([len(row.at) // 2 for row in rows]).tolist()
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
         q_loss = v_loss = 0.0
-        for batch in micro_batches(rows, limit):
-            some = [rows[index] for index in batch]
-            turns = [turn for i in batch for turn in range(ends[i] - len(rows[i].at) // 2, ends[i])]
-            values = self._network(self._network.states(self._policy, some)).reshape(-1, 2, NUM_VALUES)
+        ranks, batches = ranks_of(self._policy), micro_batches(rows, limit)
+        for number, scale in ranks.share(len(batches)):
+            some = [rows[index] for index in batches[number]]
+            turns = [turn for i in batches[number] for turn in range(ends[i] - len(rows[i].at) // 2, ends[i])]
+            values = self._network(self._network.inputs(self._policy, some)).reshape(-1, 2, NUM_VALUES)
             of_q = _half_square(values[:, 1, :2] - targets[turns, :2]) / len(targets)
             of_v = _half_square(values[:, 0, 2:] - targets[turns, 2:]) / len(targets)
-            (of_q + of_v).backward()  # type: ignore[no-untyped-call]
-            q_loss, v_loss = q_loss + of_q.item(), v_loss + of_v.item()
-        norm = optimizer_step(self._network, self._optimizer, self._config.max_grad_norm)
+            ((of_q + of_v) * scale).backward()  # type: ignore[no-untyped-call]
+            if scale:
+                q_loss, v_loss = q_loss + of_q.item(), v_loss + of_v.item()
+        norm = optimizer_step(self._network, self.optimizer, self._config.max_grad_norm)
         self._move_target()
-        return q_loss, v_loss, norm
+        return sum(ranks.gathered(q_loss)), sum(ranks.gathered(v_loss)), norm
 
     def _targets(self, episodes: Sequence[StoredTrajectory], values: Floats) -> Floats:
         """``[N, 4]`` what Q and V of every turn regress on, from the target's values ``[N, 2, 4]``."""
@@ -132,8 +134,8 @@ class TwinCritic:
 
     @torch.no_grad()
     def _move_target(self) -> None:
-        for slow, fast in zip(self._target.parameters(), self._network.parameters(), strict=True):
-            slow.lerp_(fast, self._config.polyak)
+        for slow, fast in zip(parameters_of(self._target), parameters_of(self._network), strict=True):
+            own_part(slow).lerp_(own_part(fast), self._config.polyak)
 
 
 def _half_square(difference: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -10,11 +9,23 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Bools, Floats
 from agentgym.errors import RunStoppedError
 from agentgym.trainers.config.train import CriticConfig
+from agentgym.trainers.distributed.sharding import (
+    copy_weights,
+    give_memory,
+    load_optimizer,
+    mesh_of,
+    ranks_of,
+    run_whole,
+    shard_module,
+    trunk_for_copy,
+    whole,
+)
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
 from agentgym.trainers.scoring.tokens import sampled_positions, segments_of
 from agentgym.trainers.types import CausalLM, StateDict
@@ -26,6 +37,9 @@ FLAT = 1e-12
 
 class Critic(Protocol):
     """Fills columns before credit and learns from what credit gives back."""
+
+    optimizer: torch.optim.Optimizer
+    """Its state is ``optimizer`` in :meth:`state_dict`."""
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Columns over the turns or sampled tokens of valid trajectories."""
@@ -47,13 +61,13 @@ class Critic(Protocol):
 class ValueNetwork(torch.nn.Module):
     """``num_values`` numbers per state: a head over a copy of the policy's trunk, or over the policy's own states.
 
-    The head begins at 0, whatever the state.
+    The head begins at 0, whatever the state. Beside a sharded policy the network is sharded, too.
     """
 
     def __init__(self, policy: CausalLM, config: CriticConfig, num_values: int, seed: int) -> None:
         super().__init__()
-        trunk = trunk_of(policy)
-        self.trunk = copy.deepcopy(trunk) if config.trunk == "copy" else None
+        own = trunk_of(policy)
+        self.trunk = trunk_for_copy(policy) if config.trunk == "copy" else None
         self.num_values = num_values
         hidden_size = int(policy.config.hidden_size)
         with torch.random.fork_rng(devices=[]):
@@ -62,19 +76,27 @@ class ValueNetwork(torch.nn.Module):
             layers = [] if self.trunk is not None else [torch.nn.Linear(hidden_size, hidden_size), torch.nn.GELU()]
         torch.nn.init.zeros_(last.weight)
         torch.nn.init.zeros_(last.bias)
-        self.head = torch.nn.Sequential(*layers, last).to(next(trunk.parameters()).device)
+        self.head = torch.nn.Sequential(*layers, last).to(next(own.parameters()).device)
         self.eval()  # trained without dropout, if the policy has any
+        if isinstance(policy, FSDPModule):
+            shard_module(self, [] if self.trunk is None else self.trunk.layers, ranks_of(policy), mesh_of(policy))
+            if self.trunk is not None:
+                give_memory(self, next(own.parameters()).device)
+                copy_weights(own, self.trunk)
 
-    def states(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor:
-        """Hidden states ``[n, hidden]`` at the positions the rows name; the policy's own carry no gradient."""
+    def inputs(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor | Sequence[ReadRow]:
+        """Return what :meth:`forward` takes: the rows, or the policy's states there, which carry no gradient."""
         if self.trunk is not None:
-            return hidden_states(self.trunk, rows)
+            return rows
         with frozen(policy):
-            return hidden_states(trunk_of(policy), rows)
+            return run_whole(policy, lambda whole: hidden_states(trunk_of(whole), rows))
 
-    def forward(self, states: Tensor) -> Tensor:
-        """``[n, num_values]``"""
-        values: Tensor = self.head(states.float())
+    def forward(self, inputs: Tensor | Sequence[ReadRow]) -> Tensor:
+        """Return values ``[n, num_values]`` at the positions that the rows name, or of ``[n, hidden]`` states."""
+        if not isinstance(inputs, Tensor):
+            assert self.trunk is not None
+            inputs = hidden_states(self.trunk, inputs)
+        values: Tensor = self.head(inputs.float())
         return values
 
     def make_optimizer(self, config: CriticConfig) -> torch.optim.Optimizer:
@@ -84,12 +106,20 @@ class ValueNetwork(torch.nn.Module):
 
 
 def read_values(network: ValueNetwork, policy: CausalLM, rows: Sequence[ReadRow], tokens_per_microbatch: int) -> Floats:
-    """Values ``[n, num_values]`` at the rows' positions, row by row, without gradients."""
-    found: dict[int, Tensor] = {}
+    """Return values ``[n, num_values]`` at the rows' positions, row by row, without gradients.
+
+    Beside a sharded policy each rank reads its share of the rows and gets the values of all.
+    """
+    ranks, batches = ranks_of(policy), micro_batches(rows, tokens_per_microbatch)
+    made = []
     with frozen(network):
-        for batch in micro_batches(rows, tokens_per_microbatch):
-            values = network(network.states(policy, [rows[index] for index in batch])).cpu()
-            found |= zip(batch, values.split([len(rows[index].at) for index in batch]), strict=True)
+        for place, _ in ranks.share(len(batches)):
+            some = [rows[index] for index in batches[place]]
+            values = network(network.inputs(policy, some)).cpu()
+            made.append(values.split([len(row.at) for row in some]))
+    found: dict[int, Tensor] = {}
+    for batch, of_rows in zip(batches, ranks.joined(made, len(batches)), strict=True):
+        found |= zip(batch, of_rows, strict=True)
     none = np.empty((0, network.num_values))
     return np.concatenate([none, *(found[index].double().numpy() for index in range(len(rows)))])
 
@@ -117,7 +147,7 @@ def optimizer_step(network: ValueNetwork, optimizer: torch.optim.Optimizer, max_
     Raises:
         RunStoppedError: it is not finite.
     """
-    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm).item()
+    norm: float = whole(torch.nn.utils.clip_grad_norm_(network.parameters(), max_grad_norm)).item()
     if not math.isfinite(norm):
         raise RunStoppedError(f"the critic's gradient has the norm {norm}; lower critic.lr")
     optimizer.step()
@@ -130,7 +160,7 @@ class ValueCritic:
     def __init__(self, policy: CausalLM, config: CriticConfig, *, is_per_token: bool, seed: int) -> None:
         self._policy, self._config, self._is_per_token = policy, config, is_per_token
         self._network = ValueNetwork(policy, config, 1, seed)
-        self._optimizer = self._network.make_optimizer(config)
+        self.optimizer = self._network.make_optimizer(config)
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         values = read_values(self._network, self._policy, self._rows(groups), self._config.tokens_per_microbatch)
@@ -157,11 +187,11 @@ class ValueCritic:
         }
 
     def state_dict(self) -> StateDict:
-        return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {"network": self._network.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         self._network.load_state_dict(state["network"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
 
     def _rows(self, groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:
         return [
@@ -173,26 +203,26 @@ class ValueCritic:
         self, rows: Sequence[ReadRow], old: Floats, target: Floats, is_kept: Bools
     ) -> tuple[list[float], list[float]]:
         """Loss and gradient norm of every update, each over all rows."""
-        network, config = self._network, self._config
+        network, config, ranks = self._network, self._config, ranks_of(self._policy)
         device = next(network.head.parameters()).device
         ends = np.cumsum([len(row.at) for row in rows]).tolist()
         places = [list(range(end - len(row.at), end)) for row, end in zip(rows, ends, strict=True)]
         columns = torch.tensor(np.stack([old, target, is_kept / is_kept.sum()]), dtype=torch.float32, device=device)
         batches = micro_batches(rows, config.tokens_per_microbatch)
-        own = [network.states(self._policy, [rows[i] for i in batch]) for batch in batches if network.trunk is None]
+        share = ranks.share(len(batches))
+        inputs = [network.inputs(self._policy, [rows[index] for index in batches[number]]) for number, _ in share]
         losses, norms = [], []
         for _ in range(config.num_updates):
-            self._optimizer.zero_grad()
+            self.optimizer.zero_grad()
             total = 0.0
-            for number, batch in enumerate(batches):
-                states = own[number] if own else network.states(self._policy, [rows[i] for i in batch])
-                at = torch.tensor([place for index in batch for place in places[index]], device=device)
+            for (number, scale), read in zip(share, inputs, strict=True):
+                at = torch.tensor([place for index in batches[number] for place in places[index]], device=device)
                 was, goal, weight = columns[:, at]
-                loss = (value_loss(network(states)[:, 0], was, goal, config.value_clip) * weight).sum()
-                loss.backward()
-                total += loss.item()
-            losses.append(total)
-            norms.append(optimizer_step(network, self._optimizer, config.max_grad_norm))
+                loss = (value_loss(network(read)[:, 0], was, goal, config.value_clip) * weight).sum()
+                (loss * scale).backward()
+                total += loss.item() if scale else 0.0
+            losses.append(sum(ranks.gathered(total)))
+            norms.append(optimizer_step(network, self.optimizer, config.max_grad_norm))
         return losses, norms
 
 

@@ -11,6 +11,7 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.trainers.config.train import CriticConfig
 from agentgym.trainers.critics.critic import ValueNetwork, after_turns, optimizer_step, read_values
+from agentgym.trainers.distributed.sharding import load_optimizer, ranks_of
 from agentgym.trainers.scoring.hidden import ReadRow, micro_batches
 from agentgym.trainers.scoring.tokens import segments_of
 from agentgym.trainers.types import CausalLM, StateDict
@@ -30,7 +31,7 @@ class ProgressEstimator:
     def __init__(self, policy: CausalLM, config: CriticConfig, *, seed: int) -> None:
         self._policy, self._config = policy, config
         self._network = ValueNetwork(policy, config, 1, seed)
-        self._optimizer = self._network.make_optimizer(config)
+        self.optimizer = self._network.make_optimizer(config)
 
     def columns(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
         """Return the column ``progress``, ``[N]`` over the turns of valid trajectories."""
@@ -56,12 +57,12 @@ class ProgressEstimator:
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
-        return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {"network": self._network.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Go on from what :meth:`state_dict` returned."""
         self._network.load_state_dict(state["network"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
 
     def _update(self, rows: Sequence[ReadRow], returns: Floats, episode_of_turn: np.ndarray) -> tuple[float, float]:
         network, limit = self._network, self._config.tokens_per_microbatch
@@ -71,12 +72,14 @@ class ProgressEstimator:
         # 2 (sum c - R), the same for all its turns, so each turn's share can be added by itself.
         slope = torch.tensor(2 * gap[episode_of_turn] / len(returns), dtype=torch.float32)
         ends = np.cumsum([len(row.at) for row in rows]).tolist()
-        self._optimizer.zero_grad()
-        for batch in micro_batches(rows, limit):
-            at = [place for index in batch for place in range(ends[index] - len(rows[index].at), ends[index])]
-            values = network(network.states(self._policy, [rows[index] for index in batch]))[:, 0]
-            (values * slope[at].to(values.device)).sum().backward()
-        return float((gap**2).mean()), optimizer_step(network, self._optimizer, self._config.max_grad_norm)
+        self.optimizer.zero_grad()
+        batches = micro_batches(rows, limit)
+        for number, scale in ranks_of(self._policy).share(len(batches)):
+            some = batches[number]
+            at = [place for index in some for place in range(ends[index] - len(rows[index].at), ends[index])]
+            values = network(network.inputs(self._policy, [rows[index] for index in some]))[:, 0]
+            ((values * slope[at].to(values.device)).sum() * scale).backward()
+        return float((gap**2).mean()), optimizer_step(network, self.optimizer, self._config.max_grad_norm)
 
 
 def _rows(groups: Sequence[TrajectoryGroup]) -> list[ReadRow]:

@@ -163,16 +163,24 @@ def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> dict[str, Any
     """The checkpoint's tree; weights are read into where they lie, and an optimizer's tensors are cut like them."""
     own = _tree_of(state)
     targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
-    parameters = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
-    for path, tensor in tensors_of(found.outline["optimizer"], "optimizer"):
-        _, _, index, *_ = path.split("/")  # as in optimizer/state/0/exp_avg
-        if tensor.shape == parameters[int(index)].shape:
-            targets[path] = torch.zeros_like(parameters[int(index)], dtype=tensor.dtype)
+    optimizers = {f"columns/{path}": optimizer for path, optimizer in state.columns.optimizers().items()}
+    for at, optimizer in {"optimizer": state.optimizer, **optimizers}.items():
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for path, tensor in tensors_of(_part(found.outline, at), at):
+            _, index, *_ = path.removeprefix(f"{at}/").split("/")  # as in optimizer/state/0/exp_avg
+            if tensor.shape == parameters[int(index)].shape:
+                targets[path] = torch.zeros_like(parameters[int(index)], dtype=tensor.dtype)
     try:
         parts: dict[str, Any] = load_tree(found.folder, dict(found.outline), targets, ranks)
     except CorruptDataError as error:
         raise _damaged(found.folder, str(error)) from error
     return parts
+
+
+def _part(tree: Mapping[str, Any], path: str) -> Any:
+    for name in path.split("/"):
+        tree = tree[name]
+    return tree
 
 
 def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:

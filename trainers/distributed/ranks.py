@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -25,6 +25,8 @@ from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.distributed.devices import on_this_device
 
 Value = TypeVar("Value")
+Share = list[tuple[int, int]]
+"""Indices of a rank's pieces of work, each with the factor of its loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Ranks:
 
     Example:
         >>> ranks = Ranks()
-        >>> ranks.is_main, ranks.share_of([5, 6, 7]), ranks.gathered(4)
-        (True, [5, 6, 7], [4])
+        >>> ranks.is_main, ranks.share(2), ranks.gathered(4), ranks.joined([5, 6], 2)
+        (True, [(0, 1), (1, 1)], [4], [5, 6])
     """
 
     rank: int = 0
@@ -48,13 +50,23 @@ class Ranks:
         """Whether this is the rank that plays, logs and saves."""
         return self.rank == 0
 
-    def share_of(self, items: list[Value]) -> list[Value]:
-        """Every so-many-th of the items; shares differ in number by one at most."""
-        return items[self.rank :: self.count]
+    def share(self, num_items: int) -> Share:
+        """Return this rank's part of ``num_items`` pieces of work, by index, each with a factor for its loss.
 
-    def num_each(self, num_items: int) -> int:
-        """The largest share: how often all ranks have to go through the model together."""
-        return -(-num_items // self.count)
+        FSDP takes the mean of the ranks' gradients where the sum is wanted, so the factor is the number of ranks. All
+        ranks must go through the model equally often: one with fewer pieces takes the first once more, with factor 0.
+        """
+        mine = [(index, self.count) for index in range(self.rank, num_items, self.count)]
+        return mine + [(0, 0)] * (-(-num_items // self.count) - len(mine))
+
+    def joined(self, made: Sequence[Value], num_items: int) -> list[Value]:
+        """Return what all ranks made of their shares, in the order of the pieces; all ranks must call.
+
+        Args:
+            made: one value for each piece of :meth:`share`, without memory of a GPU.
+        """
+        held = self.gathered(list(made))
+        return [held[index % self.count][index // self.count] for index in range(num_items)]
 
     def gathered(self, value: Value) -> list[Value]:
         """The value of every rank, in order of rank.

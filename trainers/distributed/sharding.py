@@ -5,22 +5,24 @@ What is put together has the form it has on one rank, so a checkpoint of any num
 
 from __future__ import annotations
 
+import copy
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.precision import Precision, is_bfloat16
 from agentgym.trainers.scoring.hidden import trunk_of
-from agentgym.trainers.types import CausalLM
+from agentgym.trainers.types import CausalLM, HasParameters, Trunk
 
 Result = TypeVar("Result")
+Module = TypeVar("Module", bound=HasParameters)
 
 
 def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
@@ -32,17 +34,91 @@ def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> Ca
     if ranks.count == 1:
         return model
     device = next(model.parameters()).device
-    mesh = init_device_mesh(device.type, (ranks.count,))
     rounded = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = rounded if is_bfloat16(precision, device) else MixedPrecisionPolicy()
-    for layer in trunk_of(model).layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    sharded: Any = model  # fully_shard makes it an FSDPModule, which the methods below are added to
-    fully_shard(sharded, mesh=mesh, mp_policy=policy)
-    sharded.ranks = ranks
+    return _shard(model, without_weights(model), ranks, init_device_mesh(device.type, (ranks.count,)), policy)
+
+
+def _shard(
+    model: CausalLM, outline: CausalLM, ranks: Ranks, mesh: DeviceMesh, policy: MixedPrecisionPolicy
+) -> CausalLM:
+    sharded: Any = shard_module(model, trunk_of(model).layers, ranks, mesh, policy)
+    sharded.make_copy = lambda: _shard(copy.deepcopy(outline), outline, ranks, mesh, policy)
+    sharded.make_trunk = lambda: copy.deepcopy(trunk_of(outline))
     sharded.run_whole = types.MethodType(lambda self, work: work(self), sharded)
     register_fsdp_forward_method(sharded, "run_whole")
     return model
+
+
+def shard_module(
+    module: Module,
+    layers: Iterable[torch.nn.Module],
+    ranks: Ranks,
+    mesh: DeviceMesh,
+    policy: MixedPrecisionPolicy = MixedPrecisionPolicy(),  # noqa: B008  (frozen)
+) -> Module:
+    """Shard each of a module's layers, and the rest of it as one more; all ranks must call."""
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    sharded: Any = module  # fully_shard makes it an FSDPModule, which attributes are added to
+    fully_shard(sharded, mesh=mesh, mp_policy=policy)
+    sharded.ranks, sharded.mesh = ranks, mesh
+    return module
+
+
+def without_weights(model: Module) -> Module:
+    """Return a copy whose parameters are on the meta device, where they take no memory."""
+    empty = {id(p): torch.nn.Parameter(p.to("meta"), requires_grad=p.requires_grad) for p in model.parameters()}
+    return copy.deepcopy(model, dict[int, Any](empty))
+
+
+def sharded_copy(model: CausalLM) -> CausalLM:
+    """Return a copy of a sharded model, sharded like it. No rank holds the whole of it at any time."""
+    assert isinstance(model, FSDPModule)
+    made: CausalLM = model.make_copy()  # type: ignore[attr-defined]
+    give_memory(made, next(model.parameters()).device)
+    copy_weights(model, made)
+    return made
+
+
+def give_memory(module: Any, device: torch.device) -> None:
+    """Put what a sharded module has on the meta device on a real one, with any values."""
+    module._apply(lambda tensor: torch.empty_like(tensor, device=device) if tensor.is_meta else tensor)
+
+
+@torch.no_grad()
+def copy_weights(source: HasParameters, target: HasParameters) -> None:
+    """Copy the parameters of a module to one that is sharded like it."""
+    for other, own in zip(parameters_of(source), parameters_of(target), strict=True):
+        own.copy_(other)
+
+
+def parameters_of(module: HasParameters) -> list[torch.nn.Parameter]:
+    """Return a module's parameters; of a sharded one each rank's parts, also after a forward pass without gradient.
+
+    Such a pass leaves the weights gathered that belong to no layer.
+    """
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
+    return list(module.parameters())
+
+
+def trunk_for_copy(policy: CausalLM) -> Trunk:
+    """Return a copy of the trunk; that of a sharded policy is whole and on the meta device."""
+    if isinstance(policy, FSDPModule):
+        return policy.make_trunk()  # type: ignore[no-any-return, attr-defined]
+    return copy.deepcopy(trunk_of(policy))
+
+
+def mesh_of(model: FSDPModule) -> DeviceMesh:
+    """Return the ranks that a model is sharded over, as torch names them."""
+    return model.mesh  # type: ignore[no-any-return, attr-defined]
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """Return a rank's part of a sharded tensor; a tensor that is not sharded is returned as it is."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def ranks_of(model: CausalLM) -> Ranks:

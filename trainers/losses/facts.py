@@ -63,6 +63,12 @@ class FrozenTokens:
     """Of the policy that the ratio compares with."""
     entropy: Tensor
 
+    def to(self, device: torch.device | str) -> FrozenTokens:
+        """Return the same on a device."""
+        return FrozenTokens(
+            logprob=self.logprob.to(device), logprob_old=self.logprob_old.to(device), entropy=self.entropy.to(device)
+        )
+
 
 def update_facts(batches: Sequence[TrainBatch], frozen: Sequence[FrozenTokens], config: LossConfig) -> UpdateFacts:
     """Return the facts about an update.

@@ -20,6 +20,8 @@ from torch import Tensor
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.data.samples import TrainingSample
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, run_whole
 from agentgym.trainers.losses.config import MAX_LOGITS
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
@@ -92,42 +94,57 @@ def gradient_energy(
     Costs a forward and a backward pass per trajectory, one trajectory at a time, beside those of the update. Short
     episodes no longer share micro-batches, so this takes several times the update's own time. Clears the gradients.
 
+    Of a sharded model every rank goes through every trajectory, since FSDP adds up the ranks' gradients; each rank
+    then squares its own part of them.
+
     Args:
         make_batches: returns the micro-batches of some rows of the minibatch.
         backward: adds the gradient of the policy loss of a micro-batch of those rows.
     """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    trained = [parameter for parameter in parameters_of(model) if parameter.requires_grad]
     energies = []
     for rows in found.rows:
         model.zero_grad()
         for batch in make_batches(rows):
             ones = torch.ones_like(batch.advantage)
             backward(rows, replace(batch, advantage=ones, weight=ones))
-        energies.append(sum(float(p.grad.double().square().sum()) for p in trained if p.grad is not None))
+        gradients = [own_part(p.grad) for p in trained if p.grad is not None]
+        energies.append(sum(float(gradient.double().square().sum()) for gradient in gradients))
     model.zero_grad()
-    return torch.tensor(energies, dtype=torch.float64)
+    return sum_over_ranks(torch.tensor(energies, dtype=torch.float64), ranks_of(model))
 
 
 @torch.no_grad()
 def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBatch], temperature: float) -> Tensor:
     """Return ``sum_k (1 - 2 pi_k + sum_v pi_v^2)`` over each trajectory's tokens, ``[n]``.
 
-    It is the squared norm of the gradient with respect to the logits. Costs one forward pass.
+    It is the squared norm of the gradient with respect to the logits. Costs one forward pass, each rank its share.
 
     Source: verl ``compute_optimal_token_baseline_advantage``, which sums it up to each token.
     """
     energy = torch.zeros(len(found.numbers), dtype=torch.float64)
-    head = model.get_output_embeddings()
-    step = max(1, MAX_LOGITS // vocabulary_of(head))
-    for batch, index in zip(batches, found.of_tokens(batches), strict=True):
-        states = hidden_states(trunk_of(model), batch.layout)[batch.state]
-        pieces = zip(*(torch.split(part, step) for part in (states, batch.target, index)), strict=True)
-        for some, target, places in pieces:
-            probability = (head(some).float() / temperature).softmax(-1)
-            of_target = probability.gather(-1, target[:, None])[:, 0]
-            norm = 1 - 2 * of_target + probability.square().sum(-1)
-            energy.index_add_(0, places.cpu(), norm.double().cpu())
-    return energy
+    ranks, of_tokens = ranks_of(model), found.of_tokens(batches)
+
+    def add(whole: CausalLM) -> None:
+        head = whole.get_output_embeddings()
+        step = max(1, MAX_LOGITS // vocabulary_of(head))
+        for place, scale in ranks.share(len(batches)):
+            batch = batches[place]
+            states = hidden_states(trunk_of(whole), batch.layout)[batch.state]
+            pieces = zip(*(torch.split(part, step) for part in (states, batch.target, of_tokens[place])), strict=True)
+            for some, target, index in pieces if scale else ():
+                probability = (head(some).float() / temperature).softmax(-1)
+                of_target = probability.gather(-1, target[:, None])[:, 0]
+                norm = 1 - 2 * of_target + probability.square().sum(-1)
+                energy.index_add_(0, index.cpu(), norm.double().cpu())
+
+    run_whole(model, add)
+    return sum_over_ranks(energy, ranks)
+
+
+def sum_over_ranks(values: Tensor, ranks: Ranks) -> Tensor:
+    """Return the sum of the ranks' tensors, which lie on the CPU; all ranks must call."""
+    return torch.stack(ranks.gathered(values)).sum(0)
 
 
 def subtract_opob(

@@ -72,10 +72,14 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
 
 def frozen_copy(model: CausalLM) -> CausalLM:
     """A copy of the model that is never trained: the reference of a KL term."""
-    reference = copy.deepcopy(model)
-    for parameter in reference.parameters():
+    return never_trained(copy.deepcopy(model))
+
+
+def never_trained(model: CausalLM) -> CausalLM:
+    """Return the model itself, without gradients or dropout from now on."""
+    for parameter in model.parameters():
         parameter.requires_grad_(False)
-    return reference.eval()
+    return model.eval()
 
 
 def plain_model(model: CausalLM) -> CausalLM:

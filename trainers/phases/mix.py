@@ -63,17 +63,13 @@ class MixedStep:
         divisor = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
         ranks, config = ranks_of(self._model), self._config
         parts = rows_of_similar_length(rows, config.tokens_per_microbatch)
-        share = [(part, 1.0) for part in ranks.share_of(parts)]
-        # all ranks must go through the model equally often, so one with fewer parts takes the first once more, times 0
-        share += [(parts[0], 0.0)] * (ranks.num_each(len(parts)) - len(share))
         loss = 0.0
-        for part, counts in share:
+        for index, scale in ranks.share(len(parts)):
             with recomputed(self._model) if config.recompute_activations else nullcontext():
                 with computing(config.precision, next(self._model.parameters()).device):
-                    mean = sft_sums(self._model, part).loss / divisor
-                # FSDP takes the mean of the ranks' gradients, and the sum is wanted
-                (mean * (self._weight * counts * ranks.count)).backward()  # type: ignore[no-untyped-call]
-            loss += mean.item() * counts
+                    mean = sft_sums(self._model, parts[index]).loss / divisor
+                (mean * (self._weight * scale)).backward()  # type: ignore[no-untyped-call]
+            loss += mean.item() if scale else 0.0
         total = sum(ranks.gathered(loss))
         if not math.isfinite(total):
             raise RunStoppedError(f"the SFT loss beside RL is {total}; lower sft.mix.weight or optimizer.lr")

@@ -25,7 +25,7 @@ class Rollouts:
     """
 
     def __init__(self, run: Run, state: StreamState | None = None) -> None:
-        config = run.config
+        config, self._ranks = run.config, run.ranks
         self._mode = config.pipeline.mode
         self._in_flight = config.pipeline.in_flight(config.group)
         schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "rl tasks"))
@@ -51,7 +51,7 @@ class Rollouts:
         return self._stream.state
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
-        """Wait for the groups of a step, and return them by ordinal.
+        """Wait for the groups of a step, and return them by ordinal. All ranks must call; the first one plays.
 
         Args:
             period: takes each group's gradient when the group is done, in a thread beside the rollouts.
@@ -59,9 +59,16 @@ class Rollouts:
         if self._mode != "async":  # nothing was played during the step before
             self._in_flight.begin_window()
         if period is None:
-            return await self._stream.take(step)
+            return await self._ranks.from_main(lambda: self._stream.take(step))
         groups: list[TrajectoryGroup] = []
-        async for done in self._stream.arrivals(step):
+        arrivals = self._stream.arrivals(step)
+
+        async def following() -> Sequence[TrajectoryGroup]:
+            async for done in arrivals:
+                return done
+            return ()
+
+        while done := await self._ranks.from_main(following):
             clock.lap("rollout")
             await asyncio.to_thread(beside(period.add), done)
             clock.lap("train")

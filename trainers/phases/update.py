@@ -16,7 +16,7 @@ from agentgym.trainers.data.batch import TrainBatch, build_batches, num_averaged
 from agentgym.trainers.data.layout import can_share_prefixes, recomputed
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
-from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.ranks import Ranks, Share
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
@@ -82,15 +82,16 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     step = _Step(model, config, temperature, reference, history)
     totals = UpdateTotals()
     minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
-    for number, (rows, made, share_made, old) in enumerate(minibatches):
-        frozen = step.frozen_tokens(made, old)
-        batches, share = step.credited(rows, made, share_made, frozen)
+    for number, (rows, made, share, old) in enumerate(minibatches):
+        frozen = step.frozen_tokens(made, share, old)
+        batches = step.credited(rows, made, frozen)
         facts, choices = step.prepare(batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
-        for (batch, scale), logprob_old, choice in zip(share, old, choices or [None] * len(share), strict=True):
-            entropy, output = step.backward(batch, logprob_old, facts, scale, choice)
-            outcomes.append((batch, entropy, output, scale))
+        for (index, scale), logprob_old in zip(share, old, strict=True):
+            choice = choices[index] if choices else None
+            entropy, output = step.backward(batches[index], logprob_old, facts, scale, choice)
+            outcomes.append((batches[index], entropy, output, scale))
         totals.kl_old = kl_to_sampling(outcomes)
         if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
             totals.stopped_by_kl = True
@@ -109,7 +110,6 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     return UpdateResult(metrics=totals.means(), history=step.history)
 
 
-Share = list[tuple[TrainBatch, int]]
 Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
 """Its rows, all its micro-batches, this rank's share, and what the share's ratios compare with."""
 
@@ -122,38 +122,28 @@ def _minibatches(
         return
     chosen = [[samples[row] for row in rows] for rows in plan[0]]
     made = [batches_for(step.model, rows, step.config) for rows in chosen]
-    shares = [_share(batches, ranks) for batches in made]
+    shares = [ranks.share(len(batches)) for batches in made]
     is_only = len(plan) * len(made) == 1
-    old = [step.old_logprobs([batch for batch, _ in share], is_only=is_only) for share in shares]
+    old = [step.old_logprobs(batches, share, is_only=is_only) for batches, share in zip(made, shares, strict=True)]
     known = OldLogprobs()
     if len(plan) > 1:
-        for rows, share, of_share in zip(plan[0], shares, old, strict=True):
-            for (batch, _), logprob in zip(share, of_share, strict=True):
+        for rows, batches, share, of_share in zip(plan[0], made, shares, old, strict=True):
+            for (index, _), logprob in zip(share, of_share, strict=True):
                 assert logprob is not None
-                known.add(rows, batch, logprob)
+                known.add(rows, batches[index], logprob)
         known.share(ranks)
     yield from zip(chosen, made, shares, old, strict=True)
     for epoch in plan[1:]:
         for rows in epoch:
             again = [samples[row] for row in rows]
             batches = batches_for(step.model, again, step.config)
-            share = _share(batches, ranks)
-            yield again, batches, share, [known.of(rows, batch) for batch, _ in share]
+            share = ranks.share(len(batches))
+            yield again, batches, share, [known.of(rows, batches[index]) for index, _ in share]
 
 
 def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) -> bool:
     num_tokens = sum(count for _, count in kl_of_ranks)
     return max_kl is not None and num_tokens > 0 and sum(kl for kl, _ in kl_of_ranks) / num_tokens > max_kl
-
-
-def _share(batches: list[TrainBatch], ranks: Ranks) -> Share:
-    """A rank's micro-batches, each with what its loss is multiplied by.
-
-    FSDP takes the mean of the ranks' gradients, and the sum is wanted. All ranks must go through the model equally
-    often, so one with fewer micro-batches takes the first once more, times 0.
-    """
-    mine = [(batch, ranks.count) for batch in ranks.share_of(batches)]
-    return mine + [(batches[0], 0)] * (ranks.num_each(len(batches)) - len(mine))
 
 
 def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
@@ -198,6 +188,7 @@ class PartialUpdate:
             raise ConfigError("PartialUpdate makes one update per step: set loss.num_updates and loss.num_epochs to 1")
         self._history = EntropyHistory() if history is None else history
         self._model, self._optimizer, self._max_grad_norm = model, optimizer, max_grad_norm
+        self._ranks = ranks_of(model)
         self._step = _Step(model, config, temperature, reference, self._history)
         self._totals = UpdateTotals()
         self._divisor = 0
@@ -205,16 +196,18 @@ class PartialUpdate:
         optimizer.zero_grad()
 
     def add(self, samples: Sequence[TrainingSample]) -> None:
-        """Add a part's gradient."""
+        """Add a part's gradient; of a sharded model all ranks add the same part, each its share of it."""
         config = self._step.config
         batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
         averaged = num_averaged(samples, config.mean, config.unit)
-        logprobs = self._step.old_logprobs(batches, is_only=True)
-        facts, _ = self._step.prepare(batches, self._step.frozen_tokens(batches, logprobs))
-        for batch, logprob_old in zip(batches, logprobs, strict=True):
-            scale = 1 if averaged is None else averaged
-            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale), 1)
-            self._totals.add(*outcome)
+        share = self._ranks.share(len(batches))
+        logprobs = self._step.old_logprobs(batches, share, is_only=True)
+        facts, _ = self._step.prepare(batches, [])
+        for (index, scale), logprob_old in zip(share, logprobs, strict=True):
+            batch, divisor = batches[index], 1 if averaged is None else averaged
+            outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * divisor), scale)
+            if scale:
+                self._totals.add(*outcome)
             far, count = kl_to_sampling([outcome])
             self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
         self._divisor += averaged or 0
@@ -239,7 +232,8 @@ class PartialUpdate:
             add_gradient(0)
         if self._num_batches or add_gradient is not None:
             self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
-        return UpdateResult(metrics=self._totals.means(), history=self._history.after(self._totals.entropy_of_turn()))
+        totals = UpdateTotals.of_all(self._ranks.gathered(self._totals))
+        return UpdateResult(metrics=totals.means(), history=self._history.after(totals.entropy_of_turn()))
 
 
 class _Step:
@@ -254,23 +248,25 @@ class _Step:
         history: EntropyHistory,
     ) -> None:
         self.model, self.config, self.temperature = model, config, temperature
-        self.reference, self.history = reference, history
+        self.reference, self.history, self.ranks = reference, history, ranks_of(model)
         self.entropy_has_gradient = any(part.kind in ("entropy", "epo") for part in config.regularisers)
         self._measured: list[tuple[Tensor, Tensor]] = []
         """Turn indices and entropies of tokens that EPO's history lacks."""
 
-    def old_logprobs(self, batches: Sequence[TrainBatch], *, is_only: bool) -> list[Tensor | None]:
-        """Per micro-batch what the ratio compares with; None where the pass with the gradient will say."""
+    def old_logprobs(self, batches: Sequence[TrainBatch], share: Share, *, is_only: bool) -> list[Tensor | None]:
+        """Per micro-batch of the share what the ratio compares with; None where the pass with the gradient will say."""
+        mine = [batches[index] for index, _ in share]
         if self.config.regulariser("epo"):
-            frozen = [self._frozen(self.model, batch) for batch in batches]
-            self._measured += [(batch.turn_index, entropy) for batch, (_, entropy) in zip(batches, frozen, strict=True)]
+            frozen = [self._frozen(self.model, batch) for batch in mine]
+            entropies = self.ranks.joined([entropy.cpu() for _, entropy in frozen], len(batches))
+            self._measured += [(batch.turn_index.cpu(), of) for batch, of in zip(batches, entropies, strict=True)]
             logprobs: list[Tensor | None] = [logprob for logprob, _ in frozen]
-            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in batches]
+            return logprobs if self.config.mode == "decoupled" else [batch.rollout_logprob for batch in mine]
         if self.config.mode == "bypass":
-            return [batch.rollout_logprob for batch in batches]
+            return [batch.rollout_logprob for batch in mine]
         if is_only and not self.config.needs_whole_update:
-            return [None] * len(batches)
-        return [self._frozen(self.model, batch)[0] for batch in batches]
+            return [None] * len(mine)
+        return [self._frozen(self.model, batch)[0] for batch in mine]
 
     def include_present_step(self) -> None:
         """Add the entropies that :meth:`old_logprobs` measured to EPO's history."""
@@ -299,22 +295,17 @@ class _Step:
         return facts, choose_tokens(batches, frozen, gated, shares, self.config, seed)
 
     def credited(
-        self,
-        samples: Sequence[TrainingSample],
-        batches: list[TrainBatch],
-        share: Share,
-        frozen: Sequence[FrozenTokens],
-    ) -> tuple[list[TrainBatch], Share]:
+        self, samples: Sequence[TrainingSample], batches: list[TrainBatch], frozen: Sequence[FrozenTokens]
+    ) -> list[TrainBatch]:
         """Return a minibatch with VCPO's baseline subtracted from its advantages, where it is configured."""
         if not self.config.has_opob:
-            return batches, share
+            return batches
         found = Trajectories.of(samples)
         if self.config.correction("vcpo").baseline == "proxy":
             energy = proxy_energy(self.model, found, batches, self.temperature)
         else:
             energy = self._gradient_energy(samples, found, batches, frozen)
-        centred = subtract_opob(found, batches, frozen, energy)
-        return centred, [(batch, 1) for batch in centred]  # one rank has all of it
+        return subtract_opob(found, batches, frozen, energy)
 
     def _gradient_energy(
         self,
@@ -337,16 +328,24 @@ class _Step:
 
         return gradient_energy(self.model, found, make, backward)
 
-    def frozen_tokens(self, batches: Sequence[TrainBatch], old_logprobs: Sequence[Tensor | None]) -> list[FrozenTokens]:
-        """Score the tokens before the update, in a pass of its own; empty where the configuration does not need it."""
+    def frozen_tokens(
+        self, batches: Sequence[TrainBatch], share: Share, old_logprobs: Sequence[Tensor | None]
+    ) -> list[FrozenTokens]:
+        """Score the tokens of all micro-batches before the update; empty where the configuration does not need it.
+
+        The pass is one of its own. Each rank makes its share of it and gets the scores of all.
+        """
         if not self.config.needs_whole_update:
             return []
-        frozen = []
-        for batch, logprob_old in zip(batches, old_logprobs, strict=True):
+        mine = []
+        for (index, _), logprob_old in zip(share, old_logprobs, strict=True):
             assert logprob_old is not None
-            logprob, entropy = self._frozen(self.model, batch)
-            frozen.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
-        return frozen
+            logprob, entropy = self._frozen(self.model, batches[index])
+            mine.append(FrozenTokens(logprob=logprob, logprob_old=logprob_old, entropy=entropy))
+        if self.ranks.count == 1 or not batches:
+            return mine
+        device = batches[0].row.device
+        return [tokens.to(device) for tokens in self.ranks.joined([tokens.to("cpu") for tokens in mine], len(batches))]
 
     def backward(
         self,

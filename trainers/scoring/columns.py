@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
@@ -77,6 +78,10 @@ class ColumnMaker:
         """What a checkpoint keeps."""
         drift = {"drift": self._drift.state_dict()} if "drift" in self._names else {}
         return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """Return the critics' optimizers by their paths in :meth:`state_dict`."""
+        return {f"{name}/optimizer": critic.optimizer for name, critic in self._critics.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Go on from what :meth:`state_dict` gave, after :meth:`begin` if a critic had begun."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from agentgym.credit.table import Floats
-from agentgym.trainers.distributed.sharding import run_whole
+from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.vocabulary import head_logprobs
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
 from agentgym.trainers.types import CausalLM
@@ -60,25 +60,29 @@ def score(
 ) -> list[TokenScores]:
     """Answer every question with the model's current weights, at one temperature; in order, without gradients.
 
-    Of a sharded model all ranks ask the same questions, and each computes all answers.
+    Of a sharded model all ranks ask the same questions. Each reads its share of them and gets the answers of all.
     """
     rows = [question.row for question in questions]
+    batches, ranks = micro_batches(rows, tokens_per_microbatch), ranks_of(model)
+
+    def read(whole: CausalLM) -> list[list[TokenScores]]:
+        return [_scored(whole, [questions[i] for i in batches[at]], temperature) for at, _ in ranks.share(len(batches))]
+
+    if not rows:
+        return []
+    with frozen(model):
+        made = run_whole(model, read)
     answers: dict[int, TokenScores] = {}
-
-    def answer(whole: CausalLM) -> None:
-        trunk, head = trunk_of(whole), whole.get_output_embeddings()
-        for batch in micro_batches(rows, tokens_per_microbatch):
-            targets = torch.tensor([t for index in batch for t in questions[index].targets], dtype=torch.long)
-            states = hidden_states(trunk, [rows[index] for index in batch])
-            made = head_logprobs(head, states, targets.to(states.device), temperature)
-            logprobs, entropies = (values.float().cpu().numpy().astype(np.float64) for values in made)
-            at = 0
-            for index in batch:
-                end = at + len(rows[index].at)
-                answers[index] = TokenScores(logprobs[at:end], entropies[at:end])
-                at = end
-
-    if rows:
-        with frozen(model):
-            run_whole(model, answer)
+    for batch, of_batch in zip(batches, ranks.joined(made, len(batches)), strict=True):
+        answers |= zip(batch, of_batch, strict=True)
     return [answers[index] for index in range(len(questions))]
+
+
+def _scored(model: CausalLM, questions: Sequence[Question], temperature: float) -> list[TokenScores]:
+    """Answer questions in one forward pass."""
+    targets = torch.tensor([token for question in questions for token in question.targets], dtype=torch.long)
+    states = hidden_states(trunk_of(model), [question.row for question in questions])
+    made = head_logprobs(model.get_output_embeddings(), states, targets.to(states.device), temperature)
+    ends = np.cumsum([len(question.row.at) for question in questions])[:-1]
+    logprobs, entropies = (np.split(values.float().cpu().numpy().astype(np.float64), ends) for values in made)
+    return [TokenScores(*of_question) for of_question in zip(logprobs, entropies, strict=True)]

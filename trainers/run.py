@@ -38,6 +38,8 @@ from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, never_trained
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
+from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.types import CausalLM, Tokenizer
 from agentgym.trust import SIGNATURE_NAME
@@ -131,8 +133,10 @@ class Run:
             self._load_served()
         await self.ranks.from_main(lambda: self.engine.update_weights(version))
 
-    def make_reference(self) -> CausalLM:
+    def make_reference(self) -> Reference:
         """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
+        if self.config.needs_no_second_model:
+            return EarlierAdapters(self.model)
         return never_trained(sharded_copy(self.model)) if self.ranks.count > 1 else frozen_copy(self.model)
 
     def whole_model(self) -> CausalLM | None:
@@ -145,7 +149,7 @@ class Run:
     def _load_served(self) -> None:
         """Put the current weights into the copy that is sampled from, one tensor at a time. All ranks must call."""
         served = {} if self._served is None else self._served.state_dict()
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in kept_state(self.model).items():
             gathered = whole(tensor)
             if name in served:
                 served[name].copy_(gathered)

@@ -220,8 +220,9 @@ def test_the_cache_of_a_token() -> None:
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"8 ranks cannot train with .*a critic makes \(value\)"):
-        dry_run(apply_overrides(load_recipe("alfworld-qwen2.5-1.5b"), ["credit.estimator=turn_gae"]), 8)
+    with_trl = ["sft.trainer=trl", "sft.num_demos=8", "sft.observation_weight=0"]
+    with pytest.raises(ConfigError, match=r"8 ranks cannot train with sft\.trainer=trl"):
+        dry_run(apply_overrides(load_recipe("alfworld-qwen2.5-1.5b"), with_trl), 8)
     with pytest.raises(UsageError, match=r"needs [0-9.]+ GiB .* has 8 .*engine.kind=vllm"):
         dry_run(load_recipe("alfworld-qwen2.5-1.5b"), device_gib=8)
     unknown = apply_overrides(load_recipe("finetune"), ["model.path=Qwen/Qwen9-1B"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import importlib.util
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
+from testkit.ranks import forked
 
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError
@@ -23,7 +25,7 @@ from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import add_lora, load_model, plain_model, save_model
-from agentgym.trainers.models.quantized import check_kept_state, dequantized, is_four_bit, kept_state
+from agentgym.trainers.models.quantized import check_same_tensors, dequantized, is_four_bit, kept_state
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
 from agentgym.trainers.planning.dry_run import dry_run
 from agentgym.trainers.recipes import load_recipe
@@ -129,13 +131,13 @@ def test_adapters_are_kept_and_put_back(folder: Path) -> None:
     state = copy.deepcopy(kept_state(model))
     assert all(".lora_" in name for name in state)
     again = quantized_model(folder)
-    check_kept_state(again, state)
+    check_same_tensors(kept_state(again), state)
     again.load_state_dict(state, strict=False)
     ids = torch.arange(20, 40)[None]
     with torch.no_grad():
         assert torch.equal(again(input_ids=ids).logits, model(input_ids=ids).logits)
     with pytest.raises(CorruptDataError, match="weights or adapters"):
-        check_kept_state(again, dict(list(state.items())[1:]))
+        check_same_tensors(kept_state(again), dict(list(state.items())[1:]))
 
 
 def run_config(folder: Path, **changes: Any) -> TrainConfig:
@@ -165,6 +167,24 @@ def test_a_run_trains_and_can_be_resumed(folder: Path, tmp_path: Path) -> None:
     train(config, tmp_path / "run", resume=True)
     again = read_checkpoint(tmp_path / "run", 2)
     assert all(torch.equal(again["model"][name], tensor) for name, tensor in whole["model"].items())
+
+
+@pytest.mark.slow
+@needs_bitsandbytes
+def test_two_ranks_train_adapters_over_four_bits_as_one_does(folder: Path, tmp_path: Path, warm_python: str) -> None:
+    model = {"path": str(folder), "codec": "compact", "max_context_tokens": 160, "lora": asdict(QLORA)}
+    settings = (
+        *(f"env.id={ENV_FILE}:Counting-v0", f"model={json.dumps(model)}", "sft.num_demos=48", "sft.batch_size=8"),
+        *("sft.mix.weight=0.5", 'loss.regularisers=[{"kind": "kl", "coef": 0.01}]', "num_steps=2"),
+        *("loss.tokens_per_microbatch=128", "eval.num_episodes=4", "checkpoint_every=1"),
+    )
+    for num_ranks in (1, 2):
+        run_dir = ("--run-dir", str(tmp_path / f"run{num_ranks}"))
+        forked(warm_python, num_ranks, "-m", "agentgym", "train", "tiny", *settings, *run_dir)
+    one, two = (read_checkpoint(tmp_path / f"run{num_ranks}", 2) for num_ranks in (1, 2))
+    assert one["model"].keys() == two["model"].keys() and all(".lora_" in name for name in two["model"])
+    for name, tensor in one["model"].items():
+        torch.testing.assert_close(two["model"][name], tensor, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
     if num_ranks == 1:
         return
     hindrances = [
-        *(["model.lora.quantize, whose packed weights are not cut up"] if config.model.lora.quantize != "none" else []),
         *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
     ]
     if hindrances:

@@ -302,6 +302,14 @@ class TrainConfig:
         )
 
     @property
+    def needs_no_second_model(self) -> bool:
+        """True if the reference of a KL term is the policy with its adapters as they were before RL.
+
+        In periodic mode the engine may read the weights while they are trained, so adapters cannot be swapped there.
+        """
+        return self.model.lora.rank > 0 and self.pipeline.mode != "periodic"
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What is to be said at start: rules that warn, and components that are reconstructions."""
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))

@@ -22,7 +22,8 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer
 from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline, save_tree, tensors_of
 from agentgym.trainers.losses.regularisers import EntropyHistory
-from agentgym.trainers.models.quantized import check_kept_state, kept_state
+from agentgym.trainers.models.quantized import check_same_tensors, kept_state
+from agentgym.trainers.models.reference import Reference, reference_state
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.types import CausalLM
@@ -46,7 +47,7 @@ class TrainState:
     columns: ColumnMaker
     """Holds the critic, and the last response to each task."""
     activity: Activity
-    reference: CausalLM | None = None
+    reference: Reference | None = None
     """The policy before RL, where a KL term needs it."""
     credit: CreditState = field(default_factory=CreditState)
     entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
@@ -108,7 +109,7 @@ def save_state(run_dir: Path, state: TrainState, ranks: Ranks) -> None:
     ranks.meet()
 
 
-def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_reference: Callable[[], CausalLM]) -> None:
+def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_reference: Callable[[], Reference]) -> None:
     """Continue a new run's state from a checkpoint. All ranks must call this.
 
     Args:
@@ -121,9 +122,10 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     state.phase, state.step = found.phase, found.step
     if "reference" in found.outline:
         state.reference = make_reference()
+        check_same_tensors(reference_state(state.reference), found.outline["reference"])
     if {"critic", "progress"} & set(found.outline["columns"]):
         state.columns.begin()
-    check_kept_state(state.model, found.outline["model"])
+    check_same_tensors(kept_state(state.model), found.outline["model"])
     parts = _filled(state, found, ranks)
     load_optimizer(state.optimizer, parts["optimizer"])
     state.columns.load_state_dict(parts["columns"])
@@ -138,7 +140,7 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
 
 
 def _tree_of(state: TrainState) -> dict[str, Any]:
-    reference = {} if state.reference is None else {"reference": kept_state(state.reference)}
+    reference = {} if state.reference is None else {"reference": reference_state(state.reference)}
     return {
         "model": kept_state(state.model),
         "optimizer": state.optimizer.state_dict(),

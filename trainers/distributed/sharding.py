@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.precision import Precision, is_bfloat16
+from agentgym.trainers.models.quantized import is_four_bit, is_quantized
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM, HasParameters, Trunk
 
@@ -28,23 +29,25 @@ Module = TypeVar("Module", bound=HasParameters)
 def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
     """The model with every rank holding its part of each layer; the model itself on one rank.
 
-    In bfloat16, parts are rounded before they are gathered, which halves what travels. Gradients are added up in
-    float32.
+    Every rank holds all of a matrix in 4 bits, since such bytes cannot be cut by rows. In bfloat16, parts are rounded
+    before they are gathered, which halves what travels. Gradients are added up in float32.
     """
     if ranks.count == 1:
         return model
     device = next(model.parameters()).device
     rounded = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = rounded if is_bfloat16(precision, device) else MixedPrecisionPolicy()
-    return _shard(model, without_weights(model), ranks, init_device_mesh(device.type, (ranks.count,)), policy)
+    outline = None if is_quantized(model) else without_weights(model)
+    return _shard(model, outline, ranks, init_device_mesh(device.type, (ranks.count,)), policy)
 
 
 def _shard(
-    model: CausalLM, outline: CausalLM, ranks: Ranks, mesh: DeviceMesh, policy: MixedPrecisionPolicy
+    model: CausalLM, outline: CausalLM | None, ranks: Ranks, mesh: DeviceMesh, policy: MixedPrecisionPolicy
 ) -> CausalLM:
     sharded: Any = shard_module(model, trunk_of(model).layers, ranks, mesh, policy)
-    sharded.make_copy = lambda: _shard(copy.deepcopy(outline), outline, ranks, mesh, policy)
-    sharded.make_trunk = lambda: copy.deepcopy(trunk_of(outline))
+    if outline is not None:
+        sharded.make_copy = lambda: _shard(copy.deepcopy(outline), outline, ranks, mesh, policy)
+        sharded.make_trunk = lambda: copy.deepcopy(trunk_of(outline))
     sharded.run_whole = types.MethodType(lambda self, work: work(self), sharded)
     register_fsdp_forward_method(sharded, "run_whole")
     return model
@@ -58,10 +61,11 @@ def shard_module(
     policy: MixedPrecisionPolicy = MixedPrecisionPolicy(),  # noqa: B008  (frozen)
 ) -> Module:
     """Shard each of a module's layers, and the rest of it as one more; all ranks must call."""
+    packed = {part.weight for part in module.modules() if is_four_bit(part)}
     for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+        fully_shard(layer, mesh=mesh, mp_policy=policy, ignored_params=packed)
     sharded: Any = module  # fully_shard makes it an FSDPModule, which attributes are added to
-    fully_shard(sharded, mesh=mesh, mp_policy=policy)
+    fully_shard(sharded, mesh=mesh, mp_policy=policy, ignored_params=packed)
     sharded.ranks, sharded.mesh = ranks, mesh
     return module
 

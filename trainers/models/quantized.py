@@ -90,13 +90,13 @@ def kept_state(model: CausalLM) -> StateDict:
     return {name: value for name, value in state.items() if name not in aliases}
 
 
-def check_kept_state(model: CausalLM, state: StateDict) -> None:
-    """Check that :func:`kept_state` of this model names the same tensors.
+def check_same_tensors(own: StateDict, found: StateDict) -> None:
+    """Check that a checkpoint names the tensors that a model has.
 
     Raises:
         CorruptDataError: it is that of another model, or of one with other adapters.
     """
-    if set(state) != set(kept_state(model)):
+    if set(own) != set(found):
         raise CorruptDataError(
             "the checkpoint holds other weights or adapters than the model has; resume with the run's own config"
         )

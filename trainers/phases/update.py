@@ -31,6 +31,7 @@ from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_e
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
 from agentgym.trainers.models.precision import computing
+from agentgym.trainers.models.reference import Reference, scored
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.reporting.activity import changed_by_corrections
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
@@ -55,7 +56,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     *,
     temperature: float,
     max_grad_norm: float,
-    reference: CausalLM | None = None,
+    reference: Reference | None = None,
     history: EntropyHistory | None = None,
     seed: int = 0,
     add_gradient: AddGradient | None = None,
@@ -181,7 +182,7 @@ class PartialUpdate:
         *,
         temperature: float,
         max_grad_norm: float,
-        reference: CausalLM | None = None,
+        reference: Reference | None = None,
         history: EntropyHistory | None = None,
     ) -> None:
         if config.has_several_updates:
@@ -244,7 +245,7 @@ class _Step:
         model: CausalLM,
         config: LossConfig,
         temperature: float,
-        reference: CausalLM | None,
+        reference: Reference | None,
         history: EntropyHistory,
     ) -> None:
         self.model, self.config, self.temperature = model, config, temperature
@@ -370,13 +371,17 @@ class _Step:
             logprob=logprob,
             logprob_old=logprob.detach() if logprob_old is None else logprob_old,
             entropy=entropy,
-            logprob_ref=None if self.reference is None else self._frozen(self.reference, batch)[0],
+            logprob_ref=None if self.reference is None else self._of_reference(self.reference, batch),
             choice=choice,
         )
         output = policy_loss(scores, batch, self.config, facts, self.history)
         output.sums.update(changed_by_corrections(scores.logprob_old, batch, self.config, facts))
         output.sums["kl_old"] = kl(logprob.detach(), batch.rollout_logprob).sum().item()
         return entropy.detach(), output
+
+    def _of_reference(self, reference: Reference, batch: TrainBatch) -> Tensor:
+        with scored(reference) as model:
+            return self._frozen(model, batch)[0]
 
     def _frozen(self, model: CausalLM, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():

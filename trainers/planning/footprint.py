@@ -37,7 +37,7 @@ class Footprint:
     optimizer: int
     """AdamW's two moments."""
     reference: int
-    """The frozen copy of a KL term."""
+    """The frozen copy of a KL term; of a policy with adapters, of those alone."""
     served_copy: int
     """The whole copy that is sampled from while the trained one changes (async), or is cut up (FSDP)."""
     gathered: int
@@ -98,7 +98,7 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
         weights=-(-whole // num_ranks),
         gradients=-(-FLOAT32 * weights.trained // num_ranks),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_ranks),
-        reference=-(-whole // num_ranks) if config.loss.regulariser("kl") else 0,
+        reference=-(-_reference_bytes(config, weights) // num_ranks),
         served_copy=whole if is_copied else 0,
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         activations=activation_bytes(
@@ -139,8 +139,15 @@ def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
     Of a quantized model the adapters alone are kept. Critics, replay buffers and outlines are not counted.
     """
     num_kept = weights.all if config.model.lora.quantize == "none" else weights.trained
-    num_copies = 2 if config.loss.regulariser("kl") else 1
-    return FLOAT32 * (num_copies * num_kept + 2 * weights.trained)
+    of_reference = weights.trained if config.needs_no_second_model else num_kept
+    num_reference = of_reference if config.loss.regulariser("kl") else 0
+    return FLOAT32 * (num_kept + num_reference + 2 * weights.trained)
+
+
+def _reference_bytes(config: TrainConfig, weights: Weights) -> int:
+    if not config.loss.regulariser("kl"):
+        return 0
+    return FLOAT32 * weights.trained if config.needs_no_second_model else weight_bytes(config, weights)
 
 
 def _engine_weights(config: TrainConfig, sizes: Sizes, weights: Weights) -> int:

@@ -15,12 +15,14 @@ import torch
 
 from agentgym.trainers.config.train import LoraSettings
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
-from agentgym.trainers.distributed.sharding import shard, whole
+from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.options import KlOptions
-from agentgym.trainers.models.model import add_lora, frozen_copy
+from agentgym.trainers.models.model import add_lora, frozen_copy, never_trained
+from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.scoring.tokens import Question, score
+from agentgym.trainers.types import CausalLM
 from testkit.ranked_update import made_verdicts, small_model
 
 GRID = tuple(product((False, True), (False, True), ("float32", "bfloat16"), ("rows", "prefix", "packed")))
@@ -30,8 +32,8 @@ QUESTIONS = [Question.about((5, 6, 7, 8, 9), (2, 4)), Question.about((1, 2, 3), 
 
 def trained(ranks: Ranks, has_kl: bool, has_lora: bool, precision: Any, layout: Any) -> dict[str, Any]:
     begin = add_lora(small_model(), LoraSettings(rank=4 if has_lora else 0), 0)
-    reference = shard(frozen_copy(begin), ranks, precision) if has_kl else None
     model = shard(begin, ranks, precision)
+    reference = _reference(model, ranks, has_lora) if has_kl else None
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     before = [whole(parameter.detach()).clone() for _, parameter in named]
     optimizer = torch.optim.SGD([parameter for _, parameter in named], lr=0.5)
@@ -48,6 +50,13 @@ def trained(ranks: Ranks, has_kl: bool, has_lora: bool, precision: Any, layout: 
     change = [(whole(p.detach()) - old).flatten() for (_, p), old in zip(named, before, strict=True)]
     scores = score(model, QUESTIONS, temperature=1.0, tokens_per_microbatch=64)
     return {"change": torch.cat(change), "scores": torch.tensor([x for one in scores for x in one.logprobs.tolist()])}
+
+
+def _reference(model: CausalLM, ranks: Ranks, has_lora: bool) -> Reference:
+    """Return what a run would take: the adapters as they are, or a copy."""
+    if has_lora:
+        return EarlierAdapters(model)
+    return never_trained(sharded_copy(model)) if ranks.count > 1 else frozen_copy(model)
 
 
 def main(out: Path) -> None:

@@ -1,0 +1,68 @@
+"""The reference of a KL term: a frozen model, or the policy itself with the adapters it had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from agentgym.trainers.distributed.sharding import own_part, parameters_of
+from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.types import CausalLM, StateDict
+
+
+class EarlierAdapters:
+    """A policy with its adapters as they are now, to be scored later: a reference without a second model.
+
+    :func:`scored` puts the kept adapters in the place of today's and back. Nothing else may read the policy's weights
+    meanwhile.
+    """
+
+    def __init__(self, policy: CausalLM) -> None:
+        self._policy = policy
+        self.kept: dict[str, Tensor] = {
+            name: parameter.detach().clone() for name, parameter in _adapters(policy).items()
+        }
+
+    @contextmanager
+    def in_place(self) -> Iterator[CausalLM]:
+        """Give the policy with the kept adapters for as long as the block runs."""
+        trained = _adapters(self._policy)
+        now = {name: own_part(parameter.detach()).clone() for name, parameter in trained.items()}
+        _write(trained, self.kept)
+        try:
+            yield self._policy
+        finally:
+            _write(_adapters(self._policy), now)
+
+
+Reference: TypeAlias = CausalLM | EarlierAdapters
+
+
+@contextmanager
+def scored(reference: Reference) -> Iterator[CausalLM]:
+    """Give the model whose scores are the reference's."""
+    if isinstance(reference, EarlierAdapters):
+        with reference.in_place() as model:
+            yield model
+    else:
+        yield reference
+
+
+def reference_state(reference: Reference) -> StateDict:
+    """Return what a checkpoint keeps of a reference; its tensors are the reference's own."""
+    return dict(reference.kept) if isinstance(reference, EarlierAdapters) else kept_state(reference)
+
+
+def _adapters(policy: CausalLM) -> dict[str, torch.nn.Parameter]:
+    parameters_of(policy)  # parts that a forward pass left gathered would keep their old values
+    return {name: parameter for name, parameter in policy.named_parameters() if parameter.requires_grad}
+
+
+def _write(parameters: dict[str, torch.nn.Parameter], values: StateDict) -> None:
+    for name, parameter in parameters.items():
+        # not through autograd: the same numbers are back before a backward pass reads them
+        own_part(parameter.data).copy_(own_part(values[name]))

@@ -40,7 +40,8 @@ from agentgym.trainers.types import Metrics
 def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
     """Run a recipe: warm start, evaluation, RL, evaluation. ``run_dir`` keeps all of it.
 
-    Under torchrun, the model is sharded over the processes, and the first of them plays, logs and saves.
+    Under torchrun, the model is sharded over the processes. All of them play where they can (``ranks.rollouts``), and
+    the first evaluates, logs and saves.
 
     Args:
         resume: continue from the latest checkpoint of ``run_dir``, which any number of processes may have written. The
@@ -83,7 +84,7 @@ class TrainingLoop:
 
     Args:
         run_dir: the run's folder; it must exist when :meth:`train` is called.
-        ranks: the processes that train together. All go through the same phases; the first alone plays, logs and saves.
+        ranks: the processes that train together. All go through the same phases; the first alone logs and saves.
     """
 
     def __init__(self, config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks = Ranks()) -> None:  # noqa: B008
@@ -113,6 +114,9 @@ class TrainingLoop:
             self.log.say(f"run folder: {run.run_dir}")
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
+            if run.ranks.count > 1:
+                who = f"each plays 1/{run.ranks.count} of a step's groups" if run.do_all_play else "the first one plays"
+                self.log.say(f"{run.ranks.count} ranks: {who}")
             await run.ranks.from_main(lambda: run.connect_engine(self.log.say))
             is_new = self.checkpoint is None
             await self.restore()

@@ -30,6 +30,7 @@ from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
+from agentgym.trainers.config.rank_limits import do_all_play
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.distributed.ranks import Ranks
@@ -58,13 +59,14 @@ class Run:
     """The model, its engine, the environments and the folder of one training run.
 
     Args:
-        ranks: the processes that train together; the model is cut up over them, and the first alone has an engine.
+        ranks: the processes that train together; the model is cut up over them. Those that play have an engine.
     """
 
     def __init__(self, config: TrainConfig, run_dir: Path, ranks: Ranks = Ranks()) -> None:  # noqa: B008  (frozen)
         torch.set_num_threads(config.num_threads)
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
+        self.do_all_play = do_all_play(config, ranks.count)
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.pool = self._make_pool({})
         self.eval_pool = self._make_pool(config.eval.kwargs) if config.eval.kwargs else self.pool
@@ -97,15 +99,15 @@ class Run:
         return build_engine(self.config, served, self.run_dir)
 
     def _made_to_serve(self, ranks: Ranks) -> CausalLM | None:
-        """The weights to sample from: the model itself, or a copy, which the first rank alone needs."""
+        """The weights to sample from: the model itself, or a whole copy, which the ranks that play need."""
         if ranks.count == 1 and self.config.pipeline.is_on_policy:
             return self.model
-        return frozen_copy(self.model) if ranks.is_main else None
+        return frozen_copy(self.model) if ranks.is_main or self.do_all_play else None
 
     @property
     def engine(self) -> Engine:
-        """What samples; the first rank's alone."""
-        assert self._engine is not None, "the first rank alone plays"
+        """What samples, on a rank that plays."""
+        assert self._engine is not None, "this rank does not play"
         return self._engine
 
     async def connect_engine(self, say: Callable[[str], None]) -> None:
@@ -131,7 +133,10 @@ class Run:
         """Hand the model's current weights to the engine."""
         if self._served is not self.model:
             self._load_served()
-        await self.ranks.from_main(lambda: self.engine.update_weights(version))
+        if self.do_all_play:
+            await self.ranks.from_all(lambda: self.engine.update_weights(version))
+        else:
+            await self.ranks.from_main(lambda: self.engine.update_weights(version))
 
     def make_reference(self) -> Reference:
         """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
@@ -144,7 +149,7 @@ class Run:
         if not isinstance(self.model, FSDPModule):
             return self.model
         self._load_served()
-        return self._served
+        return self._served if self.ranks.is_main else None
 
     def _load_served(self) -> None:
         """Put the current weights into the copy that is sampled from, one tensor at a time. All ranks must call."""
@@ -184,7 +189,7 @@ class Run:
         chosen = sampling or self.config.sampling
 
         def make(env: Env, seed: int) -> ModelAgent:
-            assert engine is not None, "the first rank alone plays"
+            assert engine is not None, "this rank does not play"
             return ModelAgent(engine, renderer, chosen, seed, context, env.max_turns)
 
         return make

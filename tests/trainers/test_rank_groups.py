@@ -15,7 +15,7 @@ from testkit.fake_cuda import FakeCuda, FakeStream
 from testkit.ranks import forked
 
 from agentgym.env.worker_thread import call_in_own_thread
-from agentgym.errors import ConfigError, UsageError
+from agentgym.errors import ConfigError, EnvError, RunStoppedError, UsageError
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.distributed.devices import _training_stream, beside, on_this_device
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
@@ -132,3 +132,30 @@ def test_one_rank_waits_for_nobody() -> None:
     assert join_ranks() == Ranks()
     with pytest.raises(ConfigError, match=r"ranks\.wait_timeout_s must be above 0"):
         RanksConfig(wait_timeout_s=0)
+
+
+class TwoRanks(Ranks):
+    """The second of two ranks; the first has made ``other``."""
+
+    other: Any = None
+
+    def gathered(self, value: Any) -> list[Any]:
+        return [type(self).other, value]
+
+
+def test_what_all_ranks_made_is_in_order_of_rank_and_a_failure_of_one_stops_all() -> None:
+    ranks = TwoRanks(rank=1, count=2)
+
+    async def made() -> str:
+        return "ours"
+
+    async def failed() -> str:
+        raise EnvError("the shop is closed")
+
+    TwoRanks.other = ("", "theirs")
+    assert asyncio.run(ranks.from_all(made)) == ["theirs", "ours"]
+    with pytest.raises(EnvError, match="the shop is closed"):
+        asyncio.run(ranks.from_all(failed))
+    TwoRanks.other = ("EnvError: no more memory", None)
+    with pytest.raises(RunStoppedError, match="rank 0 stopped: EnvError: no more memory"):
+        asyncio.run(ranks.from_all(made))

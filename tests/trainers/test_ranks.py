@@ -16,9 +16,9 @@ from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
 
 from agentgym.errors import ConfigError
-from agentgym.rollout.record import read_json_lines
+from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path
 from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.rank_limits import check_ranks
+from agentgym.trainers.config.rank_limits import check_ranks, do_all_play
 from agentgym.trainers.distributed.checkpoint import checkpoint_path
 from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.recipes import load_recipe
@@ -185,6 +185,51 @@ def test_losses_parts_of_an_update_and_critics_learn_on_two_ranks_as_on_one(tmp_
         assert two[name]["metrics"] == pytest.approx(expected["metrics"], abs=1e-4), name
     unlike = {tuple(one[name]["change"].tolist()) for name in LOSSES}
     assert len(unlike) == len(LOSSES), "each setting changes something"
+
+
+EVEN = (*SMALL, "groups_per_step=4", "sft.num_demos=320", "sft.mix.weight=0")
+
+
+@pytest.mark.slow
+def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_python: str) -> None:
+    exact = ("engine.batch_invariant=true", "num_steps=2")  # a completion is the same whatever else is sampled
+    train(warm_python, 1, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "one"))
+    train(warm_python, 2, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "two"))
+    for step in (0, 1):
+        one, two = (read_records(record_path(tmp_path / name, step)) for name in ("one", "two"))
+        assert [record.group.ordinal for record in two] == list(range(4 * step, 4 * step + 4))
+        assert [played(record) for record in one] == [played(record) for record in two]
+    rows = [row for row in read_json_lines(tmp_path / "two" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(row["trained_tokens"] > 0 for row in rows)
+    drop_checkpoint(tmp_path / "two", 2)
+    ended = weights(tmp_path / "two")
+    train(warm_python, 1, "--resume", str(tmp_path / "two"))
+    for name, tensor in weights(tmp_path / "one").items():
+        torch.testing.assert_close(ended[name], tensor, atol=1e-5, rtol=0)
+        torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
+
+
+def played(record: GroupRecord) -> list[Any]:
+    """What was sampled in a group, and what it was worth."""
+    return [
+        [(turn.completion.token_ids, turn.reward) for turn in trajectory.turns]
+        for trajectory in record.group.trajectories
+    ]
+
+
+def test_all_ranks_play_where_they_can() -> None:
+    config = apply_overrides(load_recipe("tiny"), ["groups_per_step=8"])
+    assert not do_all_play(config, 1)
+    assert do_all_play(config, 2) and do_all_play(config, 8) and not do_all_play(config, 3)
+    assert not do_all_play(apply_overrides(config, ["ranks.rollouts=first"]), 2)
+    for override, said in (
+        ("pipeline.mode=async", r"pipeline\.mode=async"),
+        ("groups_per_step=3", "groups_per_step=3, which 2 ranks do not divide"),
+    ):
+        hindered = apply_overrides(config, [override])
+        assert not do_all_play(hindered, 2)
+        with pytest.raises(ConfigError, match=f"ranks.rollouts=all cannot go with {said}"):
+            check_ranks(apply_overrides(hindered, ["ranks.rollouts=all"]), 2)
 
 
 RUNS = {

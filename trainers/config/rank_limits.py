@@ -1,4 +1,4 @@
-"""What several ranks that train one model together cannot do."""
+"""What several ranks that train one model together can do."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ from agentgym.trainers.config.train import TrainConfig
 
 
 def check_ranks(config: TrainConfig, num_ranks: int) -> None:
-    """Refuse what several ranks cannot do together yet.
+    """Refuse what several ranks cannot do together.
 
     Raises:
         ConfigError: naming it, and what to do.
     """
     if num_ranks == 1:
         return
-    hindrances = [
-        *(["sft.trainer=trl"] if config.sft.trainer == "trl" and config.sft.has_phase else []),
+    if config.sft.trainer == "trl" and config.sft.has_phase:
+        raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: start one process without torchrun")
+    if config.ranks.rollouts == "all" and (reasons := _why_one_plays(config, num_ranks)):
+        raise ConfigError(f"ranks.rollouts=all cannot go with {'; '.join(reasons)}: set ranks.rollouts=auto")
+
+
+def do_all_play(config: TrainConfig, num_ranks: int) -> bool:
+    """Return True if each of several ranks plays its share of the episodes, False if the first plays all of them."""
+    return num_ranks > 1 and config.ranks.rollouts != "first" and not _why_one_plays(config, num_ranks)
+
+
+def _why_one_plays(config: TrainConfig, num_ranks: int) -> list[str]:
+    return [
+        *([f"engine.kind={config.engine.kind}"] if config.engine.kind != "torch" else []),
+        *([f"pipeline.mode={config.pipeline.mode}"] if config.pipeline.mode != "sync" else []),
+        *(["cluster.address"] if config.cluster.address else []),
+        *(
+            [f"groups_per_step={config.groups_per_step}, which {num_ranks} ranks do not divide"]
+            if config.groups_per_step % num_ranks
+            else []
+        ),
     ]
-    if hindrances:
-        raise ConfigError(
-            f"{num_ranks} ranks cannot train with {'; '.join(hindrances)}: start one process without torchrun"
-        )

@@ -1,15 +1,21 @@
-"""How long the processes of one run wait for each other."""
+"""What the processes of one run do together, and how long they wait for each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from agentgym.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksConfig:
-    """Timeouts of the ranks that torchrun starts; one process alone never waits."""
+    """Settings of the ranks that torchrun starts; one process alone plays and never waits."""
+
+    rollouts: Literal["auto", "all", "first"] = "auto"
+    """Ranks that play training's episodes. ``all``: each has an engine and plays its share of every step's groups. That
+    needs the embedded engine, ``pipeline.mode=sync`` and a ``groups_per_step`` that the number of ranks divides.
+    ``first``: the first rank alone, while the others wait. ``auto``: ``all`` where it is possible."""
 
     wait_timeout_s: float = 86_400.0
     """Longest time that the other ranks wait while the first one plays, evaluates or writes. This limit is for a rank

@@ -1,7 +1,7 @@
 """The processes that train one model together, started by torchrun; one process alone is a team of one.
 
-The first rank plays: it alone has the engine, the environments, the folder and the screen. What it plays it sends to
-all, and all train on it, each on its share of the rows.
+Either every rank plays its share of the episodes, or the first one plays all of them (``ranks.rollouts``). All get what
+was played and train on it, each on its share of the rows. The folder and the screen are the first rank's.
 
 Two groups connect the ranks. Tensors travel in the default group, over NCCL between GPUs, where all ranks meet at once.
 Objects travel in a group of their own, over gloo. There the other ranks may wait for hours while the first one plays,
@@ -47,7 +47,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the rank that plays, logs and saves."""
+        """Whether this is the rank that evaluates, logs and saves."""
         return self.rank == 0
 
     def share(self, num_items: int) -> Share:
@@ -110,6 +110,26 @@ class Ranks:
             raise
         await asyncio.to_thread(broadcast, ("", value))
         return value
+
+    async def from_all(self, make: Callable[[], Awaitable[Value]]) -> list[Value]:
+        """Return what every rank makes, in order of rank, at all ranks. If one fails, all stop.
+
+        Raises:
+            RunStoppedError: on the others, if a rank failed, is gone, or took longer than ``ranks.wait_timeout_s``.
+        """
+        if self.count == 1:
+            return [await make()]
+        gather = on_this_device(self.gathered)
+        try:
+            value = await make()
+        except BaseException as error:
+            await asyncio.to_thread(gather, (f"{type(error).__name__}: {error}", None))
+            raise
+        made: list[Any] = await asyncio.to_thread(gather, ("", value))
+        for rank, (failure, _) in enumerate(made):
+            if failure:
+                raise RunStoppedError(f"rank {rank} stopped: {failure}")
+        return [value for _, value in made]
 
     def _broadcast(self, value: Any) -> Any:
         holder = [value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.schedule import TaskSchedule
@@ -27,7 +28,10 @@ class Rollouts:
     def __init__(self, run: Run, state: StreamState | None = None) -> None:
         config, self._ranks = run.config, run.ranks
         self._mode = config.pipeline.mode
-        self._in_flight = config.pipeline.in_flight(config.group)
+        self._num_parts = run.ranks.count if run.do_all_play else 1
+        """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
+        part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
+        self._in_flight = config.pipeline.in_flight(replace(config.group, num_envs=-(-config.group.num_envs // parts)))
         schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "rl tasks"))
         player = GroupPlayer(
             run.pool,
@@ -38,26 +42,30 @@ class Rollouts:
             in_flight=self._in_flight,
         )
         self._stream = GroupStream(
-            lambda ordinal: player.play(ordinal, schedule.task(ordinal)),
-            groups_per_step=config.groups_per_step,
+            lambda number: player.play(number * parts + part, schedule.task(number * parts + part)),
+            groups_per_step=config.groups_per_step // parts,
             max_staleness=config.pipeline.bound,
-            num_groups=config.num_steps * config.groups_per_step,
-            state=state,
+            num_groups=config.num_steps * config.groups_per_step // parts,
+            state=state if state is None or parts == 1 else StreamState(next_ordinal=state.next_ordinal // parts),
         )
 
     @property
     def state(self) -> StreamState:
-        """The state to save in a checkpoint."""
-        return self._stream.state
+        """The state to save in a checkpoint, of the groups of all ranks."""
+        state = self._stream.state
+        return state if self._num_parts == 1 else StreamState(next_ordinal=state.next_ordinal * self._num_parts)
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
-        """Wait for the groups of a step, and return them by ordinal. All ranks must call; the first one plays.
+        """Wait for the groups of a step, and return them by ordinal. All ranks must call, also those that do not play.
 
         Args:
             period: takes each group's gradient when the group is done, in a thread beside the rollouts.
         """
         if self._mode != "async":  # nothing was played during the step before
             self._in_flight.begin_window()
+        if self._num_parts > 1:
+            shares = await self._ranks.from_all(lambda: self._stream.take(step))
+            return sorted((group for share in shares for group in share), key=lambda group: group.ordinal)
         if period is None:
             return await self._ranks.from_main(lambda: self._stream.take(step))
         groups: list[TrajectoryGroup] = []

@@ -30,7 +30,7 @@ NUM_SPARE_SLOTS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes on the first rank, which alone has an engine; the others hold the same without it."""
+    """Bytes on a rank that plays, as the first one does. Ranks that do not play hold the same without the engine."""
 
     weights: int
     gradients: int
@@ -56,7 +56,7 @@ class Footprint:
 
     @property
     def without_engine(self) -> int:
-        """What the other ranks hold."""
+        """What a rank that does not play holds."""
         return self.total - self.engine_weights - self.kv_cache
 
 

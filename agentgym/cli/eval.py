@@ -121,7 +121,7 @@ def _begin(
     from agentgym.cli import eval_env, eval_suites
     from agentgym.cli.eval_run import is_run
     from agentgym.cli.policies import SamplingPlan
-    from agentgym.errors import UsageError
+    from agentgym.errors import UnknownNameError, UsageError
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
 
@@ -138,7 +138,12 @@ def _begin(
     if not suites:
         if len(names) > 1 or len(policies) > 1:
             raise UsageError("one environment and one policy at a time; several are for suites")
-        plan, folder = eval_env.begin(_as_the_run(names[0], policies[0], given, out), run_dir)
+        try:
+            plan, folder = eval_env.begin(_as_the_run(names[0], policies[0], given, out), run_dir)
+        except UnknownNameError as error:
+            if suites := eval_suites.suites_like(names[0]):
+                raise UnknownNameError(f"{error}; suites with such names: {', '.join(suites)}") from None
+            raise
         return _play_env(plan, folder, num_envs, False, out)
     if others := [name for name in names if name not in suites]:
         raise UsageError(f"{others[0]} is no suite; evaluate it by itself (agentgym list --suites)")

@@ -37,6 +37,20 @@ def is_suite(target: str) -> bool:
     return target == ALL or target in suite_names() or Path(target).suffix in SUFFIXES
 
 
+def suites_like(target: str) -> list[str]:
+    """Return the suites whose names are spelt like a target, the most alike first.
+
+    Example:
+        >>> suites_like("babyai-level")
+        ['babyai-levels']
+    """
+    from difflib import get_close_matches
+
+    from agentgym.evals.suites import suite_names
+
+    return get_close_matches(target, suite_names())
+
+
 def begin(
     targets: Sequence[str], policies: Sequence[str], episodes: int | None, sampling: SamplingPlan, run_dir: Path | None
 ) -> tuple[SuitesPlan, Path]:
@@ -142,7 +156,7 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
         found = result.summary
         if found is None:
             why = "cannot run here" if result.outcome == "cannot_run" else "stopped"
-            table.add_row(result.suite, escape(result.policy), f"[yellow]{why}[/]")
+            table.add_row(result.suite, escape(result.policy), "–", "–", "–", "–", f"[yellow]{why}[/]")
             continue
         lost = f", [red]{found.num_failed} lost[/]" if found.num_failed else ""
         table.add_row(

@@ -20,6 +20,7 @@ from agentgym.errors import (
     CorruptDataError,
     EnvError,
     MissingExtraError,
+    RunStoppedError,
     UsageError,
     boundary,
     first_cause,
@@ -165,7 +166,7 @@ def _refused(
     mend = suite.mend if outcome == "cannot_run" else ""  # a suite says what must be there before it begins
     if isinstance(error, MissingExtraError) and not mend:
         mend = f"pip install 'agentgym[{error.extra}]'"
-    elif not isinstance(error, UsageError) and not mend:
+    elif not isinstance(error, (UsageError, RunStoppedError)) and not mend:  # those say what to do themselves
         mend = "agentgym doctor"
     reason = " ".join(str(error).split())
     return SuiteResult(

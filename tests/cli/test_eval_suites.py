@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from agentgym.errors import EnvError, RunStoppedError
+from agentgym.evals.suite_runner import _refused
+from agentgym.evals.suites import load_suite
+
 Command = Callable[..., Any]
 
 
@@ -68,6 +72,18 @@ def test_what_cannot_run_is_said_and_the_others_run(
     assert "cannot run here" in text.out
     assert "to mend it: " in text.out
     assert " 0.0%" not in text.out
+
+
+def test_a_suite_that_stopped_says_only_what_its_reason_says(suite_file: str) -> None:
+    suite = load_suite(suite_file)
+    stopped = _refused(suite, "", "oracle", RunStoppedError("3 of 4 episodes failed: see the log"), "stopped")
+    assert (stopped.reason, stopped.mend) == ("3 of 4 episodes failed: see the log", "")
+    assert _refused(suite, "", "oracle", EnvError("no browser"), "stopped").mend == "agentgym doctor"
+
+
+def test_a_misspelt_suite_is_suggested(run: Command) -> None:
+    said = run("eval", "babyai-level", "--policy", "oracle").assert_one_line_error()
+    assert said.rstrip().endswith("suites with such names: babyai-levels")
 
 
 @pytest.mark.slow

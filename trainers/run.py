@@ -197,8 +197,14 @@ class Run:
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
+        is_gpu = self.model.device.type == "cuda"  # where one kernel updates all tensors
         return torch.optim.AdamW(
-            parameters, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
+            parameters,
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            fused=is_gpu or None,
         )
 
     def _model(self) -> tuple[CausalLM, Tokenizer]:

@@ -1,4 +1,4 @@
-"""Checks of what only a GPU can show, in minutes: one line a check, PASS or FAIL, with its value and its limit.
+"""Checks of what only a GPU can show, in minutes: one line a check, PASS, FAIL or SKIP, with its value and its limit.
 
     make gpu-check                                                  on a GPU; JSON in benchmarks/gpu/check.json
     python benchmarks/gpu/check.py --device cpu --out check.json    on a CPU, to see that it runs
@@ -16,15 +16,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from datetime import date
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import speed
 import torch
 import torch.nn.functional as F
 from engine import build, sample_all, synchronize
+from rows import Row
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from train import episodes
 
@@ -40,21 +41,6 @@ from agentgym.trainers.recipes import load_recipe
 
 VOCAB = {"tiny": 512, "0.5B": 151936, "1.5B": 151936}
 RUN = ("num_steps=1", "sft.num_demos=16", "eval.num_episodes=4", "zero_variance_filter=off")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One check: its value must be at most the limit."""
-
-    name: str
-    value: float
-    limit: float
-    note: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """False for a value that is no number, too."""
-        return self.value <= self.limit
 
 
 def attention(device: torch.device, shape: str) -> Iterator[Row]:
@@ -163,7 +149,13 @@ def runs(device: torch.device, shape: str) -> Iterator[Row]:
         yield Row(f"run in {mode} mode: log-probability gap", gap, 0.1 if device.type == "cuda" else 1e-3)
 
 
-CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (attention, engine, precisions, runs)
+CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (
+    attention,
+    engine,
+    precisions,
+    runs,
+    *speed.CHECKS,
+)
 
 
 def checked(check: Callable[[torch.device, str], Iterator[Row]], device: torch.device, shape: str) -> Iterator[Row]:
@@ -189,11 +181,10 @@ def main() -> int:
     for check in CHECKS:
         for row in checked(check, device, shape):
             rows.append(row)
-            verdict = "PASS" if row.passed else "FAIL"
-            print(f"{verdict}  {row.name:60}  {row.value:.3g}  (limit {row.limit:g})  {row.note}", flush=True)
+            print(f"{row.verdict}  {row.name:60}  {row.value:.3g}  (limit {row.limit:g})  {row.note}", flush=True)
     machine = torch.cuda.get_device_name() if device.type == "cuda" else platform.machine()
     about = {"machine": machine, "torch": torch.__version__, "date": date.today().isoformat(), "shape": shape}
-    found = [{**asdict(row), "passed": row.passed} for row in rows]
+    found = [row.to_dict() for row in rows]
     options.out.write_text(json.dumps(about | {"rows": found}, indent=1) + "\n", encoding="utf-8")
     return 0 if all(row.passed for row in rows) else 1
 

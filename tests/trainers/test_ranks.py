@@ -232,6 +232,27 @@ def test_all_ranks_play_where_they_can() -> None:
             check_ranks(apply_overrides(hindered, ["ranks.rollouts=all"]), 2)
 
 
+@pytest.mark.slow
+def test_two_copies_of_the_model_on_two_ranks_each_train_as_one_rank(tmp_path: Path, warm_python: str) -> None:
+    """HSDP: weights are gathered within a copy, gradients are added up over both."""
+    exact = ("engine.batch_invariant=true", "num_steps=2")
+    train(warm_python, 1, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / "one"))
+    train(warm_python, 4, "tiny", *EVEN, *exact, "ranks.shard_size=2", "--run-dir", str(tmp_path / "four"))
+    for name, tensor in weights(tmp_path / "one").items():
+        torch.testing.assert_close(weights(tmp_path / "four")[name], tensor, atol=1e-5, rtol=0)
+    drop_checkpoint(tmp_path / "four", 2)
+    train(warm_python, 2, "--resume", str(tmp_path / "four"))
+    for name, tensor in weights(tmp_path / "one").items():
+        torch.testing.assert_close(weights(tmp_path / "four")[name], tensor, atol=1e-5, rtol=0)
+
+
+def test_copies_of_a_model_have_the_same_number_of_ranks() -> None:
+    config = apply_overrides(load_recipe("tiny"), ["ranks.shard_size=4"])
+    check_ranks(config, 8)
+    with pytest.raises(ConfigError, match=r"ranks\.shard_size=4 does not divide 6 ranks"):
+        check_ranks(config, 6)
+
+
 RUNS = {
     "periodic": ("pipeline.mode=periodic",),
     "critic": ("credit.estimator=token_gae", "critic.lr=1e-3", 'loss.corrections=[{"kind": "m2po"}]'),

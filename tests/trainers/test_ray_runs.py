@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from testkit import TESTKIT
+from testkit.checkpoints import drop_checkpoint
 
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
@@ -151,3 +152,44 @@ def test_a_run_whose_worker_and_engine_are_killed_ends_with_the_same_episodes_an
     assert num_retries(tmp_path / "run", 0) >= 1, "the worker's episodes"
     assert num_retries(tmp_path / "run", 1) >= 1, "the engine's"
     assert num_retries(tmp_path / "run", 2) == 0
+
+
+@pytest.fixture
+def two_machines() -> Iterator[tuple[Any, Any]]:
+    """A Ray cluster of two nodes on this machine, and the node that is not its head."""
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 4, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        yield cluster, cluster.add_node(**node)
+    finally:
+        cluster.shutdown()
+
+
+def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resumed(
+    alone: Path, tmp_path: Path, two_machines: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, node = two_machines
+    plain = TrainingLoop.step
+    alive: list[int] = []
+
+    async def losing_a_machine(loop: TrainingLoop, rollouts: Rollouts) -> Metrics:
+        if loop.state.step == 1 and node in cluster.worker_nodes:
+            alive.append(len([row for row in ray.nodes() if row["Alive"]]))
+            cluster.remove_node(node, allow_graceful=False)
+        return await plain(loop, rollouts)
+
+    monkeypatch.setattr(TrainingLoop, "step", losing_a_machine)
+    settings = config(tmp_path, replace(CLUSTER, address=cluster.address, num_engines=2))
+    settings = replace(settings, checkpoint_every=1)
+    train(settings, tmp_path / "run")
+    assert alive == [2]
+    assert told(tmp_path / "run") == told(alone)
+    assert weights(tmp_path / "run") == weights(alone)
+    last = rl_rows(tmp_path / "run")[-1]
+    assert (last["env_workers/num_lost"], last["engine/num_lost"]) == (1, 1), "one of each was on that machine"
+    drop_checkpoint(tmp_path / "run", NUM_STEPS)
+    (tmp_path / "run" / "model" / "model.safetensors").unlink()
+    train(settings, tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == weights(alone)

@@ -29,6 +29,8 @@ Module = TypeVar("Module", bound=HasParameters)
 def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
     """The model with every rank holding its part of each layer; the model itself on one rank.
 
+    With ``ranks.shard_size`` there are several copies of the model, each cut up over so many ranks.
+
     Every rank holds all of a matrix in 4 bits, since such bytes cannot be cut by rows. In bfloat16, parts are rounded
     before they are gathered, which halves what travels. Gradients are added up in float32.
     """
@@ -38,15 +40,28 @@ def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> Ca
     rounded = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = rounded if is_bfloat16(precision, device) else MixedPrecisionPolicy()
     outline = None if is_quantized(model) else without_weights(model)
-    return _shard(model, outline, ranks, init_device_mesh(device.type, (ranks.count,)), policy)
+    return shard_over(model, outline, ranks, _mesh(device, ranks), policy)
 
 
-def _shard(
+def _mesh(device: torch.device, ranks: Ranks) -> DeviceMesh:
+    """Return all ranks in a row, or copies of the model by ranks of each copy."""
+    size = ranks.config.num_shards(ranks.count)
+    if size == ranks.count:
+        return init_device_mesh(device.type, (ranks.count,))
+    return init_device_mesh(device.type, (ranks.count // size, size), mesh_dim_names=("copies", "shards"))
+
+
+def shard_over(
     model: CausalLM, outline: CausalLM | None, ranks: Ranks, mesh: DeviceMesh, policy: MixedPrecisionPolicy
 ) -> CausalLM:
+    """Shard a model over a mesh of ranks, however few.
+
+    Args:
+        outline: the model without weights, which copies are made from; None for one that is never copied.
+    """
     sharded: Any = shard_module(model, trunk_of(model).layers, ranks, mesh, policy)
     if outline is not None:
-        sharded.make_copy = lambda: _shard(copy.deepcopy(outline), outline, ranks, mesh, policy)
+        sharded.make_copy = lambda: shard_over(copy.deepcopy(outline), outline, ranks, mesh, policy)
         sharded.make_trunk = lambda: copy.deepcopy(trunk_of(outline))
     sharded.run_whole = types.MethodType(lambda self, work: work(self), sharded)
     register_fsdp_forward_method(sharded, "run_whole")

@@ -20,7 +20,6 @@ from torch import Tensor
 from agentgym.trainers.data.batch import TrainBatch
 from agentgym.trainers.data.layout import hidden_states
 from agentgym.trainers.data.samples import TrainingSample
-from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import own_part, parameters_of, ranks_of, run_whole
 from agentgym.trainers.losses.config import MAX_LOGITS
 from agentgym.trainers.losses.facts import FrozenTokens
@@ -111,7 +110,9 @@ def gradient_energy(
         gradients = [own_part(p.grad) for p in trained if p.grad is not None]
         energies.append(sum(float(gradient.double().square().sum()) for gradient in gradients))
     model.zero_grad()
-    return sum_over_ranks(torch.tensor(energies, dtype=torch.float64), ranks_of(model))
+    ranks = ranks_of(model)
+    parts = ranks.gathered(torch.tensor(energies, dtype=torch.float64))
+    return torch.stack(parts[: ranks.config.num_shards(ranks.count)]).sum(0)  # the other ranks hold copies
 
 
 @torch.no_grad()
@@ -139,12 +140,7 @@ def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBa
                 energy.index_add_(0, index.cpu(), norm.double().cpu())
 
     run_whole(model, add)
-    return sum_over_ranks(energy, ranks)
-
-
-def sum_over_ranks(values: Tensor, ranks: Ranks) -> Tensor:
-    """Return the sum of the ranks' tensors, which lie on the CPU; all ranks must call."""
-    return torch.stack(ranks.gathered(values)).sum(0)
+    return torch.stack(ranks.gathered(energy)).sum(0)
 
 
 def subtract_opob(

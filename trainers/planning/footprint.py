@@ -94,11 +94,12 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
     whole = weight_bytes(config, weights)
     is_copied = num_ranks > 1 or not config.pipeline.is_on_policy
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
+    num_shards = config.ranks.num_shards(num_ranks)
     return Footprint(
-        weights=-(-whole // num_ranks),
-        gradients=-(-FLOAT32 * weights.trained // num_ranks),
-        optimizer=-(-2 * FLOAT32 * weights.trained // num_ranks),
-        reference=-(-_reference_bytes(config, weights) // num_ranks),
+        weights=-(-whole // num_shards),
+        gradients=-(-FLOAT32 * weights.trained // num_shards),
+        optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
+        reference=-(-_reference_bytes(config, weights) // num_shards),
         served_copy=whole if is_copied else 0,
         gathered=_gathered(sizes, weights) if num_ranks > 1 else 0,
         activations=activation_bytes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,3 +44,28 @@ def test_nobody_waits_for_nothing(plan: ModuleType) -> None:
         assert row["staleness_mean"] <= row["max_staleness"]
         assert 0 < row["engine_busy"] <= 1 and 0 < row["trainer_busy"] <= 1
         assert row["gpus"] == 1 or row["engines"] + row["trainers"] == row["gpus"]
+
+
+def test_what_a_rank_holds_is_what_the_plan_says() -> None:
+    committed = json.loads((FOLDER / "ranks.json").read_text(encoding="utf-8"))
+    assert [row["ranks"] for row in committed["rows"]] == [1, 2, 8, 64, 1024]
+    page = (FOLDER / "ranks.md").read_text(encoding="utf-8")
+    table = "\n".join(line for line in page.splitlines() if line.startswith("|"))
+    assert table in (FOLDER.parents[1] / "docs" / "scale.md").read_text(encoding="utf-8")
+    for row in committed["rows"]:
+        assert row["planned_bytes"] == pytest.approx(row["peak_bytes"], rel=0.15)
+        assert f"| {row['ranks']:,} | {row['peak_bytes'] / 2**20:,.0f} |" in table
+
+
+@pytest.mark.slow
+def test_a_rank_of_more_holds_less_and_sends_what_arithmetic_says(tmp_path: Path) -> None:
+    out = tmp_path / "ranks.json"
+    command = [sys.executable, str(FOLDER / "ranks.py"), "--ranks", "1", "2", "8", "--shape", "tiny"]
+    subprocess.run([*command, "--out", str(out)], check=True, cwd=FOLDER.parents[1])
+    alone, *others = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert alone["travelled_bytes"] == 0
+    held = [alone["peak_bytes"], *(row["peak_bytes"] for row in others)]
+    assert held == sorted(held, reverse=True)
+    for row in others:
+        assert row["travelled_bytes"] == pytest.approx(row["travelled_by_arithmetic"], rel=0.3)
+        assert sum(row["planned"][name] for name in ("weights", "gradients", "optimizer")) < held[0]

@@ -12,6 +12,7 @@ Weights are random. The engine and the copy that it samples from are left out.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -61,7 +62,8 @@ SHAPES = {
         "num_key_value_heads": 1,
     },
 }
-TOKENS_PER_MICROBATCH, PROMPT, SAMPLED = 1024, 192, 64
+TOKENS_PER_MICROBATCH, PROMPT, SAMPLED = 1024, 32, 224
+"""Most tokens are sampled, as the plan assumes: the head is applied to sampled tokens alone."""
 NUM_GROUPS, GROUP_SIZE = 4, 4
 COUNTED = ("weights", "gradients", "optimizer", "gathered", "activations", "logits")
 """Parts of the plan that an update holds."""
@@ -71,7 +73,7 @@ class FakeRanks(Ranks):
     """Rank 0 of some whose objects are all like its own."""
 
     def gathered(self, value: Any) -> list[Any]:
-        return [value] * self.count
+        return [copy.deepcopy(value) for _ in range(self.count)]
 
 
 class LiveTensors(TorchDispatchMode):

@@ -40,6 +40,8 @@ class Budget:
     lr: float
     seed: int
     context_tokens: int
+    rows_per_microbatch: int = 0
+    """Of TRL, which holds all logits of a micro-batch: 20 GB for 16 rows of SmolLM2. 0 is all rows of a step."""
 
     @property
     def episodes_per_step(self) -> int:
@@ -203,9 +205,11 @@ def _with_trl(
     max_tool_calling_iterations: int | None = None,
     **trl_arguments: Any,
 ) -> Trained:
+    at_once = budget.rows_per_microbatch or budget.episodes_per_step
     arguments = GRPOConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=budget.episodes_per_step,
+        per_device_train_batch_size=at_once,
+        gradient_accumulation_steps=budget.episodes_per_step // at_once,
         num_generations=GROUP_SIZE,
         max_completion_length=setting.max_episode_tokens,
         max_tool_calling_iterations=max_tool_calling_iterations,

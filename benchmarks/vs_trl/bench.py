@@ -32,6 +32,7 @@ import os
 import platform
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
@@ -66,6 +67,8 @@ ARMS = {
     REAL_ONE_TURN.name: _ONE_TURN_ARMS,
 }
 SETTINGS = {"tiny": (MULTI, ONE_TURN), warm_start.PRETRAINED: (REAL_MULTI, REAL_ONE_TURN)}
+REAL_ROWS = 4
+"""Rows of SmolLM2 that TRL trains on at a time."""
 COLUMNS = ("step_s_p50", "rollout_s_p50", "episodes_per_s", "sampled_tokens_per_s", "trained_tokens_per_s")
 
 
@@ -90,7 +93,7 @@ async def held_out(setting: Setting, model_dir: Path, out_dir: Path, options: ar
         await pool.close()
 
 
-def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All arms of a task and a seed; one row each."""
     start = folder / "start"
     sft = SftConfig(num_demos=options.demos, num_epochs=1, batch_size=8)
@@ -103,29 +106,27 @@ def measure(setting: Setting, seed: int, folder: Path, options: argparse.Namespa
         lr=options.lr,
         seed=seed,
         context_tokens=warm_start.MODEL.max_context_tokens,
+        rows_per_microbatch=REAL_ROWS if options.model == warm_start.PRETRAINED else 0,
     )
     arms = list(ARMS[setting.name].items())
-    rows = []
     for number, (name, arm) in enumerate(arms[::-1] if seed % 2 else arms):
         made = arm(setting, start, folder / f"arm-{number}", budget)
         after = asyncio.run(held_out(setting, made.model_dir, folder / f"eval-{number}", options))
-        rows.append(
-            {
-                "task": setting.name,
-                "arm": name,
-                "seed": seed,
-                **origin(),
-                "steps": budget.num_steps,
-                "lr": budget.lr,
-                "episodes": budget.num_steps * budget.episodes_per_step,
-                "success_before": before.success,
-                "success_after": after.success,
-                "success_after_interval": [after.success_low, after.success_high],
-                **made.summary(budget),
-            }
-        )
-        print(json.dumps(rows[-1]), flush=True)
-    return rows
+        row = {
+            "task": setting.name,
+            "arm": name,
+            "seed": seed,
+            **origin(),
+            "steps": budget.num_steps,
+            "lr": budget.lr,
+            "episodes": budget.num_steps * budget.episodes_per_step,
+            "success_before": before.success,
+            "success_after": after.success,
+            "success_after_interval": [after.success_low, after.success_high],
+            **made.summary(budget),
+        }
+        print(json.dumps(row), flush=True)
+        yield row
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -192,11 +193,16 @@ def main() -> None:
         for setting in SETTINGS[options.model]:
             if setting.name in options.tasks:
                 with tempfile.TemporaryDirectory() as folder:
-                    rows += measure(setting, seed, Path(folder), options)
-    text = table(rows)
-    print(text)
-    options.out.write_text(json.dumps({"group_size": GROUP_SIZE, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    options.out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+                    for row in measure(setting, seed, Path(folder), options):
+                        rows.append(row)
+                        write(rows, options.out)  # an arm takes minutes: one that fails costs no other
+    print(table(rows))
+
+
+def write(rows: list[dict[str, Any]], out: Path) -> None:
+    """Write the rows and their table."""
+    out.write_text(json.dumps({"group_size": GROUP_SIZE, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".md").write_text(table(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

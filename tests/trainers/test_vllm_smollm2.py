@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import socket
@@ -20,7 +21,7 @@ from agentgym.registry import make
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.record import read_json_lines
+from agentgym.rollout.record import read_json_lines, read_records
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 from agentgym.trainers.loop import train
@@ -129,3 +130,18 @@ def test_a_step_with_rollouts_from_the_server(server: Server, tmp_path: Path) ->
     assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP
     assert max(row["engine/probe_gap"] for row in rows) < MAX_GAP
     assert all(row["num_calls"] >= 0 and row["malformed_calls"] >= 0 for row in rows)
+
+
+def test_a_small_model_learns_what_the_server_says_as_a_teacher(server: Server, tmp_path: Path) -> None:
+    changes = [
+        *(f"model.path={server.model}", "env.id=agentgym/Maze-v0", f"env.kwargs={json.dumps(ENV)}", "sft.keep=all"),
+        *(f"sft.teacher=openai:{server.url}/v1", "sft.num_demos=6", "sft.teacher_max_new_tokens=24"),
+        *("sft.num_epochs=3", "sft.batch_size=2", "sft.optimizer.lr=2e-5", "model.max_context_tokens=1024"),
+        *("num_steps=0", "eval.num_episodes=1", "num_threads=1", "group.num_envs=4"),
+    ]
+    train(apply_overrides(load_recipe("finetune"), changes), tmp_path / "run")
+    taught = list(read_records(tmp_path / "run" / "demos" / "teacher.jsonl.gz"))
+    turns = [turn for record in taught for one in record.group.trajectories for turn in one.turns]
+    assert len(taught) == 6 and all(turn.usage and turn.usage.completion_tokens for turn in turns)
+    losses = [row["loss"] for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "sft"]
+    assert losses[-1] < losses[0]

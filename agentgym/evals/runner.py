@@ -81,26 +81,70 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         raise UsageError("there are no tasks to evaluate on")
     with locked(out_dir):
         files = EpisodeFiles(out_dir, resume=resume)
-        keys = [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
+        keys = _keys(tasks, seed)
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
-            if trajectory.seed != request.seed:  # of a game in which the policy plays every player
-                raise UsageError(
-                    f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
-                    "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
-                    "policy (agentgym eval --opponent)"
-                )
+            refuse_self_play(request, trajectory)
             files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
             on_episode(trajectory)
 
         config = replace(group_config, group_size=1, min_valid=1)
         await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
-        files.finish()
-        rows = [files.rows[key] for key in keys]
-        summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
-        write_json(out_dir / "summary.json", asdict(summary))
-        return summary
+        return _finish(files, keys, out_dir, suite_or_env, policy)
+
+
+def refuse_self_play(request: RolloutRequest, trajectory: Trajectory) -> None:
+    """Refuse an episode of a game in which the policy plays every player.
+
+    Raises:
+        UsageError: naming the ways to evaluate such a game.
+    """
+    if trajectory.seed != request.seed:
+        raise UsageError(
+            f"{trajectory.env_id} waits for the moves of all its players: evaluate against an opponent of the "
+            "environment (its argument opponent; of a training run eval.kwargs.opponent), or against another "
+            "policy (agentgym eval --opponent)"
+        )
+
+
+def write_evaluation(
+    groups: Sequence[TrajectoryGroup],
+    tasks: Sequence[Task],
+    *,
+    out_dir: Path,
+    suite_or_env: str,
+    policy: str,
+    seed: int,
+) -> EvalSummary:
+    """Write what :func:`evaluate` writes, of episodes that were played elsewhere.
+
+    Args:
+        groups: one for each task, of one episode with the seeds of :func:`evaluate`.
+
+    Raises:
+        UsageError: another process writes to ``out_dir``.
+        RunStoppedError: no episode is valid.
+    """
+    with locked(out_dir):
+        files = EpisodeFiles(out_dir, resume=False)
+        for group in groups:
+            files.add(group)
+        return _finish(files, _keys(tasks, seed), out_dir, suite_or_env, policy)
+
+
+def _keys(tasks: Sequence[Task], seed: int) -> list[tuple[str, str, int]]:
+    return [(task.id, task.content_hash, derive_seed(seed, at, 0)) for at, task in enumerate(tasks)]
+
+
+def _finish(
+    files: EpisodeFiles, keys: Sequence[tuple[str, str, int]], out_dir: Path, suite_or_env: str, policy: str
+) -> EvalSummary:
+    files.finish()
+    rows = [files.rows[key] for key in keys]
+    summary = summarise(rows, suite_or_env=suite_or_env, policy=policy, run_dir=out_dir)
+    write_json(out_dir / "summary.json", asdict(summary))
+    return summary
 
 
 def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str, run_dir: Path) -> EvalSummary:

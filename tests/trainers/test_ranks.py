@@ -199,6 +199,9 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_pytho
         one, two = (read_records(record_path(tmp_path / name, step)) for name in ("one", "two"))
         assert [record.group.ordinal for record in two] == list(range(4 * step, 4 * step + 4))
         assert [played(record) for record in one] == [played(record) for record in two]
+    for label in ("before", "after"):
+        found = [evaluated(tmp_path / name / "eval" / label) for name in ("one", "two")]
+        assert len(found[0]) == 6 and found[0] == found[1]
     rows = [row for row in read_json_lines(tmp_path / "two" / "metrics.jsonl") if row["phase"] == "rl"]
     assert all(row["trained_tokens"] > 0 for row in rows)
     drop_checkpoint(tmp_path / "two", 2)
@@ -207,6 +210,12 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_pytho
     for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(ended[name], tensor, atol=1e-5, rtol=0)
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
+
+
+def evaluated(folder: Path) -> list[tuple[Any, ...]]:
+    """Return what an evaluation found of each task."""
+    rows = read_json_lines(folder / "episodes.jsonl")
+    return sorted((row["task_id"], row["success"], row["return"], row["num_turns"]) for row in rows)
 
 
 def played(record: GroupRecord) -> list[Any]:

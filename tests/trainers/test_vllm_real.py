@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -273,3 +274,22 @@ class serving:
         time.sleep(0.1)
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", self._port)) != 0
+
+
+def test_the_benchmark_of_weights_measures_both_ways(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "weights" / "bench.py"
+    command = [
+        sys.executable,
+        str(script),
+        "--python",
+        PYTHON,
+        "--tiny",
+        "--updates",
+        "1",
+        "--out",
+        str(tmp_path / "w.json"),
+    ]
+    subprocess.run(command, check=True, timeout=600, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    folder, lora = json.loads((tmp_path / "w.json").read_text())["rows"]
+    assert folder["bytes"] > lora["bytes"] > 0 and folder["num_trained"] == folder["num_parameters"]
+    assert "| `lora` |" in (tmp_path / "w.md").read_text()

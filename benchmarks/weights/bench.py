@@ -77,7 +77,9 @@ def measure(weight_sync: str, options: argparse.Namespace, folder: Path) -> dict
         *(f'engine.urls=["http://127.0.0.1:{port}"]', "engine.update_timeout_s=600", "engine.start_timeout_s=600"),
     ]
     lora = {"rank": rank} if rank else {}
-    model: dict[str, Any] = {**TINY, "lora": lora} if options.tiny else {"path": "smollm2", "lora": lora}
+    model: dict[str, Any] = (
+        {**TINY, "lora": lora} if options.tiny else {"path": "smollm2", "max_context_tokens": 160, "lora": lora}
+    )
     run = Run(apply_overrides(load_recipe("tiny"), [*settings, f"model={json.dumps(model)}"]), folder / weight_sync)
     if options.tiny:
         save_model(run.model, run.tokenizer, folder / "model")

@@ -136,8 +136,8 @@ def test_a_small_model_learns_what_the_server_says_as_a_teacher(server: Server, 
     changes = [
         *(f"model.path={server.model}", "env.id=agentgym/Maze-v0", f"env.kwargs={json.dumps(ENV)}", "sft.keep=all"),
         *(f"sft.teacher=openai:{server.url}/v1", "sft.num_demos=6", "sft.teacher_max_new_tokens=24"),
-        *("sft.num_epochs=3", "sft.batch_size=2", "sft.optimizer.lr=2e-5", "model.max_context_tokens=1024"),
-        *("num_steps=0", "eval.num_episodes=1", "num_threads=1", "group.num_envs=4"),
+        *("sft.num_epochs=6", "sft.batch_size=2", "sft.optimizer.lr=3e-4", "sft.observation_weight=0"),
+        *("model.max_context_tokens=1024", "num_steps=0", "eval.num_episodes=1", "num_threads=1", "group.num_envs=4"),
     ]
     train(apply_overrides(load_recipe("finetune"), changes), tmp_path / "run")
     taught = list(read_records(tmp_path / "run" / "demos" / "teacher.jsonl.gz"))

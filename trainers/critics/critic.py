@@ -20,6 +20,7 @@ from agentgym.trainers.distributed.sharding import (
     give_memory,
     load_optimizer,
     mesh_of,
+    parameters_of,
     ranks_of,
     run_whole,
     shard_module,
@@ -82,6 +83,7 @@ class ValueNetwork(torch.nn.Module):
             shard_module(self, [] if self.trunk is None else self.trunk.layers, ranks_of(policy), mesh_of(policy))
             if self.trunk is not None:
                 give_memory(self, next(own.parameters()).device)
+                parameters_of(policy)  # its embedding may still be gathered, which belongs to no part of the trunk
                 copy_weights(own, self.trunk)
 
     def inputs(self, policy: CausalLM, rows: Sequence[ReadRow]) -> Tensor | Sequence[ReadRow]:

@@ -106,7 +106,7 @@ class Run:
 
     @property
     def engine(self) -> Engine:
-        """What samples, on a rank that plays."""
+        """The engine that samples, on a rank that plays."""
         assert self._engine is not None, "this rank does not play"
         return self._engine
 
@@ -336,7 +336,7 @@ def forget_failed_start(run_dir: Path) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """What a finished run says of itself."""
+    """The result of a finished run."""
 
     run_dir: str
     steps: int

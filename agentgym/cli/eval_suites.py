@@ -31,7 +31,7 @@ class SuitesPlan:
 
 
 def is_suite(target: str) -> bool:
-    """Whether a target names suites and not an environment."""
+    """Return True if a target names suites, False for an environment."""
     from agentgym.evals.suites import SUFFIXES, suite_names
 
     return target == ALL or target in suite_names() or Path(target).suffix in SUFFIXES
@@ -143,7 +143,7 @@ def folder_names(policies: Sequence[str]) -> list[str]:
 
 
 def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
-    """Whether something that was asked for by name could not be done."""
+    """Return True if something that was asked for by name could not be done."""
     return any(r.outcome == "stopped" or (r.outcome == "cannot_run" and not plan.is_all) for r in results)
 
 

@@ -38,7 +38,7 @@ SUITE_FILE = "suite.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteResult:
-    """What became of a suite; without a summary there is a reason, and never a score."""
+    """The outcome of a suite: a summary, or the reason why there is none."""
 
     suite: str
     """Name and version."""
@@ -49,14 +49,14 @@ class SuiteResult:
     """``cannot_run``: something is missing here; ``stopped``: too many episodes were lost to the infrastructure."""
     reason: str = ""
     mend: str = ""
-    """What to do about it."""
+    """Advice that the reason lacks."""
     summary: EvalSummary | None = None
     parts: tuple[EvalSummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedEvaluation:
-    """What ``suite.json`` says."""
+    """The contents of ``suite.json``."""
 
     suite: Suite
     content_hash: str
@@ -65,7 +65,7 @@ class SavedEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """Who plays a suite, and where the episodes go."""
+    """The policy that plays a suite, and the folder of its episodes."""
 
     policy: str
     """Its name. Environments are asked for an ``oracle`` before anything is played."""

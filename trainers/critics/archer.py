@@ -25,7 +25,7 @@ NUM_VALUES = 4
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """What the buffer keeps of an episode: its windows, where its turns lie in them, and the turns' rewards."""
+    """The buffer's record of an episode: its windows, the positions of its turns, and their rewards."""
 
     windows: tuple[tuple[int, ...], ...]
     at: tuple[tuple[int, ...], ...]

@@ -51,11 +51,11 @@ class Critic(Protocol):
         ...
 
     def state_dict(self) -> StateDict:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         ...
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on from what :meth:`state_dict` gave."""
+        """Continue from what :meth:`state_dict` returned."""
         ...
 
 

@@ -186,7 +186,7 @@ def _part(tree: Mapping[str, Any], path: str) -> Any:
 
 
 def checkpoint_path(run_dir: Path, phase: Phase, step: int) -> Path:
-    """Where a checkpoint lies: a folder."""
+    """Return the folder of a checkpoint."""
     return run_dir / "checkpoints" / f"{phase}-{step:06d}"
 
 

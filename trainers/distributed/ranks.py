@@ -47,7 +47,7 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the rank that evaluates, logs and saves."""
+        """True on the rank that logs and saves."""
         return self.rank == 0
 
     def share(self, num_items: int) -> Share:
@@ -89,7 +89,7 @@ class Ranks:
         self.gathered(None)
 
     async def from_main(self, make: Callable[[], Awaitable[Value]]) -> Value:
-        """What the first rank makes, at all ranks. What it fails with stops the others.
+        """Return what the first rank makes, on all ranks. If it fails, all stop.
 
         Raises:
             RunStoppedError: on the others, if the first rank failed, is gone, or took longer than
@@ -148,7 +148,7 @@ class Ranks:
 
 
 def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (frozen)
-    """The team that torchrun started this process in, by its environment variables; else a team of one.
+    """Return the ranks that torchrun started with this process; a process started otherwise is alone.
 
     Raises:
         UsageError: this machine has fewer GPUs than processes.

@@ -75,7 +75,7 @@ class Period:
 
 
 def _trains_alike(one: CreditColumns, other: CreditColumns) -> bool:
-    """Whether two credits of a group give the same gradient, up to rounding."""
+    """Return True if two credits of a group give the same gradient, up to rounding."""
     names = ("advantage", "loss_weight", "token_advantage", "token_keep")
     pairs = [(getattr(one, name), getattr(other, name)) for name in names]
     return all(np.allclose(a, b, rtol=1e-9, atol=1e-6) for a, b in pairs if a is not None)

@@ -40,7 +40,7 @@ from agentgym.trainers.types import CausalLM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateResult:
-    """What a step's updates leave."""
+    """The metrics of a step's updates, and what the next step needs of them."""
 
     metrics: dict[str, float]
     """Means over the trained tokens."""

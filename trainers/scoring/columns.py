@@ -68,14 +68,14 @@ class ColumnMaker:
         return MadeColumns({name: value for name, value in columns.items() if name in self._names}, metrics)
 
     def learn(self, groups: Sequence[TrajectoryGroup], credited: CreditResult) -> dict[str, float]:
-        """What is to be done once credit is known; gives numbers about it."""
+        """Train the critics on credit, and return numbers about it."""
         learnt: dict[str, float] = {}
         for critic in self._critics.values():
             learnt |= critic.learn(groups, credited)
         return learnt | _describe_gain(credited)
 
     def state_dict(self) -> StateDict:
-        """What a checkpoint keeps."""
+        """Return what a checkpoint keeps."""
         drift = {"drift": self._drift.state_dict()} if "drift" in self._names else {}
         return drift | {name: critic.state_dict() for name, critic in self._critics.items()}
 

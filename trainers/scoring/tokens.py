@@ -1,4 +1,4 @@
-"""What a policy says about tokens that are there already: their log-probabilities, and how sure it was."""
+"""Score existing tokens: their log-probabilities and entropies."""
 
 from __future__ import annotations
 

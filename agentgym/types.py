@@ -434,6 +434,8 @@ class TrajectoryGroup:
     trajectories: tuple[Trajectory, ...]
     cut: tuple[CutMember, ...] = ()
     """Members that were started and not needed; empty unless members are over-provisioned."""
+    env_name: str = ""
+    """Name of the environment in a run that mixes several; empty elsewhere."""
 
     @property
     def valid(self) -> tuple[Trajectory, ...]:

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts
@@ -30,7 +31,6 @@ from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
 from agentgym.trainers.run import Run, TrainResult, check_run_dir, extend_run, forget_failed_start
-from agentgym.trainers.scoring.answers import check_references
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.sft.sources import Given, collect_rows, read_given
@@ -96,13 +96,12 @@ class TrainingLoop:
         self.mix: SftMix | None = None
         self.run = Run(config, run_dir, ranks)
         self.config = config = self.run.config  # with the worked example of prompts, where one is shown
-        if "answer_logprobs" in config.credit.columns():
-            check_references(self.run.train_tasks)
         self.state = TrainState(
             phase=phase,
             model=self.run.model,
             optimizer=self.run.make_optimizer(config.sft.optimizer if phase == "sft" else config.optimizer),
-            columns=ColumnMaker(config, self.run.model, self.run.renderer),
+            columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
+            credit={env.key: CreditState() for env in self.run.envs},
             activity=Activity(config.loss),
         )
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
@@ -142,9 +141,9 @@ class TrainingLoop:
             steps=config.num_steps,
             steps_trained=state.activity.trained.num_trained,
             num_trajectories=state.num_trajectories,
-            success_base=base_success(run.run_dir),
+            success_base=base_success(run),
             success_before=state.success_before,
-            success_after=after.success if after else None,
+            success_after=after,
             wall_s=state.wall_s,
         )
 
@@ -170,23 +169,24 @@ class TrainingLoop:
         state.phase, state.step = "rl", 0
         state.optimizer = run.make_optimizer(config.optimizer)
         state.reference = run.make_reference() if config.loss.regulariser("kl") else None
-        state.columns.begin()
+        for columns in state.columns.values():
+            columns.begin()
         await run.update_engine(0)
         if config.num_steps:
-            state.success_before = (await evaluate_policy(run, self.log, "before", 0)).success
+            state.success_before = await evaluate_policy(run, self.log, "before", 0)
         save_state(run.run_dir, state, run.ranks)
 
     async def learn(self) -> None:
         """Make the steps of RL that are left, with evaluations and checkpoints on the way."""
         config, run, state = self.config, self.run, self.state
-        rollouts = Rollouts(run, state.stream)
+        rollouts = Rollouts(run, state.stream, state.mixture)
         self.log.begin("rl", config.num_steps, state.step)
         try:
             while state.step < config.num_steps:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
                     await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
                 metrics = await self.step(rollouts)
-                state.step, state.stream = state.step + 1, rollouts.state
+                state.step, state.stream, state.mixture = state.step + 1, rollouts.state, rollouts.mixture
                 for line in state.activity.watch(state.step, metrics):
                     self.log.say(line)
                 self.log.log("rl", state.step, metrics | state.activity.metrics())
@@ -199,7 +199,7 @@ class TrainingLoop:
         """Take the groups of the next step, train on them, publish the weights, and return the step's metrics."""
         config, run, state = self.config, self.run, self.state
         clock = Clock()
-        period = begin_period(config, state)
+        period = begin_period(run, state)
         groups = await rollouts.take(state.step, clock, period)
         check_rollouts(groups, config.group)
         clock.lap("rollout")

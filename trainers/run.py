@@ -6,26 +6,20 @@ import dataclasses
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.credit.component import ESTIMATORS
-from agentgym.engine import Engine, SamplingParams
+from agentgym.engine import Engine
 from agentgym.env.env import Env
-from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
 from agentgym.progress import progress_bars
-from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import MakeAgent, ModelAgent
-from agentgym.rollout.context import check_turns_left
-from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
@@ -42,9 +36,9 @@ from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
+from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.types import CausalLM, Tokenizer
 from agentgym.trust import SIGNATURE_NAME
-from agentgym.types import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -68,29 +62,20 @@ class Run:
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
-        self.pool = self._make_pool({})
-        self.eval_pool = self._make_pool(config.eval.kwargs) if config.eval.kwargs else self.pool
-        probe = self.make_env()
-        tasks = probe.tasks("train")
-        self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
-        self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
-        check_turns_left(config.context, probe)
-        config = self.config = dataclasses.replace(config, context=config.context.with_example(probe))
-        _check_sub_agents(config, probe)
+        self.envs = tuple(RunEnv(name, own, self._make_pool) for name, own in config.by_env.items())
+        if not config.envs:
+            self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
         self.model, self.tokenizer = self._model()
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
-        window = config.context.window(config.model.max_context_tokens)
-        check_tools_fit(self.renderer, probe, window, config.sampling.max_completion_tokens)
-        probe.close()
+        for env in self.envs:
+            env.check_prompts(self.renderer)
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
         self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
 
-    def _make_pool(self, changes: Mapping[str, Any]) -> Pool:
-        """Environments of the run's kind, but for ``changes`` of their arguments."""
-        make_env = partial(make, self.config.env.id, **{**self.config.env.kwargs, **changes})
+    def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
         return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
 
     def _make_engine(self, served: CausalLM) -> Engine:
@@ -163,8 +148,8 @@ class Run:
         """Give up the engine and the environments."""
         if self._engine is not None:
             await self._engine.close()
-        await self.pool.close()
-        await self.eval_pool.close()
+        for env in self.envs:
+            await env.close()
         if self.cluster is not None:
             await self.cluster.close_workers()
         self.leave_cluster()
@@ -179,14 +164,15 @@ class Run:
         if self.config.engine.sleep and isinstance(self._engine, VllmEngine):
             await self._engine.rest()
 
-    def make_env(self) -> Env:
-        """A new environment of the run's kind."""
-        return make(self.config.env.id, **self.config.env.kwargs)
+    def make_agent(self, env: RunEnv, temperature: float | None = None) -> MakeAgent:
+        """Return a factory of agents that sample from the run's policy; it can be sent where its engine can.
 
-    def make_agent(self, sampling: SamplingParams | None = None) -> MakeAgent:
-        """A factory of agents that sample from the run's policy; it can be sent where its engine can."""
-        engine, renderer, context = self._engine, self.renderer, self.config.context
-        chosen = sampling or self.config.sampling
+        Args:
+            temperature: by default that of training.
+        """
+        engine, renderer, context, chosen = self._engine, self.renderer, env.config.context, env.config.sampling
+        if temperature is not None:
+            chosen = dataclasses.replace(chosen, temperature=temperature)
 
         def make(env: Env, seed: int) -> ModelAgent:
             assert engine is not None, "this rank does not play"
@@ -239,18 +225,22 @@ class Run:
             os.replace(partial, folder)
 
     def _train_tokenizer(self) -> PreTrainedTokenizerFast:
-        """Train a tokenizer on texts of the environment, which takes seconds for each megabyte of them."""
+        """Train a tokenizer on texts of the environments, which takes seconds for each megabyte of them."""
         config = self.config.model
-        tasks = list(self.train_tasks[: config.num_text_episodes])
+        texts: list[str] = []
+        words: list[str] = []
         with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
-            played = bars.track(tasks, description="texts of episodes")
-            texts, words = collect_texts(
-                self.make_env, played, seed=self.config.seed, limits=self.config.group.limits, say=bars.console.print
-            )
-            texts += self.config.context.phrases * config.num_text_episodes
+            for env in self.envs:
+                tasks = list(env.train_tasks[: config.num_text_episodes])
+                played = bars.track(tasks, description=" ".join(filter(None, ["texts of episodes", env.name])))
+                said, named = collect_texts(
+                    env.make_env, played, seed=self.config.seed, limits=env.config.group.limits, say=bars.console.print
+                )
+                texts += [*said, *(env.config.context.phrases * config.num_text_episodes)]
+                words += named
             megabytes = sum(map(len, texts)) / 1e6
             bars.add_task(f"tokenizer of {megabytes:.1f} MB", total=None)  # the library reports nothing on the way
-            return train_tokenizer(texts, config.vocab_size, words, config.splits)
+            return train_tokenizer(texts, config.vocab_size, sorted({*words}), config.splits)
 
 
 def open_cluster(config: TrainConfig) -> Cluster:
@@ -265,24 +255,6 @@ def open_cluster(config: TrainConfig) -> Cluster:
     from agentgym.trainers.ray.cluster import Cluster
 
     return Cluster(config)
-
-
-def _check_sub_agents(config: TrainConfig, env: Env) -> None:
-    """Refuse credit that would take an environment's sub-agents for its main agent (rule 15).
-
-    Raises:
-        ConfigError: with the rule, and what to use.
-    """
-    if not isinstance(env, AsksAgents):
-        return
-    if ESTIMATORS[config.credit.estimator].tells_agents and "answer_logprobs" not in config.credit.columns():
-        return
-    able = ", ".join(name for name, known in ESTIMATORS.items() if known.tells_agents)
-    raise ConfigError(
-        f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r}, or the "
-        f"shaper information_gain, would take for turns of the main agent: set credit.estimator to one of {able} "
-        "without it (composition rule 15)"
-    )
 
 
 def check_run_dir(config: TrainConfig, run_dir: Path, *, resume: bool) -> None:
@@ -316,9 +288,10 @@ def extend_run(config: TrainConfig, run_dir: Path) -> None:
     if config.num_steps == before:
         return
     save_config(config, path)
-    last = run_dir / "eval" / "after"
-    if last.is_dir():
-        last.replace(last.with_name(f"step-{before:06d}"))
+    for name in load_config(path).by_env:
+        last = run_dir / "eval" / named("after", name)
+        if last.is_dir():
+            last.replace(last.with_name(named(f"step-{before:06d}", name)))
 
 
 def forget_failed_start(run_dir: Path) -> None:

@@ -28,6 +28,7 @@ def credit(
     out_path: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/credit.html]")
     ] = None,
+    env: Annotated[str, typer.Option(metavar="NAME", help="The environment, of a run on several.")] = "",
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -36,14 +37,25 @@ def credit(
     Each takes over the run's own credit.* settings as far as they go with it. What the run was trained with, as
     recorded, is the column that all are compared with.
     """
+    from dataclasses import replace
+
     from agentgym.cli.progress import step_progress
     from agentgym.report.credit_page import write_credit_report
-    from agentgym.rollout.recredit import plan_recredit, read_credit_settings, read_held_columns, select_steps
+    from agentgym.rollout.recredit import (
+        check_env_name,
+        plan_recredit,
+        read_credit_settings,
+        read_held_columns,
+        select_steps,
+    )
 
     with output(as_json) as out:
         require_trust(run, trust)
         chosen = select_steps(run, *_bounds(steps))
-        plan = plan_recredit(estimator.split(","), read_credit_settings(run), overrides or [], read_held_columns(run))
+        check_env_name(run, env)
+        held = read_held_columns(run, env)
+        plan = plan_recredit(estimator.split(","), read_credit_settings(run, env), overrides or [], held)
+        plan = replace(plan, env_name=env)
         path = page_path(run / "credit.html" if out_path is None else out_path)
         with step_progress(out.status, len(chosen)) as count:
             report = write_credit_report(run, plan, chosen, path, on_step=lambda step: count())

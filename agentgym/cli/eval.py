@@ -162,11 +162,18 @@ def _begin(
 def _as_the_run(name: str, policy: str, given: dict[str, Any], out: Output) -> dict[str, Any]:
     """Return the fields of a plan: what was given, and the rest from the training run that is named, if one is."""
     from agentgym.cli.eval_run import run_settings
+    from agentgym.errors import UsageError
 
-    run = run_settings(name) or run_settings(policy)
+    own = run_settings(name)
+    if own is not None and own.others:
+        raise UsageError(
+            f"{name} was trained on several environments ({', '.join([own.plan['env'], *own.others])}); evaluate one: "
+            f"agentgym eval {own.plan['env']} --policy {name}"
+        )
+    run = own or run_settings(policy, name)
     if run is None:
         return {"env": name, "policy": policy, **given}
-    env = run.plan["env"] if run_settings(name) else name
+    env = name if own is None else own.plan["env"]
     plan = run.merged({"env": env, "policy": policy, **given})
     out.status.print(run.note(plan), markup=False, soft_wrap=True)
     return plan

@@ -22,6 +22,8 @@ class RunSettings:
     folder: Path
     plan: dict[str, Any]
     """The fields of an ``EvalPlan`` that the run decides."""
+    others: tuple[str, ...] = ()
+    """The other environments that it was trained on."""
 
     def merged(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return what was given on top of what the run did; of another environment only sampling is taken over."""
@@ -43,7 +45,8 @@ class RunSettings:
         """Return a line that says in what a plan is as the run's own evaluation, and in what not."""
         if not self.has_env(plan):
             taken = ", ".join(f"{name}={plan[name]}" for name in SAMPLING)
-            return f"{self.folder} was trained on {self.plan['env']}; from it: {taken}"
+            trained_on = ", ".join([self.plan["env"], *self.others])
+            return f"{self.folder} was trained on {trained_on}; from it: {taken}"
         found = self._differences(plan)
         return f"evaluating as {self.folder} did" + (f", except for {', '.join(found)}" if found else "")
 
@@ -60,8 +63,11 @@ class RunSettings:
         return found + [f"{name}={plan[name]!r}" for name in given]
 
 
-def run_settings(policy: str) -> RunSettings | None:
+def run_settings(policy: str, env: str = "") -> RunSettings | None:
     """Return the settings of a training run that is named by its folder, or by the model in it; None for others.
+
+    Args:
+        env: the environment to evaluate on, which chooses among those of a run on several.
 
     Raises:
         CorruptDataError: the folder is a training run's, and its configuration cannot be read.
@@ -73,7 +79,10 @@ def run_settings(policy: str) -> RunSettings | None:
             from agentgym.trainers.config.overrides import load_config
 
             require_trust(folder)
-            return RunSettings(folder=folder, plan=_plan(load_config(folder / "config.json"), policy))
+            configs = [*load_config(folder / "config.json").by_env.values()]
+            own = next((config for config in configs if env and _same_env(env, config.env.id)), configs[0])
+            others = tuple(config.env.id for config in configs if config is not own)
+            return RunSettings(folder=folder, plan=_plan(own, policy), others=others)
     return None
 
 

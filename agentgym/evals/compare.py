@@ -195,19 +195,38 @@ MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}
 def _of_training(folder: Path) -> list[Evaluation]:
     try:
         config = read_json((folder / "config.json").read_text(encoding="utf-8"))
-        env, recipe = str(config["env"]["id"]), str(config["recipe"])
-        kwargs = {**config["env"]["kwargs"], **config["eval"]["kwargs"]}
+        recipe = str(config["recipe"])
+        envs = _envs_of(config)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{folder} is no training run ({error!r})") from error
-    finished = [(folder / "eval" / name, when) for name, when in MOMENTS.items()]
     found = [
-        _played(path, f"{env}, {when}", env, kwargs, f"{recipe} ({folder})")
-        for path, when in finished
-        if (path / "summary.json").is_file()
+        _played(path, f"{label}, {when}", env, kwargs, f"{recipe} ({folder})")
+        for suffix, label, env, kwargs in envs
+        for moment, when in MOMENTS.items()
+        if ((path := folder / "eval" / f"{moment}{suffix}") / "summary.json").is_file()
     ]
     if not found:
         raise CorruptDataError(f"{folder} has no finished evaluation yet; go on: agentgym train --resume {folder}")
     return found
+
+
+def _envs_of(config: Mapping[str, Any]) -> list[tuple[str, str, str, dict[str, Any]]]:
+    """Return of each environment of a training run: the end of its folders' names, a label, the id, the arguments."""
+    of_eval = config["eval"]["kwargs"]
+    mixed = config.get("envs") or ()
+    if not mixed:
+        env_id = str(config["env"]["id"])
+        return [("", env_id, env_id, {**config["env"]["kwargs"], **of_eval})]
+    ids = [str(env["id"]) for env in mixed]
+    return [
+        (
+            f"-{env['name']}",
+            env_id if ids.count(env_id) == 1 else f"{env_id} as {env['name']}",
+            env_id,
+            {**env["kwargs"], **of_eval, **env["eval"].get("kwargs", {})},
+        )
+        for env, env_id in zip(mixed, ids, strict=True)
+    ]
 
 
 def _check_finished(folder: Path) -> None:

@@ -87,7 +87,7 @@ def write_credit_report(
     """
     configs = dict(plan.configs) | ({} if plan.own is None else {OWN: plan.own})
     tally, sample = CreditTally(), GroupSample([RECORDED, *plan.configs])
-    for credit in recredit(read_batches(run_dir, steps, configs), configs, first_step=min(steps)):
+    for credit in recredit(read_batches(run_dir, steps, configs, plan.env_name), configs, first_step=min(steps)):
         tally.add(credit)
         sample.add(credit)
         on_step(credit.batch.step)

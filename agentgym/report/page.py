@@ -98,6 +98,8 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
     config = saved if isinstance(saved, dict) and "policy" in saved else run.config
     env = config.get("env", "")
     env_id, kwargs = (env.get("id", ""), env.get("kwargs")) if isinstance(env, dict) else (env, config.get("kwargs"))
+    if mixed := config.get("envs"):
+        env_id, kwargs = ", ".join(str(one["id"]) for one in mixed), None
     credit = config.get("credit")
     rows = {
         "recipe": config.get("recipe"),

@@ -83,7 +83,8 @@ def _label(root: Path, folder: Path) -> str:
 
 
 def _order(folder: Path) -> tuple[int, str]:
-    return {"base": 0, "before": 1, "after": 3}.get(folder.name, 2), folder.name
+    moment = folder.name.partition("-")[0]  # of a mixture's as in after-household
+    return {"base": 0, "before": 1, "after": 3}.get(moment, 2), folder.name
 
 
 def _read_metrics(path: Path) -> dict[str, list[dict[str, Any]]]:

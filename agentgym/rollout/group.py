@@ -62,9 +62,10 @@ class GroupPlayer:
         in_flight: lets episodes start, older groups first; by default the pool alone limits them.
         on_episode: called with the request and the trajectory of each finished episode; for each player of a game.
         opponent: plays against the policy in games of several players; without one the policy plays all of them.
+        env_name: name of the environment in a run that mixes several.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
         self,
         pool: Pool,
         make_agent: MakeAgent,
@@ -75,8 +76,9 @@ class GroupPlayer:
         in_flight: InFlight | None = None,
         on_episode: OnEpisode = lambda request, trajectory: None,
         opponent: MakeAgent | None = None,
+        env_name: str = "",
     ) -> None:
-        self._opponent = opponent
+        self._opponent, self._env_name = opponent, env_name
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
         self._in_flight = in_flight or InFlight(config.num_envs)
@@ -97,7 +99,9 @@ class GroupPlayer:
             if at not in counting
         ]
         trajectories = tuple(trajectory for at in counting for trajectory in jobs[at].result())
-        return TrajectoryGroup(ordinal=ordinal, task=task, trajectories=trajectories, cut=tuple(cut))
+        return TrajectoryGroup(
+            ordinal=ordinal, task=task, trajectories=trajectories, cut=tuple(cut), env_name=self._env_name
+        )
 
     def _member(self, ordinal: int, task: Task, number: int) -> _Member:
         request = RolloutRequest(

@@ -19,7 +19,7 @@ from agentgym.credit.credited import credit_columns
 from agentgym.credit.recredit import RecordedBatch, has_memory, missing_columns
 from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
 from agentgym.plugins import kind
-from agentgym.rollout.record import read_json_object, read_records, record_path, recorded_steps
+from agentgym.rollout.record import GroupRecord, read_json_object, read_records, record_path, recorded_steps
 from agentgym.settings import checked, read_pair
 
 KEYS = tuple(field.name for field in fields(CreditConfig))
@@ -35,6 +35,8 @@ class RecreditPlan:
     own: CreditConfig | None
     """The run's own settings; None if it has none, or if records do not hold what they need."""
     notes: tuple[str, ...]
+    env_name: str = ""
+    """The environment whose groups are credited, of a run that mixes several."""
 
 
 # ------------------------------------------------------------------------------------------------------- records
@@ -61,8 +63,26 @@ def select_steps(run_dir: Path, first: int | None, last: int | None) -> tuple[in
     return wanted
 
 
-def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, CreditConfig]) -> Iterator[RecordedBatch]:
+def check_env_name(run_dir: Path, name: str) -> None:
+    """Check that a name is that of an environment of a mixture; a run on one environment has none.
+
+    Raises:
+        UsageError: naming the environments.
+    """
+    names = [str(env.get("name")) for env in read_json_object(run_dir / "config.json").get("envs", ())]
+    if name and not names:
+        raise UsageError(f"{run_dir} was trained on one environment: leave --env out")
+    if names and name not in names:
+        raise UsageError(f"{run_dir} was trained on several environments: choose one with --env {'|'.join(names)}")
+
+
+def read_batches(
+    run_dir: Path, steps: Sequence[int], configs: Mapping[str, CreditConfig], env_name: str = ""
+) -> Iterator[RecordedBatch]:
     """Yield the records of the steps; also of all earlier steps if a configuration has a memory.
+
+    Args:
+        env_name: the environment of a mixture whose groups are wanted.
 
     Raises:
         CorruptDataError: a record cannot be read, or its credit is not that of its episodes.
@@ -71,7 +91,7 @@ def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, Cred
         steps = [step for step in recorded_steps(run_dir) if step <= max(steps)]
     for step in steps:
         path = record_path(run_dir, step)
-        records = read_records(path)
+        records = _of_env(read_records(path), env_name)
         batch = RecordedBatch(
             step=step,
             groups=tuple(record.group for record in records),
@@ -86,28 +106,40 @@ def read_batches(run_dir: Path, steps: Sequence[int], configs: Mapping[str, Cred
         yield batch
 
 
-def read_held_columns(run_dir: Path) -> tuple[str, ...]:
+def _of_env(records: Iterable[GroupRecord], env_name: str) -> tuple[GroupRecord, ...]:
+    return tuple(record for record in records if record.group.env_name == env_name)
+
+
+def read_held_columns(run_dir: Path, env_name: str = "") -> tuple[str, ...]:
     """Return the columns that the run recorded: the model outputs that its credit used.
 
     Raises:
         CorruptDataError: the first record cannot be read.
     """
-    steps = recorded_steps(run_dir)
-    records = read_records(record_path(run_dir, steps[0])) if steps else ()
-    return tuple(join_columns([record.columns for record in records]))
+    for step in recorded_steps(run_dir):
+        if records := _of_env(read_records(record_path(run_dir, step)), env_name):
+            return tuple(join_columns([record.columns for record in records]))
+    return ()
 
 
-def read_credit_settings(run_dir: Path) -> Mapping[str, Any] | None:
+def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, Any] | None:
     """Return the section ``credit`` of the run's ``config.json``; None if there is no such file or section.
+
+    Args:
+        env_name: the environment of a mixture, whose own values are put over the run's.
 
     Raises:
         CorruptDataError: the file is not JSON, or what it holds are no settings.
     """
     path = run_dir / "config.json"
-    settings = read_json_object(path).get("credit")
-    if settings is not None and not isinstance(settings, dict):
+    config = read_json_object(path)
+    settings = config.get("credit")
+    if settings is None:
+        return None
+    if not isinstance(settings, dict):
         raise CorruptDataError(f"{path}: credit holds a {type(settings).__name__}, expected an object")
-    return settings
+    own: Mapping[str, Any] = next((env["credit"] for env in config.get("envs", ()) if env["name"] == env_name), {})
+    return {**settings, **own}
 
 
 # ------------------------------------------------------------------------------------------------ configurations

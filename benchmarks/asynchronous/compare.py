@@ -89,12 +89,13 @@ async def held_out(name: str, options: argparse.Namespace, seed: int) -> EvalSum
     run_dir = run_dir_of(options.runs, name, seed)
     config = config_of(name, options, seed)
     run = Run(replace(config, model=replace(config.model, path=str(run_dir / "model"))), run_dir)
-    tasks = list(run.eval_tasks[: options.eval_episodes])
+    (env,) = run.envs
+    tasks = list(env.eval_tasks[: options.eval_episodes])
     out_dir = run_dir / "eval" / f"held-out-{len(tasks)}"
     return await evaluate(
         tasks,
-        run.pool,
-        run.make_agent(config.sampling),
+        env.pool,
+        run.make_agent(env, config.sampling.temperature),
         out_dir=out_dir,
         suite_or_env=config.env.id,
         policy=name,

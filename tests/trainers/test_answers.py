@@ -242,8 +242,10 @@ def test_the_turn_that_brings_the_answer_gets_the_credit(tmp_path: Path) -> None
     trained, _ = load_model(tmp_path / "run" / "model")
     run.model.load_state_dict(trained.state_dict())
     asyncio.run(run.engine.update_weights(1))
-    tasks = list(enumerate(run.train_tasks[960:972]))
-    groups = asyncio.run(run_groups(tasks, run.pool, run.make_agent(), GroupConfig(group_size=2, num_envs=8), seed=0))
+    tasks = list(enumerate(run.envs[0].train_tasks[960:972]))
+    groups = asyncio.run(
+        run_groups(tasks, run.envs[0].pool, run.make_agent(run.envs[0]), GroupConfig(group_size=2, num_envs=8), seed=0)
+    )
     made = ColumnMaker(config, run.model, run.renderer).make(groups)
     table = turn_table(groups).with_columns(**made.columns)
     gains = information_gain(table).table.info_gain

@@ -13,6 +13,7 @@ from testkit.made_groups import trajectory, turn
 from agentgym.credit.compose import credit_groups
 from agentgym.credit.state import CreditState
 from agentgym.errors import ConfigError, RunStoppedError
+from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
@@ -20,6 +21,7 @@ from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.loop import train
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.phases.update import PartialUpdate, update_policy
+from agentgym.trainers.run_env import RunEnv
 from agentgym.types import Task, TrajectoryGroup
 
 PERIODIC = ["pipeline.mode=periodic"]
@@ -55,7 +57,8 @@ def judged(chosen: tuple[TrajectoryGroup, ...], settings: TrainConfig) -> list[G
 def as_they_come(model: Any, settings: TrainConfig, parts: list[tuple[TrajectoryGroup, ...]]) -> dict[str, float]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     update = PartialUpdate(model, optimizer, settings.loss, temperature=1.0, max_grad_norm=1e9)
-    period = Period(settings, CreditState(), update)
+    env = RunEnv("", settings, lambda make_env: EnvPool(make_env, 1))
+    period = Period([env], {env.key: CreditState()}, update)
     for part in parts:
         period.add(part)
     everyone = tuple(sorted((g for part in parts for g in part), key=lambda group: group.ordinal))

@@ -109,6 +109,6 @@ def test_a_run_with_spa_trains_and_resumes_bit_for_bit(estimator: str, tmp_path:
     (tmp_path / "run" / "model" / "model.safetensors").unlink()
     train(settings, tmp_path / "run", resume=True)
     again = read_checkpoint(tmp_path / "run", 2)
-    networks = [saved["columns"]["progress"]["network"] for saved in (whole, again)]
+    networks = [saved["columns"]["env"]["progress"]["network"] for saved in (whole, again)]
     assert all(torch.equal(value, networks[1][name]) for name, value in networks[0].items())
     assert all(torch.equal(value, again["model"][name]) for name, value in whole["model"].items())

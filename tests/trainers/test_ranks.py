@@ -187,6 +187,7 @@ def test_losses_parts_of_an_update_and_critics_learn_on_two_ranks_as_on_one(tmp_
     assert len(unlike) == len(LOSSES), "each setting changes something"
 
 
+TWO_WORLDS = TESTKIT / "two_worlds.py"
 EVEN = (*SMALL, "groups_per_step=4", "sft.num_demos=320", "sft.mix.weight=0")
 
 
@@ -209,6 +210,22 @@ def test_ranks_that_all_play_make_the_run_of_one_rank(tmp_path: Path, warm_pytho
     train(warm_python, 1, "--resume", str(tmp_path / "two"))
     for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(ended[name], tensor, atol=1e-5, rtol=0)
+        torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_ranks_agree_on_the_order_of_a_mixtures_environments(tmp_path: Path, warm_python: str) -> None:
+    """Also where shares follow what both ranks observed."""
+    envs = [{"id": f"{TWO_WORLDS}:Adding-v0", "weight": 2}, {"id": f"{TWO_WORLDS}:Picking-v0"}]
+    exact = ("engine.batch_invariant=true", "num_steps=2", f"envs={json.dumps(envs)}", "mixture.by=progress")
+    for count, name in ((1, "one"), (2, "two")):
+        train(warm_python, count, "tiny", *EVEN, *exact, "--run-dir", str(tmp_path / name))
+    for step in (0, 1):
+        one, two = (read_records(record_path(tmp_path / name, step)) for name in ("one", "two"))
+        assert {record.group.env_name for record in one} == {"adding", "picking"}
+        assert [record.group.env_name for record in one] == [record.group.env_name for record in two]
+        assert [played(record) for record in one] == [played(record) for record in two]
+    for name, tensor in weights(tmp_path / "one").items():
         torch.testing.assert_close(weights(tmp_path / "two")[name], tensor, atol=1e-5, rtol=0)
 
 

@@ -65,7 +65,7 @@ def test_baselines_are_kept_and_follow_the_results(finished: Path) -> None:
                 baselines[key] = 0.95 * baselines[key] + 0.05 * trajectory.reward
     found = load_latest_checkpoint(finished)
     assert found is not None
-    assert CreditState.from_dict(found.plain["credit_state"]).memory["rae"] == pytest.approx(baselines)
+    assert CreditState.from_dict(found.plain["credit"]["env"]).memory["rae"] == pytest.approx(baselines)
 
 
 def test_the_policy_is_evaluated_against_an_equilibrium(finished: Path) -> None:

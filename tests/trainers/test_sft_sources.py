@@ -100,7 +100,7 @@ def test_for_another_tokenizer_the_messages_are_rendered_again(recorded: Path, t
     assert f"{len(valid) - len(episodes)} left out for malformed calls" in lines[0]
     assert len(episodes) > 1 and f"0 with their recorded token ids, {len(episodes)} rendered again" in lines[0]
     assert len(rows) == len(episodes)
-    tools = run.make_env().tools
+    tools = run.envs[0].make_env().tools
     for row, episode in zip(rows, episodes, strict=True):
         assert row.token_ids != episode.segments[0].token_ids
         starts = np.flatnonzero(np.diff(row.is_sampled.astype(int), prepend=0) == 1)

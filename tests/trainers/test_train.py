@@ -143,16 +143,16 @@ def test_gradients_are_those_of_the_valid_members_alone(tmp_path: Path) -> None:
     def chaotic() -> Env:
         return Chaos(run_make(), crash=0.08, hang=0.02, slow=0.1, slow_s=0.001, attempts=attempts)
 
-    run_make = run.make_env
-    run.make_env = chaotic  # type: ignore[method-assign]
-    run.pool = EnvPool(chaotic, group.num_envs)
+    (env,) = run.envs
+    run_make = env.make_env
+    env.pool = EnvPool(chaotic, group.num_envs)
 
     import asyncio
 
     from agentgym.rollout.group import run_groups
 
-    tasks = [(n, run.train_tasks[n]) for n in range(4)]
-    groups = asyncio.run(run_groups(tasks, run.pool, run.make_agent(), group, seed=0))
+    tasks = [(n, env.train_tasks[n]) for n in range(4)]
+    groups = asyncio.run(run_groups(tasks, env.pool, run.make_agent(env), group, seed=0))
     lost = [t for g in groups for t in g.trajectories if not t.status.is_evidence]
     assert lost, "the faults struck"
     alone = tuple(replace(g, trajectories=g.valid) for g in groups)
@@ -416,7 +416,7 @@ def test_spo_forgets_by_the_drift_on_tasks_it_meets_again(tmp_path: Path) -> Non
     assert rows[0]["revisited_share"] == 0 and rows[-1]["revisited_share"] == 1
     assert rows[0]["drift"] == 0 and rows[-1]["drift"] > 1e-4
     saved = read_checkpoint(tmp_path / "run", 3)
-    assert len(saved["columns"]["drift"]) == 4
+    assert len(saved["columns"]["env"]["drift"]) == 4
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,8 @@ def test_kill_9_in_the_middle_of_a_rollout(servers: Servers, tmp_path: Path) -> 
     victim = servers.processes[0]
 
     async def rollout() -> set[Status]:
-        tasks = [(n, run.train_tasks[n]) for n in range(6)]
-        groups = await run_groups(tasks, run.pool, run.make_agent(), run.config.group, seed=0)
+        tasks = [(n, run.envs[0].train_tasks[n]) for n in range(6)]
+        groups = await run_groups(tasks, run.envs[0].pool, run.make_agent(run.envs[0]), run.config.group, seed=0)
         episodes = [episode for group in groups for episode in group.trajectories]
         assert all((episode.reward is None) == (not episode.status.is_evidence) for episode in episodes)
         return {episode.status for episode in episodes}

@@ -144,8 +144,8 @@ def test_lost_servers_are_no_rewards(tmp_path: Path) -> None:
                 return answer if len(server.requests) < 20 else "broken"
 
             server.faults[COMPLETIONS] = break_down
-            tasks = [(n, run.train_tasks[n]) for n in range(4)]
-            groups = await run_groups(tasks, run.pool, run.make_agent(), group, seed=0)
+            tasks = [(n, run.envs[0].train_tasks[n]) for n in range(4)]
+            groups = await run_groups(tasks, run.envs[0].pool, run.make_agent(run.envs[0]), group, seed=0)
             episodes = [episode for each in groups for episode in each.trajectories]
             assert all((episode.reward is None) == (not episode.status.is_evidence) for episode in episodes)
             await run.engine.close()

@@ -77,8 +77,8 @@ def test_the_turns_that_show_the_answer_gain_information(tmp_path: Path) -> None
     run.model.load_state_dict(trained.state_dict())
     groups = asyncio.run(
         run_groups(
-            list(enumerate(run.train_tasks[900:912])),
-            run.pool,
+            list(enumerate(run.envs[0].train_tasks[900:912])),
+            run.envs[0].pool,
             lambda env, seed: DemonstrationAgent(demonstrator(env, 0.0, seed), run.renderer, 256, 32),
             GroupConfig(group_size=1, min_valid=1, num_envs=8),
             seed=0,

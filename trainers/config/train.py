@@ -7,7 +7,7 @@ A recipe is a function that returns one. Overrides (``a.b=value``) and the copy 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from agentgym.credit import rules
@@ -15,10 +15,13 @@ from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.component import CreditComponent
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, unknown_name
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.mixture import MixtureConfig
+from agentgym.settings import checked
+from agentgym.trainers.config.mixture import MixedEnv, check_mixture
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
 from agentgym.trainers.config.ranks import RanksConfig
@@ -184,6 +187,10 @@ class TrainConfig:
 
     recipe: str
     env: EnvConfig
+    envs: tuple[MixedEnv, ...] = ()
+    """Several environments to train on, in place of ``env``."""
+    mixture: MixtureConfig = MixtureConfig()
+    """How the environments of ``envs`` share a step's groups."""
     seed: int = 0
     num_threads: int = 1
     """Threads torch computes with. Two on busy cores are many times slower than one."""
@@ -239,6 +246,48 @@ class TrainConfig:
         for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
             if getattr(self, name) < (0 if name == "num_steps" else 1):
                 raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+        check_mixture(self.envs)
+        for env in self.envs:
+            self._check_shared(env, self.for_env(env))
+
+    def for_env(self, env: MixedEnv) -> TrainConfig:
+        """Return the configuration as it holds in one environment of a mixture.
+
+        Raises:
+            ConfigError: a value is wrong, or cannot go with the others; the message names the environment.
+        """
+        own: dict[str, Any] = {}
+        for part, changes in env.changes.items():
+            where = f"envs.{env.name}.{part}"
+            kind, values = type(getattr(self, part)), asdict(getattr(self, part))
+            if unknown := sorted(set(changes) - set(values)):
+                raise unknown_name("key", f"{where}.{unknown[0]}", [f"{where}.{name}" for name in values])
+            own[part] = checked(kind, {**values, **changes}, where)
+        alone = EnvConfig(id=env.id, kwargs=env.kwargs, num_train_tasks=env.num_train_tasks)
+        try:
+            return replace(self, env=alone, envs=(), **own)
+        except ConfigError as error:
+            raise ConfigError(f"envs.{env.name}: {error}") from error
+
+    def _check_shared(self, env: MixedEnv, own: TrainConfig) -> None:
+        """Refuse values of one environment that hold for the whole run: the loss is computed over all rows at once."""
+        if own.sampling.temperature != self.sampling.temperature:
+            raise ConfigError(
+                f"envs.{env.name}.sampling.temperature={own.sampling.temperature:g} differs from the run's "
+                f"{self.sampling.temperature:g}, which the loss uses for all rows; set sampling.temperature"
+            )
+        if env.sft.get("num_demos") and not self.sft.num_demos:
+            raise ConfigError(f"envs.{env.name}.sft.num_demos: the run plays none; set sft.num_demos above 0 too")
+        if own.group.num_envs != self.group.num_envs:
+            raise ConfigError(
+                f"envs.{env.name}.group.num_envs: the episodes of all environments are counted together; set "
+                "group.num_envs"
+            )
+
+    @property
+    def by_env(self) -> dict[str, TrainConfig]:
+        """The configuration of each environment by its name; of a run on one environment, itself under ``""``."""
+        return {env.name: self.for_env(env) for env in self.envs} or {"": self}
 
     def _check_updates(self) -> None:
         if self.loss.has_opob and self.credit.modulators:

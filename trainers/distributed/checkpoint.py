@@ -17,6 +17,7 @@ import torch
 
 from agentgym.credit.state import CreditState
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
+from agentgym.rollout.mixture import MixtureState
 from agentgym.rollout.stream import StreamState
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer
@@ -44,15 +45,17 @@ class TrainState:
     step: int = 0
     model: CausalLM
     optimizer: torch.optim.Optimizer
-    columns: ColumnMaker
-    """Holds the critic, and the last response to each task."""
+    columns: Mapping[str, ColumnMaker]
+    """Hold the critic, and the last response to each task; by environment, as ``credit``."""
     activity: Activity
     reference: Reference | None = None
     """The policy before RL, where a KL term needs it."""
-    credit: CreditState = field(default_factory=CreditState)
+    credit: dict[str, CreditState]
     entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
     stream: StreamState | None = None
     """None before the first step of RL."""
+    mixture: MixtureState | None = None
+    """The order of environments, None before the first step of RL."""
     success_before: float | None = None
     """None before its evaluation."""
     num_trajectories: int = 0
@@ -123,17 +126,22 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     if "reference" in found.outline:
         state.reference = make_reference()
         check_same_tensors(reference_state(state.reference), found.outline["reference"])
-    if {"critic", "progress"} & set(found.outline["columns"]):
-        state.columns.begin()
+    if set(found.outline["columns"]) != set(state.columns):
+        raise _older(found.folder)
+    for key, columns in state.columns.items():
+        if {"critic", "progress"} & set(found.outline["columns"][key]):
+            columns.begin()
     check_same_tensors(kept_state(state.model), found.outline["model"])
     parts = _filled(state, found, ranks)
     load_optimizer(state.optimizer, parts["optimizer"])
-    state.columns.load_state_dict(parts["columns"])
+    for key, columns in state.columns.items():
+        columns.load_state_dict(parts["columns"][key])
     plain = found.plain
     torch.set_rng_state(plain["rng"])
-    state.credit = CreditState.from_dict(plain["credit_state"])
+    state.credit = {key: CreditState.from_dict(saved) for key, saved in plain["credit"].items()}
     state.entropy_history = EntropyHistory.from_dict(plain["entropy_history"])
     state.stream = None if plain["stream"] is None else StreamState(**plain["stream"])
+    state.mixture = None if plain["mixture"] is None else MixtureState(**plain["mixture"])
     state.success_before, state.num_trajectories = plain["success_before"], plain["num_trajectories"]
     state.started -= plain["wall_s"]
     state.activity.load_state_dict(plain["activity"])
@@ -144,16 +152,17 @@ def _tree_of(state: TrainState) -> dict[str, Any]:
     return {
         "model": kept_state(state.model),
         "optimizer": state.optimizer.state_dict(),
-        "columns": state.columns.state_dict(),
+        "columns": {key: columns.state_dict() for key, columns in state.columns.items()},
     } | reference
 
 
 def _plain_of(state: TrainState) -> dict[str, Any]:
     return {
         "rng": torch.get_rng_state(),  # the library itself draws nothing from it, a model with dropout does
-        "credit_state": state.credit.to_dict(),  # of trackers and curricula
+        "credit": {key: memory.to_dict() for key, memory in state.credit.items()},  # of trackers and curricula
         "entropy_history": state.entropy_history.to_dict(),  # of EPO
         "stream": None if state.stream is None else asdict(state.stream),
+        "mixture": None if state.mixture is None else asdict(state.mixture),
         "success_before": state.success_before,
         "num_trajectories": state.num_trajectories,
         "wall_s": state.wall_s,
@@ -165,7 +174,11 @@ def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> dict[str, Any
     """The checkpoint's tree; weights are read into where they lie, and an optimizer's tensors are cut like them."""
     own = _tree_of(state)
     targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
-    optimizers = {f"columns/{path}": optimizer for path, optimizer in state.columns.optimizers().items()}
+    optimizers = {
+        f"columns/{key}/{path}": optimizer
+        for key, columns in state.columns.items()
+        for path, optimizer in columns.optimizers().items()
+    }
     for at, optimizer in {"optimizer": state.optimizer, **optimizers}.items():
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for path, tensor in tensors_of(_part(found.outline, at), at):
@@ -199,10 +212,7 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
     found = _checkpoints(run_dir)
     if not found:
         if old := sorted((run_dir / "checkpoints").glob("*.pt")):
-            raise CorruptDataError(
-                f"{old[-1]} is a checkpoint of an older version of agentgym, which this one does not read; resume the "
-                "run with that version, or start a new one"
-            )
+            raise _older(old[-1])
         return None
     phase, _, step = found[-1].name.partition("-")
     try:
@@ -210,6 +220,13 @@ def load_latest_checkpoint(run_dir: Path) -> Checkpoint | None:
     except Exception as error:
         raise _damaged(found[-1], f"{type(error).__name__}: {error}") from error
     return Checkpoint(found[-1], next(known for known in _PHASES if known == phase), int(step), outline, plain)
+
+
+def _older(path: Path) -> CorruptDataError:
+    return CorruptDataError(
+        f"{path} is a checkpoint of an older version of agentgym, which this one does not read; resume the run with "
+        "that version, or start a new one"
+    )
 
 
 def _damaged(path: Path, reason: str) -> CorruptDataError:

@@ -5,42 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TypedDict
 
 from agentgym.evals.runner import EvalSummary, evaluate, load_summary, refuse_self_play, write_evaluation
-from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
+from agentgym.trainers.run_env import RunEnv, named
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 LOGGED = ("success", "success_low", "success_high", "mean_return", "mean_turns")
 
 
-async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> EvalSummary:
-    """Evaluate the policy after ``step`` steps of RL into ``eval/label``. All ranks must call.
+async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> float:
+    """Evaluate the policy after ``step`` steps of RL on every environment, and return the mean of their success.
 
-    Where all ranks play, each plays its share of the tasks; else the first plays all of them.
+    An evaluation goes to ``eval/label``, in a mixture to ``eval/label-NAME``. All ranks must call. Where all ranks
+    play, each plays its share of the tasks; else the first plays all of them.
     """
-    config = run.config
-    tasks = list(run.eval_tasks[: config.eval.num_episodes])
-    about: _About = {
-        "out_dir": run.run_dir / "eval" / label,
-        "suite_or_env": config.env.id,
-        "policy": f"{config.recipe} {label} RL",
-        "seed": derive_seed(config.seed, "evaluation"),
-    }
-    if not run.do_all_play:
-        return await run.ranks.from_main(lambda: _evaluate(run, log, label, step, tasks, about))
-    shares = await run.ranks.from_all(lambda: _play_share(run, log, label, tasks, about["seed"]))
-    groups = [group for share in shares for group in share]
-
-    async def write() -> EvalSummary:
-        return _say(run, log, label, step, write_evaluation(groups, tasks, **about))
-
-    return await run.ranks.from_main(write)
+    found: dict[str, EvalSummary] = {}
+    for env in run.envs:
+        found[env.name] = await _evaluate_in(run, env, log, label)
+        log.say(_line(found[env.name], label, step, env))
+    success = fmean(summary.success for summary in found.values())
+    if label != "base":  # the curve begins with the policy that RL begins with
+        row = {} if "" in found else {"success": success}
+        for env in run.envs:
+            row |= {f"{env.prefix}{name}": getattr(found[env.name], name) for name in LOGGED}
+        log.log("eval", step, row)
+    return success
 
 
 class _About(TypedDict):
@@ -50,20 +46,42 @@ class _About(TypedDict):
     seed: int
 
 
-async def _evaluate(run: Run, log: Log, label: str, step: int, tasks: list[Task], about: _About) -> EvalSummary:
+async def _evaluate_in(run: Run, env: RunEnv, log: Log, label: str) -> EvalSummary:
+    config = env.config
+    tasks = list(env.eval_tasks[: config.eval.num_episodes])
+    label = named(label, env.name)
+    about: _About = {
+        "out_dir": run.run_dir / "eval" / label,
+        "suite_or_env": config.env.id,
+        "policy": f"{config.recipe} {label} RL",
+        "seed": derive_seed(config.seed, "evaluation"),
+    }
+    if not run.do_all_play:
+        return await run.ranks.from_main(lambda: _evaluate(run, env, log, label, tasks, about))
+    shares = await run.ranks.from_all(lambda: _play_share(run, env, log, label, tasks, about["seed"]))
+    groups = [group for share in shares for group in share]
+
+    async def write() -> EvalSummary:
+        return write_evaluation(groups, tasks, **about)
+
+    return await run.ranks.from_main(write)
+
+
+async def _evaluate(run: Run, env: RunEnv, log: Log, label: str, tasks: list[Task], about: _About) -> EvalSummary:
     log.begin(f"evaluation {label}", len(tasks))
-    summary = await evaluate(
+    return await evaluate(
         tasks,
-        run.eval_pool,
-        _agents(run),
-        group_config=_single(run),
+        env.eval_pool,
+        run.make_agent(env, env.config.eval.temperature),
+        group_config=_single(env),
         on_episode=lambda trajectory: log.add_episode(f"evaluation {label}", trajectory),
         **about,
     )
-    return _say(run, log, label, step, summary)
 
 
-async def _play_share(run: Run, log: Log, label: str, tasks: list[Task], seed: int) -> Sequence[TrajectoryGroup]:
+async def _play_share(
+    run: Run, env: RunEnv, log: Log, label: str, tasks: list[Task], seed: int
+) -> Sequence[TrajectoryGroup]:
     share = [(at, tasks[at]) for at in range(run.ranks.rank, len(tasks), run.ranks.count)]
     log.begin(f"evaluation {label}", len(share))
 
@@ -71,34 +89,25 @@ async def _play_share(run: Run, log: Log, label: str, tasks: list[Task], seed: i
         refuse_self_play(request, trajectory)
         log.add_episode(f"evaluation {label}", trajectory)
 
-    return await run_groups(
-        share,
-        run.eval_pool,
-        _agents(run),
-        _single(run),
-        seed=seed,
-        on_episode=keep,
-    )
+    agents = run.make_agent(env, env.config.eval.temperature)
+    return await run_groups(share, env.eval_pool, agents, _single(env), seed=seed, on_episode=keep)
 
 
-def _agents(run: Run) -> MakeAgent:
-    return run.make_agent(replace(run.config.sampling, temperature=run.config.eval.temperature))
+def _single(env: RunEnv) -> GroupConfig:
+    return replace(env.config.group, group_size=1, min_valid=1)
 
 
-def _single(run: Run) -> GroupConfig:
-    return replace(run.config.group, group_size=1, min_valid=1)
-
-
-def _say(run: Run, log: Log, label: str, step: int, summary: EvalSummary) -> EvalSummary:
-    if label != "base":  # the curve begins with the policy that RL begins with
-        log.log("eval", step, {name: getattr(summary, name) for name in LOGGED})
+def _line(summary: EvalSummary, label: str, step: int, env: RunEnv) -> str:
     interval = f"{summary.success_low:.3f} to {summary.success_high:.3f}"
     when = {"base": "of the base model", "before": "before RL", "after": "after RL"}.get(label, f"after {step} steps")
-    log.say(f"success {when}: {summary.success:.3f} ({interval}), {summary.num_episodes} {run.config.eval.split} tasks")
-    return summary
+    of = f" on {env.name}" if env.name else ""
+    tasks = f"{summary.num_episodes} {env.config.eval.split} tasks"
+    return f"success{of} {when}: {summary.success:.3f} ({interval}), {tasks}"
 
 
-def base_success(run_dir: Path) -> float | None:
-    """Return the success of the model as it came, if it was evaluated."""
-    folder = run_dir / "eval" / "base"
-    return load_summary(folder).success if (folder / "summary.json").is_file() else None
+def base_success(run: Run) -> float | None:
+    """Return the success of the model as it came, the mean over environments, if it was evaluated."""
+    folders = [run.run_dir / "eval" / named("base", env.name) for env in run.envs]
+    if not all((folder / "summary.json").is_file() for folder in folders):
+        return None
+    return fmean(load_summary(folder).success for folder in folders)

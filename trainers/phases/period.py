@@ -15,18 +15,18 @@ where the weights are synchronised at the beginning of each iteration and groups
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from agentgym.credit.compose import credit_groups
 from agentgym.credit.credited import CreditColumns
 from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
-from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.samples import GroupVerdict, build_samples, judge_groups
+from agentgym.trainers.data.samples import GroupVerdict, build_samples
+from agentgym.trainers.phases.credit import judged, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult
+from agentgym.trainers.run_env import RunEnv
 from agentgym.types import TrajectoryGroup
 
 
@@ -34,20 +34,19 @@ class Period:
     """The gradient of one step, summed over groups in the order in which they come.
 
     Args:
-        state: the memory of credit before the step; parts see it, and the whole will move it on.
+        memory: that of each environment's credit before the step; parts see it, and the whole will move it on.
         update: the models, the settings and the sums.
     """
 
-    def __init__(self, config: TrainConfig, state: CreditState, update: PartialUpdate) -> None:
-        self._config, self._state, self._update = config, state, update
+    def __init__(self, envs: Sequence[RunEnv], memory: Mapping[str, CreditState], update: PartialUpdate) -> None:
+        self._envs, self._memory, self._update = envs, dict(memory), update
         self._credit: dict[int, CreditColumns] = {}
         """By ordinal, what the gradient was taken with."""
 
     def add(self, groups: Sequence[TrajectoryGroup]) -> None:
         """Add the gradient of groups that are done."""
-        config = self._config
-        credit = credit_groups(groups, config.credit, state=self._state)
-        verdicts = judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter)
+        parts = [judged(env, own, self._memory[env.key]) for env, own in split_by_env(self._envs, groups)]
+        verdicts = [verdict for found, _ in parts for verdict in found]
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
         samples = build_samples(verdicts)
         if samples:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from agentgym.rollout.group import GroupPlayer
+from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
@@ -23,26 +25,38 @@ class Rollouts:
 
     Args:
         state: the state of the stream of groups to resume from.
+        mixture: the state of the order in which environments are played, to resume from.
     """
 
-    def __init__(self, run: Run, state: StreamState | None = None) -> None:
+    def __init__(self, run: Run, state: StreamState | None = None, mixture: MixtureState | None = None) -> None:
         config, self._ranks = run.config, run.ranks
+        self._names = [env.name for env in run.envs]
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
         """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
         self._in_flight = config.pipeline.in_flight(replace(config.group, num_envs=-(-config.group.num_envs // parts)))
-        schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "rl tasks"))
-        player = GroupPlayer(
-            run.pool,
-            run.make_agent(),
-            config.group,
-            seed=config.seed,
-            quorum=config.pipeline.quorum(config.group),
-            in_flight=self._in_flight,
+        self._schedules = [TaskSchedule(env.train_tasks, derive_seed(config.seed, "rl tasks")) for env in run.envs]
+        self._players = [
+            GroupPlayer(
+                env.pool,
+                run.make_agent(env),
+                env.config.group,
+                seed=config.seed,
+                quorum=config.pipeline.quorum(env.config.group),
+                in_flight=self._in_flight,
+                env_name=env.name,
+            )
+            for env in run.envs
+        ]
+        self._mixture = Mixture(
+            lambda step: [env.weight_at(step, config.num_steps) for env in config.envs] or (1.0,),
+            groups_per_step=config.groups_per_step,
+            config=config.mixture,
+            state=mixture,
         )
         self._stream = GroupStream(
-            lambda number: player.play(number * parts + part, schedule.task(number * parts + part)),
+            lambda number: self._play(number * parts + part),
             groups_per_step=config.groups_per_step // parts,
             max_staleness=config.pipeline.bound,
             num_groups=config.num_steps * config.groups_per_step // parts,
@@ -55,12 +69,31 @@ class Rollouts:
         state = self._stream.state
         return state if self._num_parts == 1 else StreamState(next_ordinal=state.next_ordinal * self._num_parts)
 
+    @property
+    def mixture(self) -> MixtureState:
+        """The state of the order of environments, to save in a checkpoint."""
+        return self._mixture.state
+
+    def _play(self, ordinal: int) -> Awaitable[TrajectoryGroup]:
+        env, position = self._mixture.place(ordinal)
+        return self._players[env].play(ordinal, self._schedules[env].task(position))
+
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
         """Wait for the groups of a step, and return them by ordinal. All ranks must call, also those that do not play.
 
         Args:
             period: takes each group's gradient when the group is done, in a thread beside the rollouts.
         """
+        groups = await self._take(step, clock, period)
+        self._mixture.forget(group.ordinal for group in groups)
+        self._mixture.observe(
+            (self._names.index(group.env_name), fmean(bool(member.success) for member in group.valid))
+            for group in groups
+            if group.valid
+        )
+        return groups
+
+    async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
         if self._mode != "async":  # nothing was played during the step before
             self._in_flight.begin_window()
         if self._num_parts > 1:

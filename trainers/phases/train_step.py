@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentgym.credit.columns import split_columns
-from agentgym.credit.compose import CreditResult, credit_groups
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
+from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns
 from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.period import Period
@@ -18,14 +17,15 @@ from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.reporting.rollout_metrics import describe_rollouts
+from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts
 from agentgym.trainers.run import Run
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
 
-def begin_period(config: TrainConfig, state: TrainState) -> Period | None:
+def begin_period(run: Run, state: TrainState) -> Period | None:
     """Begin the gradient of a step that is trained while it is played, in periodic mode; None in other modes."""
+    config = run.config
     if config.pipeline.mode != "periodic":
         return None
     update = PartialUpdate(
@@ -37,7 +37,7 @@ def begin_period(config: TrainConfig, state: TrainState) -> Period | None:
         reference=state.reference,
         history=state.entropy_history,
     )
-    return Period(config, state.credit, update)
+    return Period(run.envs, state.credit, update)
 
 
 def train_step(
@@ -56,23 +56,25 @@ def train_step(
         mix: adds the loss of demonstrations, if they are trained beside RL.
     """
     config, step = run.config, state.step
-    made = state.columns.make(groups)
+    parts = make_columns(run.envs, groups, state.columns)
     clock.lap("columns")
 
-    credit = credit_groups(groups, config.credit, columns=made.columns, state=state.credit)
-    state.credit = credit.state
-    for line in state.activity.say_once(credit.warnings):
-        log.say(line)
-    verdicts = judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter)
+    credited = credit_envs(parts, state.credit)
+    for part in credited:
+        for line in state.activity.say_once(part.credit.warnings):
+            log.say(f"{part.of.env.name}: {line}" if part.of.env.name else line)
+    verdicts = in_order(credited)
     clock.lap("credit")
 
-    columns = split_columns(made.columns, groups)
-    records = [verdict.to_record(own) for verdict, own in zip(verdicts, columns, strict=True)]
     if run.ranks.is_main:
+        records = sorted((record for part in credited for record in part.records), key=lambda one: one.group.ordinal)
         write_records(record_path(run.run_dir, step), records)
     clock.lap("record")
 
-    learnt = state.columns.learn(groups, credit)
+    learnt: Metrics = {}
+    for part in credited:
+        numbers = state.columns[part.of.env.key].learn(part.of.groups, part.credit)
+        learnt |= {f"{part.of.env.prefix}{name}": value for name, value in numbers.items()}
     clock.lap("critic")
 
     rate = learning_rate(config.optimizer, step, config.num_steps)
@@ -84,8 +86,12 @@ def train_step(
     state.entropy_history = update.history
     clock.lap("train")
 
-    described = describe_rollouts(verdicts, version=step) | _credit_metrics(credit)
-    return described | made.metrics | learnt | update.metrics | {"lr": rate} | (mixed.metrics() if mixed else {})
+    described = describe_rollouts(verdicts, version=step) | describe_mixture(
+        [env.name for env in config.envs], verdicts
+    )
+    for part in credited:
+        described |= part.metrics
+    return described | learnt | update.metrics | {"lr": rate} | (mixed.metrics() if mixed else {})
 
 
 def _update(
@@ -103,7 +109,3 @@ def _update(
         seed=derive_seed(config.seed, "updates", state.step),
         add_gradient=add_gradient,
     )
-
-
-def _credit_metrics(credit: CreditResult) -> Metrics:
-    return {f"credit/{name}": value for name, value in credit.diagnostics.items()}

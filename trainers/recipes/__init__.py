@@ -14,6 +14,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.recipes.browser import miniwob_demo
 from agentgym.trainers.recipes.games import kuhn, tictactoe
 from agentgym.trainers.recipes.household import household_demo, household_smoke
+from agentgym.trainers.recipes.mixture import mixture
 from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 from agentgym.trainers.recipes.released import igpo, rstar2, searchr1, spiral
@@ -54,6 +55,7 @@ for _name, _make in {
     "igpo": igpo,
     "kuhn": kuhn,
     "miniwob-demo": miniwob_demo,
+    "mixture": mixture,
     "rstar2": rstar2,
     "searchr1": searchr1,
     "spiral": spiral,

@@ -68,5 +68,20 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     }
 
 
+OF_EACH_ENV = ("success", "return", "num_turns", "invalid_share", "sampled_tokens", "num_dropped_groups")
+"""Numbers that are also logged for each environment of a mixture."""
+
+
+def describe_mixture(names: Sequence[str], verdicts: Sequence[GroupVerdict]) -> dict[str, float]:
+    """Return :data:`OF_EACH_ENV` and the number of groups of each environment of a mixture, by the names of both."""
+    found: dict[str, float] = {}
+    for name in names:
+        own = [verdict for verdict in verdicts if verdict.group.env_name == name]
+        numbers = describe_rollouts(own)
+        found[f"{name}/num_groups"] = float(len(own))
+        found |= {f"{name}/{number}": numbers[number] for number in OF_EACH_ENV}
+    return found
+
+
 def _mean(values: Sequence[float]) -> float:
     return fmean(values) if values else math.nan

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from agentgym.env.env import Env
 from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.rollout.record import read_json_object, replace_text
-from agentgym.rollout.schedule import TaskSchedule
-from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import ENDPOINT, SftConfig
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_demos, has_oracle
 from agentgym.trainers.engines.openai.http import parse_endpoint
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
+from agentgym.trainers.run_env import RunEnv, demo_tasks
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
@@ -58,35 +59,65 @@ async def collect_rows(run: Run, given: Given, log: Log) -> list[SftRow]:
         UsageError: a source has nothing to learn from, or a resumed run's demonstrations are other ones than before.
     """
     config = run.config
-    with closing(Sources(run, log)) as sources:
-        demos = await sources.of_files(given.conversations) if given.conversations else []
+    with ExitStack() as stack:
+        sources = [stack.enter_context(closing(Sources(run, env, log))) for env in run.envs]
+        demos = await sources[0].of_files(given.conversations) if given.conversations else []
         for recorded in given.runs:
-            demos += await sources.of_episodes(recorded)
-        if config.sft.num_demos:
-            schedule = TaskSchedule(run.train_tasks, derive_seed(config.seed, "demo tasks"))
-            if config.sft.teacher:
-                demos += await sources.of_episodes(await play_teacher(run, schedule, log))
-            else:
-                demos += await sources.of_oracle(schedule)
+            for source, own in _by_env(sources, recorded):
+                demos += await source.of_episodes(own)
+        for source, count in zip(sources, num_demos(config), strict=True):
+            if count and config.sft.teacher:
+                demos += await source.of_episodes(await play_teacher(run, source.env, count, log))
+            elif count:
+                demos += await source.of_oracle(count)
     rows = sft_rows(demos, config.sft, run.renderer)
     if config.sft.files or config.sft.runs or config.sft.teacher:
-        for loss in sources.writer.losses():
+        for loss in dict.fromkeys(loss for source in sources for loss in source.writer.losses()):
             log.say(f"note: demonstrations: {loss}")
         _check_same(run, rows)
     _check_enough(config.sft, rows)
     return rows
 
 
+def num_demos(config: TrainConfig) -> list[int]:
+    """Return how many demonstrations each environment plays.
+
+    In a mixture, ``sft.num_demos`` is shared by the environments' greatest weights, but for those that set their own.
+    """
+    if not config.envs:
+        return [config.sft.num_demos]
+    weights = [max(env.weight, env.final_weight or 0.0) for env in config.envs]
+    shares = [round(config.sft.num_demos * weight / sum(weights)) for weight in weights]
+    return [env.sft.get("num_demos", share) for env, share in zip(config.envs, shares, strict=True)]
+
+
+def _by_env(sources: Sequence[Sources], recorded: Recorded) -> list[tuple[Sources, Recorded]]:
+    """Return the episodes of a recorded run with the environment that each is of; of one environment, all of them."""
+    if len(sources) == 1:
+        return [(sources[0], recorded)]
+    known = {source.env_id: source for source in reversed(sources)}  # the first of several of one id
+    if strangers := {episode.env_id for episode in recorded.trajectories if episode.env_id} - set(known):
+        raise UsageError(
+            f"{recorded.name} has episodes of {', '.join(sorted(strangers))}, and the run trains on "
+            f"{', '.join(sorted(known))}: add it to envs, or choose another folder"
+        )
+    shares = [
+        (source, tuple(episode for episode in recorded.trajectories if episode.env_id == env_id))
+        for env_id, source in known.items()
+    ]
+    return [(source, Recorded(recorded.name, episodes)) for source, episodes in shares if episodes]
+
+
 class Sources:
-    """Turns the sources of one run into episodes with token ids.
+    """Turns the sources of demonstrations for one environment into episodes with token ids.
 
     Args:
         log: is told what of each source is used, and what is left out.
     """
 
-    def __init__(self, run: Run, log: Log) -> None:
-        self._run, self._log, config = run, log, run.config
-        self._env: Env | None = None
+    def __init__(self, run: Run, env: RunEnv, log: Log) -> None:
+        self._run, self._log, self.env, config = run, log, env, env.config
+        self._probed: Env | None = None
         self._tools: dict[str, tuple[ToolSpec, ...]] = {}
         self.writer = Writer(
             renderer=run.renderer,
@@ -116,9 +147,9 @@ class Sources:
             UsageError: the episodes are of another environment, none is left, or the model cannot write one.
         """
         valid = [trajectory for trajectory in recorded.trajectories if trajectory.status.is_evidence]
-        split = self._run.config.eval.split
+        split = self.env.config.eval.split
         open_to_all = [trajectory for trajectory in valid if trajectory.task.split != split or split == "train"]
-        kept = chosen(open_to_all, self._run.config.sft.keep)
+        kept = chosen(open_to_all, self.env.config.sft.keep)
         demos: list[Trajectory] = []
         num_as_recorded = num_malformed = num_long = 0
         for trajectory in kept:
@@ -135,7 +166,7 @@ class Sources:
         counts = (
             f"{len(recorded.trajectories)} episodes, {len(recorded.trajectories) - len(valid)} failed, "
             f"{sum(bool(trajectory.success) for trajectory in valid)} succeeded, {len(kept)} kept "
-            f"(sft.keep={self._run.config.sft.keep}), {num_as_recorded} with their recorded token ids, "
+            f"(sft.keep={self.env.config.sft.keep}), {num_as_recorded} with their recorded token ids, "
             f"{len(demos) - num_as_recorded} rendered again"
         )
         if len(open_to_all) < len(valid):
@@ -146,19 +177,22 @@ class Sources:
         self._need(demos, f"{recorded.name}: no episode", counts)
         return demos
 
-    async def of_oracle(self, schedule: TaskSchedule) -> list[Trajectory]:
+    async def of_oracle(self, count: int) -> list[Trajectory]:
         """Play the environment's oracle, or random calls where it has none and the configuration allows that.
+
+        Args:
+            count: number of training tasks to play.
 
         Raises:
             UsageError: there is no oracle, and random calls are not asked for.
         """
-        run, config = self._run, self._run.config
-        self._log.begin("demos", config.sft.num_demos)
-        tasks = schedule.take(0, config.sft.num_demos)
+        config = self.env.config
+        self._log.begin("demos", count)
+        tasks = demo_tasks(self.env, count)
         demos = await collect_demos(
             tasks,
-            run.pool,
-            run.renderer,
+            self.env.pool,
+            self._run.renderer,
             noise=await self._noise(tasks[0][1]),
             max_context_tokens=config.model.max_context_tokens,
             max_new_tokens=config.sampling.max_new_tokens,
@@ -170,12 +204,13 @@ class Sources:
         share = sum(bool(demo.success) for demo in demos) / max(1, len(demos))
         segments = [segment for demo in demos for segment in demo.segments]
         num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
-        self._log.say(f"{len(demos)} demonstrations, {share:.0%} successful, {num_tokens:.0f} tokens each")
+        of = f" of {self.env.name}" if self.env.name else ""
+        self._log.say(f"{len(demos)} demonstrations{of}, {share:.0%} successful, {num_tokens:.0f} tokens each")
         return list(demos)
 
     async def _noise(self, task: Task) -> float:
         """Return the share of random actions: all of them where a task has no oracle."""
-        config, env = self._run.config.sft, self._probe()
+        config, env = self.env.config.sft, self._probe()
         if config.noise == 1:
             return 1.0
         await _tools_in(env, task)
@@ -192,12 +227,17 @@ class Sources:
 
     def close(self) -> None:
         """Close the environment that told its tools."""
-        if self._env is not None:
-            self._env.close()
+        if self._probed is not None:
+            self._probed.close()
+
+    @property
+    def env_id(self) -> str:
+        """The environment's registered id, which recorded episodes hold."""
+        return self._probe().env_id
 
     def _probe(self) -> Env:
-        self._env = self._env or self._run.make_env()
-        return self._env
+        self._probed = self._probed or self.env.make_env()
+        return self._probed
 
     async def _tools_of(self, trajectory: Trajectory, name: str) -> tuple[ToolSpec, ...]:
         """Return the tools of an episode's task, which a record does not hold; they may depend on the task."""
@@ -213,7 +253,7 @@ class Sources:
 
     def _say(self, name: str, counts: str, num_long: int) -> str:
         """Say the counts of a source, and return them."""
-        limit = self._run.config.model.max_context_tokens
+        limit = self.env.config.model.max_context_tokens
         counts += f"; {num_long} left out as longer than model.max_context_tokens={limit}" if num_long else ""
         self._log.say(f"{name}: {counts}")
         return counts

@@ -8,39 +8,40 @@ from agentgym.engine import SamplingParams
 from agentgym.rollout.group import run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, write_records
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import ENDPOINT
 from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents, parse_endpoint
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
+from agentgym.trainers.run_env import RunEnv, demo_tasks, named
 from agentgym.trainers.sft.recorded import Recorded
 
 
-async def play_teacher(run: Run, schedule: TaskSchedule, log: Log) -> Recorded:
-    """Return the teacher's episodes of the first ``sft.num_demos`` tasks of a schedule.
+async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> Recorded:
+    """Return the teacher's episodes of ``count`` tasks of an environment.
 
-    They are kept in ``demos/teacher.jsonl.gz`` of the run's folder, so that a resumed run learns from the same ones.
+    They are kept in ``demos/teacher.jsonl.gz`` of the run's folder (in a mixture ``demos/teacher-NAME.jsonl.gz``), so
+    that a resumed run learns from the same ones.
 
     Raises:
         UsageError: the endpoint cannot be reached, or refuses the key or the model's name.
         RunStoppedError: too many episodes failed.
     """
-    config = run.config
+    config = env.config
     endpoint = parse_endpoint(config.sft.teacher.removeprefix(ENDPOINT))
-    path = run.run_dir / "demos" / "teacher.jsonl.gz"
+    path = run.run_dir / "demos" / f"{named('teacher', env.name)}.jsonl.gz"
     name = f"sft.teacher: {endpoint.url}"
     if path.is_file():
         groups = tuple(record.group for record in read_records(path))
         return Recorded(name, tuple(trajectory for group in groups for trajectory in group.trajectories))
     sampling = SamplingParams(max_new_tokens=config.sft.teacher_max_new_tokens, temperature=config.sampling.temperature)
-    pool = EnvPool(run.make_env, config.group.num_envs)
+    pool = EnvPool(env.make_env, config.group.num_envs)
     client = OpenAIClient(endpoint, config.group.num_envs)
-    log.begin("demos", config.sft.num_demos * config.sft.episodes_per_task)
+    log.begin("demos", count * config.sft.episodes_per_task)
     try:
         await client.check()
         groups = await run_groups(
-            schedule.take(0, config.sft.num_demos),
+            demo_tasks(env, count),
             pool,
             endpoint_agents(client, sampling),
             replace(config.group, group_size=config.sft.episodes_per_task, min_valid=1),

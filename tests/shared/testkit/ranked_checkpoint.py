@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from agentgym.credit.state import CreditState
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
 from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
@@ -31,8 +32,15 @@ def main(run_dir: Path, out: Path) -> None:
     found = load_latest_checkpoint(run_dir)
     model = shard(small_model(seed=0 if found is None else 1), ranks)  # what is resumed must not be there already
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    columns = ColumnMaker(config, model, cast("ChatRenderer", None))
-    state = TrainState(phase="rl", model=model, optimizer=optimizer, columns=columns, activity=Activity(config.loss))
+    columns = {"env": ColumnMaker(config, model, cast("ChatRenderer", None))}
+    state = TrainState(
+        phase="rl",
+        model=model,
+        optimizer=optimizer,
+        columns=columns,
+        credit={"env": CreditState()},
+        activity=Activity(config.loss),
+    )
     if found is None:
         for step in range(2):
             loss = LossConfig(tokens_per_microbatch=64)

@@ -1,0 +1,216 @@
+"""Several environments in one run: credit, metrics and evaluation of each, and a run that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from testkit.checkpoints import drop_checkpoint, read_checkpoint
+from testkit.counting_runs import config as single
+from testkit.counting_runs import token_ages, weights
+from typer.testing import CliRunner
+
+from agentgym.cli.eval_run import run_settings
+from agentgym.cli.main import app
+from agentgym.credit.compose import assign_credit
+from agentgym.errors import ConfigError, UnknownNameError, UsageError
+from agentgym.evals.compare import open_evaluations
+from agentgym.report import write_report
+from agentgym.rollout.mixture import MixtureConfig
+from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path, recorded_steps
+from agentgym.trainers.config.mixture import MixedEnv
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.loop import train
+from agentgym.trainers.planning.dry_run import dry_run
+from agentgym.trainers.recipes import load_recipe
+from agentgym.trainers.sft.sources import num_demos
+
+FILE = Path(__file__).parent.parent / "shared" / "testkit" / "two_worlds.py"
+ADDING, PICKING = f"{FILE}:Adding-v0", f"{FILE}:Picking-v0"
+
+
+def mixed(*overrides: str, adding: Any = None, picking: Any = None, **changes: Any) -> TrainConfig:
+    envs = (
+        MixedEnv(id=ADDING, weight=2.0, **(adding or {})),
+        MixedEnv(**{"id": PICKING, "name": "colours", "credit": {"estimator": "rloo"}, **(picking or {})}),
+    )
+    return apply_overrides(single(envs=envs, num_steps=4, **changes), overrides)
+
+
+def records(run_dir: Path) -> list[GroupRecord]:
+    return [record for step in recorded_steps(run_dir) for record in read_records(record_path(run_dir, step))]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("runs") / "mixed"
+    train(mixed(), run_dir)
+    return run_dir
+
+
+# ------------------------------------------------------------------------------------------------------ what is played
+
+
+def test_each_step_has_each_environments_share(finished: Path) -> None:
+    names = [[record.group.env_name for record in read_records(record_path(finished, step))] for step in range(4)]
+    assert [Counter(step) for step in names] == [{"adding": 2, "colours": 1}] * 4
+    assert [record.group.ordinal for record in records(finished)] == list(range(12))
+    for name in ("adding", "colours"):
+        tasks = [record.group.task.id for record in records(finished) if record.group.env_name == name]
+        assert len(set(tasks)) == len(tasks), "each task once"
+
+
+def test_credit_is_that_of_the_environments_own_components(finished: Path) -> None:
+    own = {"adding": mixed().credit, "colours": replace(mixed().credit, estimator="rloo")}
+    assert mixed().by_env["colours"].credit == own["colours"]
+    some = 0
+    for step in recorded_steps(finished):
+        for name, credit in own.items():
+            found = [one for one in read_records(record_path(finished, step)) if one.group.env_name == name]
+            for record, expected in zip(found, assign_credit([one.group for one in found], credit), strict=True):
+                advantages = [turn.advantage for member in record.credit for turn in member]
+                assert advantages == pytest.approx([turn.advantage for member in expected for turn in member])
+                some += any(advantages)
+    assert some
+
+
+def test_metrics_and_evaluations_are_those_of_each_environment(finished: Path) -> None:
+    rows = read_json_lines(finished / "metrics.jsonl")
+    for step, row in enumerate(row for row in rows if row["phase"] == "rl"):
+        assert (row["adding/num_groups"], row["colours/num_groups"]) == (2.0, 1.0)
+        for name in ("adding", "colours"):
+            valid = [
+                member
+                for record in read_records(record_path(finished, step))
+                if record.group.env_name == name
+                for member in record.group.valid
+            ]
+            assert row[f"{name}/success"] == pytest.approx(sum(bool(one.success) for one in valid) / len(valid))
+        assert row["sampled_tokens"] == row["adding/sampled_tokens"] + row["colours/sampled_tokens"]
+        assert "adding/credit/zero_advantage_share" in row and "credit/zero_advantage_share" not in row
+    evals = [row for row in rows if row["phase"] == "eval"]
+    assert [row["step"] for row in evals] == [0, 4]
+    for row in evals:
+        assert row["success"] == pytest.approx((row["adding/success"] + row["colours/success"]) / 2)
+    folders = sorted(path.name for path in (finished / "eval").iterdir())
+    assert folders == ["after-adding", "after-colours", "before-adding", "before-colours"]
+    summaries = [json.loads((finished / "eval" / name / "summary.json").read_text()) for name in folders]
+    assert [one["suite_or_env"].rpartition(":")[2] for one in summaries] == ["Adding-v0", "Picking-v0"] * 2
+
+
+def test_demonstrations_are_shared_by_weight() -> None:
+    assert num_demos(mixed()) == [213, 107]
+    assert num_demos(mixed(picking={"sft": {"num_demos": 40}})) == [213, 40]
+    assert num_demos(mixed(picking={"weight": 0.0, "final_weight": 2.0})) == [160, 160]
+    assert num_demos(single()) == [320]
+
+
+# ------------------------------------------------------------------------------------------------------ what it equals
+
+
+def test_a_mixture_of_one_environment_is_the_run_without_a_mixture(tmp_path: Path) -> None:
+    alone = single(num_steps=3, checkpoint_every=3)
+    train(alone, tmp_path / "alone")
+    train(replace(alone, envs=(MixedEnv(id=alone.env.id),)), tmp_path / "mixed")
+    assert weights(tmp_path / "mixed") == weights(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("by", ["weight", "progress"])
+def test_a_resumed_mixture_ends_in_the_same_weights(by: Any, tmp_path: Path) -> None:
+    """SPO remembers every task's success by its key, which both environments use."""
+    spo = {"credit": {"estimator": "spo"}, "group": {"group_size": 1, "min_valid": 1}}
+    settings = mixed(mixture=MixtureConfig(by=by), picking=spo, checkpoint_every=1)
+    train(settings, tmp_path / "run")
+    expected, held = weights(tmp_path / "run"), read_checkpoint(tmp_path / "run", 4)
+    assert held["credit"]["colours"]["memory"] and held["credit"]["adding"] != held["credit"]["colours"]
+    drop_checkpoint(tmp_path / "run", 4)
+    (tmp_path / "run" / "model" / "model.safetensors").unlink()
+    train(settings, tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == expected
+    again = read_checkpoint(tmp_path / "run", 4)
+    assert again["mixture"] == held["mixture"] and again["credit"] == held["credit"]
+    assert all(torch.equal(value, again["model"][name]) for name, value in held["model"].items())
+
+
+@pytest.mark.parametrize("mode", ["periodic", "async"])
+def test_other_schedules_train_a_mixture_too(mode: str, tmp_path: Path) -> None:
+    train(mixed(f"pipeline.mode={mode}"), tmp_path / "run")
+    found = records(tmp_path / "run")
+    assert sorted(record.group.ordinal for record in found) == list(range(12))
+    assert Counter(record.group.env_name for record in found) == {"adding": 8, "colours": 4}
+    assert token_ages(tmp_path / "run") <= ({0} if mode == "periodic" else {0, 1})
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert all(math.isfinite(row["adding/success"]) for row in rows if row["adding/num_groups"])
+
+
+# ----------------------------------------------------------------------------------------------------- what is refused
+
+
+def refused(match: str, *overrides: str, **changes: Any) -> None:
+    with pytest.raises(ConfigError, match=match):
+        mixed(*overrides, **changes)
+
+
+def test_what_cannot_be_is_refused_with_the_place() -> None:
+    refused("'adding' must|is the name of two environments", picking={"name": "adding"})
+    refused(r"envs: all weights are 0 at the last step", adding={"final_weight": 0}, picking={"final_weight": 0})
+    refused(r"envs\.colours\.sampling\.temperature=0\.5 differs", picking={"sampling": {"temperature": 0.5}})
+    refused(r"envs\.colours\.group\.num_envs", picking={"group": {"num_envs": 3}})
+    refused(r"envs\.colours\.sft\.batch_size", picking={"sft": {"batch_size": 3}})
+    refused(r"envs\.colours\.credit\.gamma.*got 'x'", picking={"credit": {"gamma": "x"}})
+    refused(r"weights of colours", picking={"weight": -1})
+    refused(r"name 'a/b'", picking={"name": "a/b"})
+    with pytest.raises(
+        UnknownNameError, match=r"envs\.colours\.credit\.gama.*did you mean 'envs\.colours\.credit\.gamma'"
+    ):
+        mixed(picking={"credit": {"gama": 0.9}})
+    with pytest.raises(ConfigError, match="gigop"):
+        mixed(picking={"credit": {"estimator": "gigop"}})
+
+
+def test_a_configuration_from_the_command_line() -> None:
+    text = json.dumps([{"id": ADDING, "weight": 3}, {"id": PICKING, "kwargs": {}, "credit": {"estimator": "grpo"}}])
+    made = apply_overrides(load_recipe("tiny"), [f"envs={text}", "mixture.by=progress"])
+    assert [env.name for env in made.envs] == ["adding", "picking"]
+    assert made.by_env["picking"].credit.estimator == "grpo" and made.by_env["adding"].env.id == ADDING
+    assert dry_run(made).env == "Adding-v0, Picking-v0"
+
+
+# ------------------------------------------------------------------------------------------------------- what reads it
+
+
+def test_a_run_is_evaluated_in_the_environment_that_is_named(finished: Path) -> None:
+    settings = run_settings(str(finished), PICKING)
+    assert settings is not None and settings.plan["env"] == PICKING and settings.others == (ADDING,)
+    found = {(one.label.rpartition(":")[2], one.policy.split()[0]) for one in open_evaluations(finished).values()}
+    assert found == {
+        (f"{env}, {when}", "tiny") for env in ("Adding-v0", "Picking-v0") for when in ("before RL", "after RL")
+    }
+
+
+def test_the_report_names_both_environments(finished: Path) -> None:
+    page = write_report(finished).read_text()
+    assert "Adding-v0" in page and "Picking-v0" in page and "after-colours" in page
+
+
+def test_eval_of_a_mixture_asks_which(finished: Path) -> None:
+    from agentgym.cli.eval import _as_the_run
+    from agentgym.cli.output import Output
+
+    with pytest.raises(UsageError, match=r"trained on several environments .*--policy"):
+        _as_the_run(str(finished), str(finished), {}, Output(as_json=True))
+
+
+def test_one_environments_credit_is_computed_again_from_the_record(finished: Path) -> None:
+    found = CliRunner().invoke(app, ["credit", str(finished), "--env", "colours", "--estimator", "rloo", "--json"])
+    assert json.loads(found.stdout)["num_groups"] == 4
+    for wrong in ([], ["--env", "colour"]):
+        refused = CliRunner().invoke(app, ["credit", str(finished), *wrong, "--json"])
+        assert refused.exit_code == 2 and "--env adding|colours" in refused.stdout

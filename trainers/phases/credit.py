@@ -1,0 +1,87 @@
+"""The credit of a step's groups: each environment by its own components, with their own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym.credit.columns import split_columns
+from agentgym.credit.compose import CreditResult, credit_groups
+from agentgym.credit.state import CreditState
+from agentgym.rollout.record import GroupRecord
+from agentgym.trainers.data.samples import GroupVerdict, judge_groups
+from agentgym.trainers.run_env import RunEnv
+from agentgym.trainers.scoring.columns import ColumnMaker, MadeColumns
+from agentgym.trainers.types import Metrics
+from agentgym.types import TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvGroups:
+    """The groups of one environment in a step, and the columns that the model makes of them."""
+
+    env: RunEnv
+    groups: tuple[TrajectoryGroup, ...]
+    made: MadeColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvCredit:
+    """The credit of one environment's groups."""
+
+    of: EnvGroups
+    credit: CreditResult
+    verdicts: tuple[GroupVerdict, ...]
+
+    @property
+    def metrics(self) -> Metrics:
+        """Numbers about credit and columns, under the environment's name in a mixture."""
+        numbers = {f"credit/{name}": value for name, value in self.credit.diagnostics.items()} | self.of.made.metrics
+        return {f"{self.of.env.prefix}{name}": value for name, value in numbers.items()}
+
+    @property
+    def records(self) -> list[GroupRecord]:
+        """The records of the groups, with the columns that credit read."""
+        columns = split_columns(self.of.made.columns, self.of.groups)
+        return [verdict.to_record(own) for verdict, own in zip(self.verdicts, columns, strict=True)]
+
+
+def split_by_env(
+    envs: Sequence[RunEnv], groups: Sequence[TrajectoryGroup]
+) -> list[tuple[RunEnv, tuple[TrajectoryGroup, ...]]]:
+    """Return the groups of each environment that has some, in the order of the environments."""
+    found = [(env, tuple(group for group in groups if group.env_name == env.name)) for env in envs]
+    return [(env, own) for env, own in found if own]
+
+
+def make_columns(
+    envs: Sequence[RunEnv], groups: Sequence[TrajectoryGroup], makers: Mapping[str, ColumnMaker]
+) -> list[EnvGroups]:
+    """Split a step's groups by environment, and make the columns that each one's credit reads."""
+    return [EnvGroups(env=env, groups=own, made=makers[env.key].make(own)) for env, own in split_by_env(envs, groups)]
+
+
+def credit_envs(parts: Sequence[EnvGroups], memory: dict[str, CreditState]) -> list[EnvCredit]:
+    """Credit each environment's groups, and move its memory on."""
+    found = []
+    for part in parts:
+        key = part.env.key
+        verdicts, credit = judged(part.env, part.groups, memory[key], part.made.columns)
+        memory[key] = credit.state
+        found.append(EnvCredit(of=part, credit=credit, verdicts=tuple(verdicts)))
+    return found
+
+
+def judged(
+    env: RunEnv, groups: Sequence[TrajectoryGroup], state: CreditState, columns: Mapping[str, Any] | None = None
+) -> tuple[list[GroupVerdict], CreditResult]:
+    """Credit groups of one environment, and decide which of them train."""
+    config = env.config
+    credit = credit_groups(groups, config.credit, columns=columns, state=state)
+    return judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter), credit
+
+
+def in_order(credited: Sequence[EnvCredit]) -> list[GroupVerdict]:
+    """Return the verdicts of all environments in the order of the groups."""
+    return sorted((verdict for part in credited for verdict in part.verdicts), key=lambda one: one.group.ordinal)

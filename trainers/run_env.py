@@ -1,0 +1,116 @@
+"""One environment of a run: its tasks, its pools, and the run's configuration as it holds in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from agentgym.credit.component import ESTIMATORS
+from agentgym.env.env import Env
+from agentgym.env.sub_agents import AsksAgents
+from agentgym.errors import ConfigError
+from agentgym.registry import make
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.context import check_turns_left
+from agentgym.rollout.first_prompt import check_tools_fit
+from agentgym.rollout.pool import Pool
+from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.scoring.answers import check_references
+from agentgym.types import Task
+
+
+def named(what: str, env_name: str) -> str:
+    """Return the name of a file or folder of one environment; a run on one environment adds nothing.
+
+    Example:
+        >>> named("after", ""), named("after", "household")
+        ('after', 'after-household')
+    """
+    return f"{what}-{env_name}" if env_name else what
+
+
+MakePool = Callable[[Callable[[], Env]], Pool]
+
+
+class RunEnv:
+    """One environment of a run; a run on one environment has one, without a name.
+
+    Args:
+        name: its name in a mixture, else empty.
+        config: the run's configuration as it holds in this environment.
+        make_pool: makes a pool of environments.
+
+    Raises:
+        ConfigError: the credit or the prompts cannot work with this environment.
+    """
+
+    def __init__(self, name: str, config: TrainConfig, make_pool: MakePool) -> None:
+        self.name = name
+        self._env = config.env
+        self.pool = make_pool(self._maker({}))
+        self.eval_pool = make_pool(self._maker(config.eval.kwargs)) if config.eval.kwargs else self.pool
+        self._probe = probe = self.make_env()
+        tasks = probe.tasks("train")
+        self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
+        self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
+        check_turns_left(config.context, probe)
+        self.config = dataclasses.replace(config, context=config.context.with_example(probe))
+        _check_sub_agents(config, probe)
+        if "answer_logprobs" in config.credit.columns():
+            check_references(self.train_tasks)
+
+    @property
+    def key(self) -> str:
+        """Its name in checkpoints, never empty."""
+        return self.name or "env"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its own metrics begin with; empty in a run on one environment."""
+        return f"{self.name}/" if self.name else ""
+
+    def make_env(self) -> Env:
+        """Return a new environment."""
+        return self._maker({})()
+
+    def check_prompts(self, renderer: ChatRenderer) -> None:
+        """Check that the tools fit the model's context, and close the environment that told them; call it once."""
+        window = self.config.context.window(self.config.model.max_context_tokens)
+        check_tools_fit(renderer, self._probe, window, self.config.sampling.max_completion_tokens)
+        self._probe.close()
+
+    async def close(self) -> None:
+        """Give up the environments."""
+        await self.pool.close()
+        await self.eval_pool.close()
+
+    def _maker(self, changes: Mapping[str, Any]) -> Callable[[], Env]:
+        """A factory that other processes can be sent, with ``changes`` of the environment's arguments."""
+        return partial(make, self._env.id, **{**self._env.kwargs, **changes})
+
+
+def demo_tasks(env: RunEnv, count: int) -> list[tuple[int, Task]]:
+    """Return the training tasks that are demonstrated, each with its position in their order."""
+    return TaskSchedule(env.train_tasks, derive_seed(env.config.seed, "demo tasks")).take(0, count)
+
+
+def _check_sub_agents(config: TrainConfig, env: Env) -> None:
+    """Refuse credit that would take an environment's sub-agents for its main agent (rule 15).
+
+    Raises:
+        ConfigError: with the rule, and what to use.
+    """
+    if not isinstance(env, AsksAgents):
+        return
+    if ESTIMATORS[config.credit.estimator].tells_agents and "answer_logprobs" not in config.credit.columns():
+        return
+    able = ", ".join(name for name, known in ESTIMATORS.items() if known.tells_agents)
+    raise ConfigError(
+        f"{env.env_id} asks sub-agents ({', '.join(env.agents)}), whose turns {config.credit.estimator!r}, or the "
+        f"shaper information_gain, would take for turns of the main agent: set credit.estimator to one of {able} "
+        "without it (composition rule 15)"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -226,13 +227,19 @@ def _resume(
     return _play_env(plan, folder, num_envs, True, out)
 
 
+def _fresh(folder: Path, resume: bool) -> AbstractContextManager[None]:
+    from agentgym.cli.run_dirs import removed_if_nothing_was_played
+
+    return nullcontext() if resume else removed_if_nothing_was_played(folder)
+
+
 def _play_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> bool:
     import asyncio
 
     from agentgym.cli.eval_env import evaluate_env, print_summary
     from agentgym.cli.exits import resumable_by
 
-    with resumable_by(f"agentgym eval --resume {folder}"):
+    with resumable_by(f"agentgym eval --resume {folder}"), _fresh(folder, resume):
         summary = asyncio.run(evaluate_env(plan, folder, num_envs, resume, out))
     out.result(asdict(summary))
     print_summary(out, summary, folder)
@@ -245,7 +252,7 @@ def _play_suites(plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, ou
     from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results
     from agentgym.cli.exits import resumable_by
 
-    with resumable_by(f"agentgym eval --resume {folder}"):
+    with resumable_by(f"agentgym eval --resume {folder}"), _fresh(folder, resume):
         results = asyncio.run(evaluate_suites(plan, folder, num_envs, resume, out))
     out.result({"run_dir": str(folder), "results": [asdict(result) for result in results]})
     print_results(out, results, folder)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym.canonical import read_json
+from agentgym.cli.policies import ENDPOINT
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
 SAMPLING = ("temperature", "max_new_tokens", "max_thinking_tokens", "max_context_tokens")
 """Settings that go with the model, whatever it is evaluated on."""
+GROUPS = ("kwargs", "chat", "context")
+"""Settings that are mappings: of the environment, of how conversations are rendered, of what a prompt holds."""
+NOT_OF_ENDPOINTS = ("chat", "context", "max_context_tokens", "max_thinking_tokens")
+"""Settings that the server behind an endpoint decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +35,15 @@ class RunSettings:
         """Return what was given on top of what the run did; of another environment only sampling is taken over."""
         if not self.has_env(given):
             return self.sampling | given
-        kwargs = {**self.plan["kwargs"], **given.get("kwargs", {})}
-        return {**self.plan, **given, **({"kwargs": kwargs} if kwargs else {})}
+        own = self._of_policy(str(given["policy"]))
+        groups = {name: {**own[name], **given.get(name, {})} for name in GROUPS if name in own}
+        return {**own, **given, **groups}
+
+    def _of_policy(self, policy: str) -> dict[str, Any]:
+        """Return the run's settings without those that a policy behind an endpoint cannot have."""
+        if not policy.startswith(ENDPOINT):
+            return self.plan
+        return {name: value for name, value in self.plan.items() if name not in NOT_OF_ENDPOINTS}
 
     def has_env(self, plan: dict[str, Any]) -> bool:
         """Return True if a plan's environment is the one that the run was trained on."""
@@ -53,14 +66,23 @@ class RunSettings:
     def _differences(self, plan: dict[str, Any]) -> list[str]:
         found = []
         for name, value in self.plan.items():
-            if name == "kwargs":
-                own = plan.get("kwargs", {})
-                keys = [key for key in {**value, **own} if own.get(key) != value.get(key)]
-                found += [f"{key}={own.get(key)!r} ({value.get(key, 'the default')!r} in the run)" for key in keys]
-            elif name != "env" and plan[name] != value:
-                found.append(f"{name}={plan[name]!r} ({value!r} in the run)")
-        given = (name for name in ("chat", "context", "opponent") if plan.get(name))
-        return found + [f"{name}={plan[name]!r}" for name in given]
+            if name in GROUPS:
+                prefix = "" if name == "kwargs" else f"{name}."
+                found += _changes(prefix, value, plan.get(name, {}))
+            elif name != "env":
+                found += _changes("", {name: value}, {name: plan[name]} if name in plan else {})
+        return found + ([f"opponent={plan['opponent']!r}"] if plan.get("opponent") else [])
+
+
+def _changes(prefix: str, of_run: Mapping[str, Any], of_plan: Mapping[str, Any]) -> list[str]:
+    """Return each value of a plan that is not the run's."""
+    keys = (key for key in {**of_run, **of_plan} if of_run.get(key) != of_plan.get(key))
+    return [
+        f"{prefix}{key}={of_plan[key]!r} ({of_run.get(key, 'the default')!r} in the run)"
+        if key in of_plan
+        else f"{prefix}{key} (the default, not {of_run[key]!r})"
+        for key in keys
+    ]
 
 
 def run_settings(policy: str, env: str = "") -> RunSettings | None:
@@ -100,6 +122,8 @@ def _is_run(config: Path) -> bool:
 
 
 def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
+    from agentgym.render.config import ChatConfig
+    from agentgym.rollout.context import FULL
     from agentgym.rollout.seeds import derive_seed
 
     return {
@@ -113,7 +137,13 @@ def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
         "max_thinking_tokens": config.sampling.max_thinking_tokens,
         "max_context_tokens": config.model.max_context_tokens,
         "kwargs": {**config.env.kwargs, **config.eval.kwargs},
+        "chat": _changed(asdict(config.model.chat), asdict(ChatConfig())),
+        "context": _changed(asdict(config.context), asdict(FULL)),
     }
+
+
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value != defaults[name]}
 
 
 def _same_env(one: str, other: str) -> bool:

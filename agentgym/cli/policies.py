@@ -56,7 +56,7 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
         named_policy(policy)
         return
     if policy.startswith(ENDPOINT):
-        from agentgym.trainers.engines.openai.http import parse_endpoint
+        from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 
         parse_endpoint(policy.removeprefix(ENDPOINT))
         if plan.chat or plan.max_context_tokens or plan.context or plan.max_thinking_tokens:
@@ -99,6 +99,7 @@ async def open_agents(
 
         return named_policy(policy), nothing
     from agentgym.engine import SamplingParams
+    from agentgym.errors import UsageError
 
     sampling = SamplingParams(
         temperature=plan.temperature,
@@ -106,9 +107,15 @@ async def open_agents(
         max_thinking_tokens=plan.max_thinking_tokens,
     )
     if policy.startswith(ENDPOINT):
-        from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents, parse_endpoint
+        from agentgym.trainers.engines.openai.endpoint import parse_endpoint
+        from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 
         client = OpenAIClient(parse_endpoint(policy.removeprefix(ENDPOINT)), num_slots)
+        try:
+            await client.check()
+        except UsageError:
+            await client.close()
+            raise
         return endpoint_agents(client, sampling), client.close
     from agentgym.trainers.models.policy import open_policy
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym.errors import MissingExtraError, UsageError
@@ -38,6 +41,17 @@ def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")
             number += 1
             continue
         return path
+
+
+@contextmanager
+def removed_if_nothing_was_played(folder: Path) -> Iterator[None]:
+    """Remove the folder of an evaluation that fails before its first episode has ended."""
+    try:
+        yield
+    except Exception:
+        if not any(path.stat().st_size for path in folder.rglob("episodes.jsonl")):
+            shutil.rmtree(folder)
+        raise
 
 
 def page_path(path: Path) -> Path:

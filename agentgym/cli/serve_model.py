@@ -38,7 +38,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     log: Annotated[Path | None, typer.Option(help="Its output; by default runs/vllm-PORT.log.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a vLLM server for training, say when it is ready, and stop it on Ctrl-C."""
+    """Start a vLLM server for training or evaluation, say when it is ready, and stop it on Ctrl-C or SIGTERM."""
     from agentgym.cli.run_dirs import need_train_extra
     from agentgym.errors import InfrastructureError
     from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
@@ -70,7 +70,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
             process.wait_until_ready(
                 start_timeout_s, lambda elapsed_s: status.update(f"vLLM loads {model}, {elapsed_s:.0f} s")
             )
-        _announce(out, process, install.version)
+        _announce(out, process, install.version, model)
         code = process.wait()
     except KeyboardInterrupt:
         out.status.print("stopping the server")
@@ -97,7 +97,7 @@ def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) 
         raise UsageError("--sleep frees memory of a GPU; this vLLM is for CPUs")
 
 
-def _announce(out: Output, process: VllmProcess, version: str) -> None:
+def _announce(out: Output, process: VllmProcess, version: str, source: str) -> None:
     value: dict[str, Any] = {
         "url": process.url,
         "model": process.options.model,
@@ -110,7 +110,9 @@ def _announce(out: Output, process: VllmProcess, version: str) -> None:
         print(json.dumps(value), flush=True)
     out.console.print(
         f"serving {process.options.model} at [bold]{process.url}[/] (vLLM {version}, log {process.log_path})\n"
-        f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'; Ctrl-C stops it",
+        f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'\n"
+        f"evaluate with: agentgym eval ENV --policy 'vllm:{process.url}?model={source}'\n"
+        "Ctrl-C or SIGTERM stops it",
         soft_wrap=True,
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ class Evaluation:
     content_hash: str
     rows: Rows
     """Every episode by part, task and seed."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment; a suite fixes those of its parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class Comparison:
     policy_b: str
     num_pairs: int
     num_left_out: int
-    """Pairs of which the infrastructure spoilt an episode, or which one of the evaluations lacks."""
+    """Pairs of which an episode failed, or which one of the evaluations lacks."""
     success_a: float
     success_b: float
     difference: float
@@ -77,6 +80,8 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
         found = [_of_suite(path.parent) for path in sorted(folder.glob(f"*/*/{SUITE_FILE}"))]
     elif (folder / "metrics.jsonl").is_file():
         found = _of_training(folder)
+    elif (run := training_run_of(folder)) is not None:
+        found = [one for one in _of_training(run) if one.folder.resolve() == folder.resolve()]
     else:
         found = [_of_env(folder)]
     by_label: dict[str, Evaluation] = {}
@@ -88,6 +93,13 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
     if not by_label:
         raise CorruptDataError(f"{folder} has no suite that was played")
     return by_label
+
+
+def training_run_of(folder: Path) -> Path | None:
+    """Return the training run that an evaluation such as ``RUN/eval/before`` belongs to; None for others."""
+    run = folder.absolute().parent.parent
+    is_of_run = folder.absolute().parent.name == "eval" and (run / "metrics.jsonl").is_file()
+    return Path(os.path.relpath(run)) if is_of_run else None
 
 
 def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -> list[tuple[Evaluation, Evaluation]]:
@@ -104,7 +116,8 @@ def config_differences(a: Path, b: Path) -> dict[str, tuple[Any, Any]]:
     Raises:
         CorruptDataError: one of them cannot be read.
     """
-    of_a, of_b = (dict(_flat(read_json_object(folder / "config.json"))) for folder in (a, b))
+    folders = (training_run_of(folder) or folder for folder in (a, b))
+    of_a, of_b = (dict(_flat(read_json_object(folder / "config.json"))) for folder in folders)
     names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")  # which the comparison itself names
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
 
@@ -125,9 +138,8 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     """
     if a.content_hash != b.content_hash:
         raise UsageError(
-            f"{a.folder} is {a.label} with the content {a.content_hash}, {b.folder} is {b.label} with the content "
-            f"{b.content_hash}: only the same tasks, seeds, arguments and limits can be compared; evaluate both on one "
-            "suite (agentgym list --suites)"
+            f"{a.folder} and {b.folder} cannot be compared: {'; '.join(_content_differences(a, b))}. Only the same "
+            "tasks, seeds, arguments and limits can; evaluate both alike"
         )
     keys = [key for key in a.rows if key in b.rows and _is_evidence(a.rows[key]) and _is_evidence(b.rows[key])]
     if not keys:
@@ -158,6 +170,21 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     )
 
 
+def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
+    """Return in what two evaluations of different content differ, each as a phrase."""
+    of_a, of_b = dict(_flat(a.kwargs)), dict(_flat(b.kwargs))
+    found = [f"{a.label} against {b.label}"] if a.label != b.label else []
+    found += [
+        f"{name}={of_a.get(name, 'the default')} against {of_b.get(name, 'the default')}"
+        for name in {**of_a, **of_b}
+        if of_a.get(name) != of_b.get(name)
+    ]
+    if set(a.rows) != set(b.rows):
+        num_common = len(set(a.rows) & set(b.rows))
+        found.append(f"{len(a.rows)} episodes against {len(b.rows)}, {num_common} of them with the same task and seed")
+    return found or [f"{a.label} was changed between them (its parts' arguments or limits)"]
+
+
 def _of_suite(folder: Path) -> Evaluation:
     _check_finished(folder)
     saved = load_saved(folder)
@@ -185,7 +212,7 @@ def _played(folder: Path, label: str, env: str, kwargs: Mapping[str, Any], polic
     rows = _by_key(read_rows(folder))
     content_hash = digest({"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]})
     by_part = {("", key): row for key, row in rows.items()}
-    return Evaluation(folder=folder, label=label, policy=policy, content_hash=content_hash, rows=by_part)
+    return Evaluation(folder=folder, label=label, policy=policy, content_hash=content_hash, rows=by_part, kwargs=kwargs)
 
 
 MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}

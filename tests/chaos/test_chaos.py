@@ -50,7 +50,8 @@ from agentgym.rollout.request import EpisodeLimits
 from agentgym.tools.retrieval.client import ClientOptions, RemoteRetriever
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.samples import judge_groups
-from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_agents
+from agentgym.trainers.engines.openai.endpoint import Endpoint
+from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE

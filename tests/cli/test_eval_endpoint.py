@@ -54,6 +54,27 @@ def test_bad_input(run: Command, guess: str, server: FakeOpenAI) -> None:
     assert "set OPENAI_API_KEY" in run("eval", guess, "--policy", f"openai:{server.url}").assert_one_line_error()
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/v1?model=m", "http://127.0.0.1:9/v1"])
+def test_an_endpoint_where_nobody_listens_is_refused_at_once(run: Command, guess: str, address: str) -> None:
+    refused = run("eval", guess, "--policy", f"openai:{address}").assert_one_line_error()
+    assert "http://127.0.0.1:9/v1 cannot be reached" in refused and "start its server" in refused
+    assert not list(Path("runs").glob("*"))
+
+
+def test_an_address_without_its_path_is_named(run: Command, guess: str, server: FakeOpenAI) -> None:
+    server.play = lambda body: 404
+    root = server.url.removesuffix("/v1")
+    refused = run("eval", guess, "--policy", f"openai:{root}?model=m").assert_one_line_error()
+    assert f"did you mean {root}/v1?" in refused
+
+
+def test_tools_that_the_model_never_sees_are_refused(run: Command, guess: str, server: FakeOpenAI) -> None:
+    server.num_plain_tokens = 9
+    policy = f"openai:{server.url}?model=m"
+    assert "tools=text" in run("eval", guess, "--policy", policy, "--episodes", "2").assert_one_line_error()
+    assert not list(Path("runs").glob("*"))
+
+
 def test_a_lost_endpoint_is_a_failure_with_its_reason(run: Command, guess: str, server: FakeOpenAI) -> None:
     server.play = lambda body: 500
     policy = f"openai:{server.url}?model=m&num_tries=1"

@@ -109,7 +109,8 @@ def test_comparing(run: Command, suite_file: str, guess: str) -> None:
     assert "guesses@1" in run("compare", a, b).out
     assert "with several policies; name one of them" in run("compare", folder, folder).assert_one_line_error()
     short = run("eval", suite_file, "--policy", "oracle", "--episodes", "2", "--json").json["run_dir"]
-    assert "can be compared" in run("compare", b, short).assert_one_line_error()
+    refused = run("compare", b, short).assert_one_line_error()
+    assert "12 episodes against 4, 4 of them with the same task and seed" in refused
 
 
 def test_comparing_environments(run: Command, guess: str) -> None:
@@ -123,7 +124,7 @@ def test_comparing_environments(run: Command, guess: str) -> None:
     )
     (found,) = run("compare", random, gold, "--json").json["suites"]
     assert (found["suite_or_env"], found["num_pairs"], found["success_b"]) == (guess, 6, 1.0)
-    assert "can be compared" in run("compare", gold, other).assert_one_line_error()
+    assert "0 of them with the same task and seed" in run("compare", gold, other).assert_one_line_error()
 
 
 def test_bad_input(run: Command, suite_file: str, guess: str) -> None:

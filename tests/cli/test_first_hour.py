@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.fake_openai import FakeOpenAI, completion
 
 from agentgym.rollout.record import read_json_lines
 
@@ -77,6 +79,35 @@ def test_eval_says_in_what_it_differs_from_the_run(run: Command, guess: str, gue
     assert (oracle.json["success"], oracle.json["num_episodes"]) == (1.0, 20)
     other = run("eval", f"{guess_file}:NoOracle-v0", "--policy", "runs/mine", "--episodes", "2")
     assert f"runs/mine was trained on {guess}; from it: temperature=1.0, max_new_tokens=12" in other.err
+
+
+def test_another_model_is_evaluated_with_the_runs_rendering(run: Command, trained: Any) -> None:
+    base = Path(shutil.copytree("runs/mine/model", "base"))
+    (base / "agentgym_chat.json").unlink()  # the same weights, of a folder that says nothing of its rendering
+    found = run("eval", "runs/mine", "--policy", "base", "--run-dir", "runs/base", "--json")
+    assert "except for policy='base' ('runs/mine' in the run)\n" in found.err
+    assert found.json["success"] == trained["success_after"]
+    run("eval", "runs/mine", "--run-dir", "runs/own")
+    assert list(run("compare", "runs/base", "runs/own", "--json").json["settings"]) == ["eval.policy"]
+    changed = run("eval", "runs/mine", "--policy", "base", "--codec", "json", "--episodes", "2").err
+    assert "chat.codec='json' ('compact' in the run)" in changed
+
+
+@pytest.mark.usefixtures("trained")
+def test_an_endpoint_is_evaluated_without_what_its_server_decides(run: Command) -> None:
+    server = FakeOpenAI(lambda body: completion(None, ("guess", '{"number": 1}'), prompt_tokens=9))
+    said = run("eval", "runs/mine", "--policy", f"openai:{server.url}", "--episodes", "2").err
+    server.close()
+    assert "max_context_tokens (the default, not 320)" in said and "chat.codec (the default, not 'compact')" in said
+
+
+@pytest.mark.usefixtures("trained")
+def test_moments_of_a_run_are_compared_by_their_folders(run: Command) -> None:
+    value = run("compare", "runs/mine/eval/before", "runs/mine/eval/after", "--json").json
+    assert (value["suites"][0]["num_pairs"], value["settings"]) == (20, {})
+    run("eval", "runs/mine", "highest=4", "--episodes", "8", "--run-dir", "runs/other")
+    refused = run("compare", "runs/mine/eval/after", "runs/other").assert_one_line_error()
+    assert "highest=3 against 4; 20 episodes against 8" in refused
 
 
 def test_a_run_that_trained_nothing_says_why(run: Command, guess: str) -> None:

@@ -21,7 +21,8 @@ from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
-from agentgym.trainers.engines.openai.http import Endpoint, OpenAIClient, endpoint_agents, parse_endpoint
+from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
+from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, read_answer
 from agentgym.types import (
@@ -124,6 +125,40 @@ def test_an_episode_and_what_the_server_was_sent(
     assert third["messages"][:3] == [asked, called, replied]
     assert server.keys == ["Bearer secret"] * 3
     assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.json*") if path.suffix != ".gz")
+
+
+def test_a_server_that_drops_the_tools_is_refused(server: FakeOpenAI, tmp_path: Path) -> None:
+    server.num_plain_tokens = 10  # as many as with the tools
+    with pytest.raises(BaseExceptionGroup) as raised:
+        play(server, tmp_path)
+    found = raised.value.exceptions[0]
+    assert isinstance(found, UsageError)
+    assert "has 10 tokens with and without them" in str(found) and "openai:URL?tools=text" in str(found)
+
+
+def test_the_tools_are_asked_about_once_a_client(server: FakeOpenAI, tmp_path: Path) -> None:
+    assert play(server, tmp_path, 4).success == 1.0
+    assert server.num_plain_requests == 1
+    server.play = count_in_words
+    assert play(server, tmp_path / "text", tools="text").success == 1.0
+    assert server.num_plain_requests == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (400, "registry.ollama.ai/library/tiny does not support tools"),
+        (500, "tools param requires --jinja flag"),
+    ],
+)
+def test_a_server_that_takes_no_tools_is_refused(server: FakeOpenAI, tmp_path: Path, status: int, said: str) -> None:
+    server.play = lambda body: (status, {"error": {"message": said.replace('"', "")}})
+    with pytest.raises(BaseExceptionGroup) as raised:
+        play(server, tmp_path)
+    found = raised.value.exceptions[0]
+    assert isinstance(found, UsageError) and "tools=text" in str(found)
+    assert len(server.requests) == 1
 
 
 def count_in_words(body: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from agentgym.rollout.record import read_json_object, replace_text
 from agentgym.trainers.config.sft import ENDPOINT, SftConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_demos, has_oracle
-from agentgym.trainers.engines.openai.http import parse_endpoint
+from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
 from agentgym.trainers.run_env import RunEnv, demo_tasks

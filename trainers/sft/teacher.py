@@ -10,7 +10,8 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import ENDPOINT
-from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents, parse_endpoint
+from agentgym.trainers.engines.openai.endpoint import parse_endpoint
+from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
 from agentgym.trainers.run_env import RunEnv, demo_tasks, named

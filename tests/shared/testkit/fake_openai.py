@@ -15,10 +15,16 @@ Reply = Any
 
 
 class FakeOpenAI:
-    """Answers ``play(request)``, and keeps the requests."""
+    """Answers ``play(request)``, and keeps the requests.
+
+    The client's own question whether the model is shown the tools (one token, no tools) is answered and not kept.
+    """
 
     def __init__(self, play: Callable[[dict[str, Any]], Reply]) -> None:
         self.play = play
+        self.num_plain_tokens = 1
+        """Length of a prompt without the tools."""
+        self.num_plain_requests = 0
         self.models: list[str] = ["only"]
         self.headers: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
@@ -35,6 +41,10 @@ class FakeOpenAI:
                 try:
                     body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 except ValueError:  # the client went away
+                    return
+                if "tools" not in body and 1 in {body.get("max_tokens"), body.get("max_completion_tokens")}:
+                    outer.num_plain_requests += 1
+                    self._send((200, completion("?", prompt_tokens=outer.num_plain_tokens, completion_tokens=1)))
                     return
                 with outer._lock:
                     outer.requests.append(body)

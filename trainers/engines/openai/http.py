@@ -6,98 +6,40 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 
 from agentgym.canonical import read_json
 from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import EngineError, UsageError, unknown_name
+from agentgym.errors import EngineError, UsageError
 from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
 from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
 from agentgym.types import Json, JsonSchema, Message, Observation, ToolSpec
 
-KEY_VARIABLE: Final = "OPENAI_API_KEY"
 _REFUSED_KEY: Final = (401, 403)
 _NOT_FOUND, _BAD_REQUEST, _TIMEOUT, _TOO_MANY, _SERVER_ERROR = 404, 400, 408, 429, 500
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 _NUM_SEED_BITS: Final = 31
 """Some servers keep seeds in 32 bits."""
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
-_OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "model": str,
-    "timeout_s": float,
-    "num_tries": int,
-    "tools": str,
-    "format": str,
-}
+_COMPLETIONS: Final = ("POST", "/chat/completions")
+_NO_TOOLS: Final = ("--enable-auto-tool-choice", "does not support tools", "tools param requires --jinja")
+"""What vLLM, Ollama and llama.cpp say when a request brings tools that the server does not take."""
+_AS_TEXT: Final = "Describe them in the first message: add tools=text to the address, as in openai:URL?tools=text"
 _LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class ContextFullError(EngineError):
     """The conversation no longer fits the model: the episode's end, and no failure."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where a model is, and how patiently it is asked."""
-
-    url: str
-    """Up to and with ``/v1``."""
-    model: str = ""
-    """Its name there; empty takes the only one that the endpoint lists."""
-    timeout_s: float = 300.0
-    """Of one request."""
-    num_tries: int = 6
-    """Requests for one completion while the server is busy or lost; 1, 2, 4, 8, 16 s pass between them."""
-    tools: str = "server"
-    """``server``: it is sent the tools, and reads the calls. ``text``: the first message describes them, and calls are
-    read here, for servers and models that take no tools."""
-    format: str = "hermes"
-    """Tool-call format of ``tools=text``."""
-
-
-def parse_endpoint(text: str) -> Endpoint:
-    """An endpoint as commands take it, such as ``http://127.0.0.1:8000/v1?model=NAME&timeout_s=60``.
-
-    Raises:
-        UsageError: it is no such thing.
-
-    Example:
-        >>> parse_endpoint("http://127.0.0.1:8000/v1?model=Qwen/Qwen3-4B").model
-        'Qwen/Qwen3-4B'
-    """
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"expected openai:http://HOST:PORT/v1?model=NAME, got openai:{text}")
-    if parts.username or parts.password:
-        raise UsageError(f"leave the key out of the address, which is kept with the results: set {KEY_VARIABLE}")
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := next((name for name in given if name not in _OPTIONS), None):
-        raise unknown_name("option of an endpoint", unknown, sorted(_OPTIONS))
-    url = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
-    try:
-        options: dict[str, Any] = {name: _OPTIONS[name](value) for name, value in given.items()}
-    except ValueError as error:
-        raise UsageError(f"an endpoint's timeout_s and num_tries are numbers: {error}") from None
-    endpoint = Endpoint(url=url, **options)
-    if not endpoint.timeout_s > 0 or endpoint.num_tries < 1:
-        raise UsageError("an endpoint's timeout_s must be above 0 and num_tries at least 1")
-    if endpoint.tools not in ("server", "text"):
-        raise UsageError(f"an endpoint's tools are server or text, got {endpoint.tools!r}")
-    if endpoint.format not in FORMATS:
-        raise unknown_name("tool-call format", endpoint.format, sorted(FORMATS))
-    if "format" in given and endpoint.tools == "server":
-        raise UsageError("the server reads the calls itself; leave out format=, or set tools=text")
-    return endpoint
 
 
 class OpenAIClient:
@@ -122,6 +64,7 @@ class OpenAIClient:
         self._limit_name = _LIMIT
         self._model = endpoint.model
         self._naming = asyncio.Lock()
+        self._are_tools_checked = False
         key = os.environ.get(KEY_VARIABLE)
         is_local = urlsplit(endpoint.url).hostname in _LOCAL
         self._http = limited_async_client(
@@ -142,17 +85,36 @@ class OpenAIClient:
             "top_p": sampling.top_p,
             "seed": sampling.seed % 2**_NUM_SEED_BITS,
         }
-        if tools:
-            body["tools"] = tools
+        with_tools = body | {"tools": tools} if tools else body
         try:
-            answer = await self._ask("POST", "/chat/completions", body | {self._limit_name: sampling.max_new_tokens})
+            answer = await self._ask(*_COMPLETIONS, with_tools | {self._limit_name: sampling.max_new_tokens})
         except _OtherLimitError:  # newer models of OpenAI's call it so
             self._limit_name = _NEW_LIMIT
-            answer = await self._ask("POST", "/chat/completions", body | {_NEW_LIMIT: sampling.max_new_tokens})
+            answer = await self._ask(*_COMPLETIONS, with_tools | {_NEW_LIMIT: sampling.max_new_tokens})
         try:
-            return read_answer(answer, len(messages))
+            said = read_answer(answer, len(messages))
         except EngineError as error:
             raise EngineError(f"{self.endpoint.url}: {error}") from None
+        if tools and said.usage and not self._are_tools_checked:
+            self._are_tools_checked = True
+            await self._check_that_tools_are_shown(body, said.usage.prompt_tokens)
+        return said
+
+    async def _check_that_tools_are_shown(self, body: Mapping[str, object], num_prompt_tokens: int) -> None:
+        """Ask for one token without the tools: a prompt of the same length shows that the server left them out.
+
+        vLLM and others drop the tools in silence where the model's chat template does not render any.
+        """
+        try:
+            answer = await self._ask_once(*_COMPLETIONS, {**body, self._limit_name: 1})
+            usage = read_answer(answer, 0).usage
+        except (EngineError, UsageError, _BusyError, _OtherLimitError):
+            return  # some models refuse a limit this low; then nothing is known
+        if usage and usage.prompt_tokens == num_prompt_tokens:
+            raise UsageError(
+                f"{self.endpoint.url} does not show the tools to the model: its prompt has {num_prompt_tokens} tokens "
+                f"with and without them (its chat template may render none). {_AS_TEXT}"
+            )
 
     async def check(self) -> None:
         """Ask once whether anybody answers, before work begins that would wait for it.
@@ -214,6 +176,8 @@ class OpenAIClient:
         if response.is_success:
             return self._decoded(response)
         fault = f"status {response.status_code}: {shown(response.text)}"
+        if any(said in response.text for said in _NO_TOOLS):
+            raise UsageError(f"{self.endpoint.url} takes no tools as it was started ({fault}). {_AS_TEXT}")
         if response.status_code >= _SERVER_ERROR or response.status_code in (_TOO_MANY, _TIMEOUT):
             raise _BusyError(fault, _asked_wait_s(response), is_answer=True)
         raise self._refusal(response, fault)
@@ -231,7 +195,8 @@ class OpenAIClient:
         if code in _REFUSED_KEY:
             return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
         if code == _NOT_FOUND:
-            return _NotFoundError(f"{url} knows no model {self._model!r}, or no such address ({fault})")
+            hint = "" if urlsplit(url).path else f"; did you mean {url}/v1?"
+            return _NotFoundError(f"{url} knows no model {self._model!r}, or no such address ({fault}){hint}")
         if code == _BAD_REQUEST and ("context_length_exceeded" in text or "maximum context length" in text):
             return ContextFullError(f"{url}: {fault}")
         if code == _BAD_REQUEST and self._limit_name == _LIMIT and _NEW_LIMIT in text:

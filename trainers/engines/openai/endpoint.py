@@ -1,0 +1,74 @@
+"""The address of an OpenAI-compatible endpoint, as commands take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from agentgym.errors import UsageError, unknown_name
+from agentgym.render.families import FORMATS
+
+KEY_VARIABLE: Final = "OPENAI_API_KEY"
+_OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "model": str,
+    "timeout_s": float,
+    "num_tries": int,
+    "tools": str,
+    "format": str,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """The address of a model, and how often it is asked."""
+
+    url: str
+    """Up to and with ``/v1``."""
+    model: str = ""
+    """Its name there; empty takes the only one that the endpoint lists."""
+    timeout_s: float = 300.0
+    """Of one request."""
+    num_tries: int = 6
+    """Requests for one completion while the server is busy or lost; 1, 2, 4, 8, 16 s pass between them."""
+    tools: str = "server"
+    """``server``: it is sent the tools, and reads the calls. ``text``: the first message describes them, and calls are
+    read here, for servers and models that take no tools."""
+    format: str = "hermes"
+    """Tool-call format of ``tools=text``."""
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Parse an endpoint as commands take it, such as ``http://127.0.0.1:8000/v1?model=NAME&timeout_s=60``.
+
+    Raises:
+        UsageError: the address or one of its options is wrong.
+
+    Example:
+        >>> parse_endpoint("http://127.0.0.1:8000/v1?model=Qwen/Qwen3-4B").model
+        'Qwen/Qwen3-4B'
+    """
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"expected openai:http://HOST:PORT/v1?model=NAME, got openai:{text}")
+    if parts.username or parts.password:
+        raise UsageError(f"leave the key out of the address, which is kept with the results: set {KEY_VARIABLE}")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if unknown := next((name for name in given if name not in _OPTIONS), None):
+        raise unknown_name("option of an endpoint", unknown, sorted(_OPTIONS))
+    url = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+    try:
+        options: dict[str, Any] = {name: _OPTIONS[name](value) for name, value in given.items()}
+    except ValueError as error:
+        raise UsageError(f"an endpoint's timeout_s and num_tries are numbers: {error}") from None
+    endpoint = Endpoint(url=url, **options)
+    if not endpoint.timeout_s > 0 or endpoint.num_tries < 1:
+        raise UsageError("an endpoint's timeout_s must be above 0 and num_tries at least 1")
+    if endpoint.tools not in ("server", "text"):
+        raise UsageError(f"an endpoint's tools are server or text, got {endpoint.tools!r}")
+    if endpoint.format not in FORMATS:
+        raise unknown_name("tool-call format", endpoint.format, sorted(FORMATS))
+    if "format" in given and endpoint.tools == "server":
+        raise UsageError("the server reads the calls itself; leave out format=, or set tools=text")
+    return endpoint

@@ -179,14 +179,14 @@ class TrainingLoop:
     async def learn(self) -> None:
         """Make the steps of RL that are left, with evaluations and checkpoints on the way."""
         config, run, state = self.config, self.run, self.state
-        rollouts = Rollouts(run, state.stream, state.mixture)
+        rollouts = Rollouts(run, state.stream, state.plan)
         self.log.begin("rl", config.num_steps, state.step)
         try:
             while state.step < config.num_steps:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
                     await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
                 metrics = await self.step(rollouts)
-                state.step, state.stream, state.mixture = state.step + 1, rollouts.state, rollouts.mixture
+                state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan
                 for line in state.activity.watch(state.step, metrics):
                     self.log.say(line)
                 self.log.log("rl", state.step, metrics | state.activity.metrics())

@@ -79,7 +79,6 @@ class Chaos(Env):
             )
         self.env = env
         super().__init__(render_mode=env.render_mode)
-        self.max_turns = env.max_turns
         self.metadata = env.metadata
         self.spec = env.spec
         self.observation_space = env.observation_space
@@ -125,6 +124,7 @@ class Chaos(Env):
     env_id: Any = _delegated("env_id")
     task: Any = _delegated("task")
     turn: Any = _delegated("turn")
+    max_turns: Any = _delegated("max_turns")
     episode: Any = _delegated("episode")
     tools: Any = _delegated("tools")
     takes_words: ClassVar[Any] = _delegated("takes_words")

@@ -15,12 +15,15 @@ _TRAINS = "in the loop"
 
 def list_(
     credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
+    strategies: Annotated[bool, typer.Option("--strategies", help="List the rollout strategies instead.")] = False,
     suites: Annotated[bool, typer.Option("--suites", help="List the suites for `agentgym eval` instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments, and whether they can be used here; or suites; or the components of credit and loss."""
+    """List the environments, and whether they can be used here; or suites; or components of credit, loss, rollouts."""
     if credit:
         _list_credit(as_json)
+    elif strategies:
+        _list_strategies(as_json)
     elif suites:
         _list_suites(as_json)
     else:
@@ -45,6 +48,23 @@ def _list_credit(as_json: bool) -> None:
                 table.add_heading(family)
             limits = "" if trains == _TRAINS else f" ({trains.removeprefix(f'{_TRAINS}, ')})"
             table.add_row(name, status, paper + limits, released.partition(":")[0])
+        out.page(table)
+
+
+def _list_strategies(as_json: bool) -> None:
+    from agentgym.rollout.strategies.component import strategy_table
+
+    titles = ("name", "class", "status", "paper", "limits", "test")
+    with output(as_json) as out:
+        rows = [(c.name, c.family, c.status, c.paper, c.limits, c.test) for c in strategy_table()]
+        out.result([dict(zip(titles, row, strict=True)) for row in rows])
+        table = Grid("name", "status", "paper", prose="paper")
+        family = ""
+        for name, its_family, status, paper, limits, _ in rows:
+            if its_family != family:
+                family = its_family
+                table.add_heading(family)
+            table.add_row(name, status, paper + (f" ({limits})" if limits else ""))
         out.page(table)
 
 

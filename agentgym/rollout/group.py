@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
 from agentgym.rollout.agent import MakeAgent
@@ -84,15 +85,49 @@ class GroupPlayer:
         self._in_flight = in_flight or InFlight(config.num_envs)
         self._on_episode = on_episode
 
-    async def play(self, ordinal: int, task: Task) -> TrajectoryGroup:
+    async def play(
+        self,
+        ordinal: int,
+        task: Task,
+        *,
+        num_episodes: int | None = None,
+        max_turns: int | None = None,
+        extend: Callable[[float], int] | None = None,
+    ) -> TrajectoryGroup:
         """Play episodes of a task until the group is complete.
 
         Args:
             ordinal: position of the task in the run's task order.
+            num_episodes: by default ``group_size``.
+            max_turns: most turns of an episode, beside the environment's own limit.
+            extend: called with the success rate of the complete group; returns how many episodes more are played.
         """
-        members = [self._member(ordinal, task, number) for number in range(self._quorum.num_started)]
+        request = RolloutRequest(
+            task=task,
+            make_agent=self._make_actor,
+            opponent=self._opponent,
+            ordinal=ordinal,
+            limits=self._config.limits,
+            max_turns=max_turns,
+        )
+        quorum = self._quorum
+        if num_episodes is not None:
+            quorum = quorum.resized(num_episodes - self._config.group_size, self._config.group_size)
+        group = await self._play_members(request, 0, quorum)
+        if extend and group.valid and (added := extend(fmean(bool(member.success) for member in group.valid))):
+            rest = await self._play_members(request, quorum.num_started, Quorum(num_started=added, num_needed=added))
+            group = replace(group, trajectories=(*group.trajectories, *rest.trajectories), cut=(*group.cut, *rest.cut))
+        return group
+
+    async def _play_members(self, request: RolloutRequest, first: int, quorum: Quorum) -> TrajectoryGroup:
+        """Play the members from number ``first`` on until the quorum is complete."""
+        ordinal, numbers = request.ordinal, range(first, first + quorum.num_started)
+        members = [
+            _Member(replace(request, member=number, seed=derive_seed(self._seed, ordinal, number)))
+            for number in numbers
+        ]
         jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
-        counting = await first_valid(jobs, is_evidence, self._quorum.num_needed)
+        counting = await first_valid(jobs, is_evidence, quorum.num_needed)
         cut = [
             members[at].as_cut(None if job.cancelled() else job.result())
             for at, job in enumerate(jobs)
@@ -100,20 +135,8 @@ class GroupPlayer:
         ]
         trajectories = tuple(trajectory for at in counting for trajectory in jobs[at].result())
         return TrajectoryGroup(
-            ordinal=ordinal, task=task, trajectories=trajectories, cut=tuple(cut), env_name=self._env_name
+            ordinal=ordinal, task=request.task, trajectories=trajectories, cut=tuple(cut), env_name=self._env_name
         )
-
-    def _member(self, ordinal: int, task: Task, number: int) -> _Member:
-        request = RolloutRequest(
-            task=task,
-            make_agent=self._make_actor,
-            opponent=self._opponent,
-            ordinal=ordinal,
-            member=number,
-            seed=derive_seed(self._seed, ordinal, number),
-            limits=self._config.limits,
-        )
-        return _Member(request)
 
     async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
         async with self._in_flight.slot((member.request.ordinal, member.request.member)):

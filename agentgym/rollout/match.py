@@ -10,6 +10,8 @@ If the infrastructure fails for one player, the game fails for all of them, sinc
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -36,11 +38,26 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
         EnvError: a game could not start.
         UsageError: the request names an opponent, and the environment has one player.
     """
-    if isinstance(env, GameEnv) and env.num_players > 1:
-        return await _play_game(env, request)
-    if request.opponent is not None:
-        raise UsageError(f"{env.env_id} is played by one player, so nobody can play against it; is opponent=self set?")
-    return (await run_episode(env, request),)
+    with _limited_turns(env, request.max_turns):
+        if isinstance(env, GameEnv) and env.num_players > 1:
+            return await _play_game(env, request)
+        if request.opponent is not None:
+            raise UsageError(
+                f"{env.env_id} is played by one player, so nobody can play against it; is opponent=self set?"
+            )
+        return (await run_episode(env, request),)
+
+
+@contextmanager
+def _limited_turns(env: Env, max_turns: int | None) -> Iterator[None]:
+    """Let an episode have fewer turns than the environment allows."""
+    own = env.max_turns
+    if max_turns is not None:
+        env.max_turns = max_turns if own is None else min(own, max_turns)
+    try:
+        yield
+    finally:
+        env.max_turns = own
 
 
 async def _play_game(env: GameEnv, request: RolloutRequest) -> tuple[Trajectory, ...]:

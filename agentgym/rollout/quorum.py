@@ -28,6 +28,16 @@ class Quorum:
         if not 1 <= self.num_needed <= self.num_started:
             raise ConfigError(f"{self.num_needed} members are needed of {self.num_started} that are started")
 
+    def resized(self, change: int, group_size: int) -> Quorum:
+        """Return the quorum of a group that is larger or smaller than ``group_size`` by ``change`` members.
+
+        Example:
+            >>> Quorum(num_started=10, num_needed=8).resized(-4, 8)
+            Quorum(num_started=6, num_needed=4)
+        """
+        needed = self.num_needed + change if self.num_needed == group_size else self.num_needed
+        return Quorum(num_started=self.num_started + change, num_needed=needed)
+
 
 async def first_valid(
     jobs: Sequence[asyncio.Task[Result]], is_valid: Callable[[Result], bool], num_needed: int

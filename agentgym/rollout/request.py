@@ -63,6 +63,8 @@ class RolloutRequest:
     seed: int = 0
     """Seed of the policy's sampling."""
     limits: EpisodeLimits = EpisodeLimits()
+    max_turns: int | None = None
+    """Most turns, beside the environment's own limit; None for that alone."""
     num_retries: int = 0
     """Earlier attempts, all failed."""
     on_turn: Callable[[Turn], None] = ignore_turn

@@ -32,8 +32,12 @@ class TaskSchedule:
 
     def task(self, ordinal: int) -> Task:
         """Return the task of an ordinal."""
+        return self._tasks[self.index(ordinal)]
+
+    def index(self, ordinal: int) -> int:
+        """Return the index of an ordinal's task."""
         epoch, position = divmod(ordinal, len(self._tasks))
         if epoch != self._epoch:
             self._epoch = epoch
             self._order = np.random.default_rng([self._seed, epoch]).permutation(len(self._tasks))
-        return self._tasks[int(self._order[position])]
+        return int(self._order[position])

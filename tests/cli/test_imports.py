@@ -35,6 +35,7 @@ def heavy(modules: list[str]) -> set[str]:
     [
         ("list",),
         ("list", "--suites"),
+        ("list", "--strategies"),
         ("list", "--credit"),
         ("describe", "agentgym/Household-v0"),
         ("train", "household-smoke", "--dry-run"),

@@ -40,6 +40,7 @@ def shown(grid: Grid, width: int) -> str:
     [
         ("list",),
         ("list", "--suites"),
+        ("list", "--strategies"),
         ("list", "--credit"),
         ("describe", "agentgym/Household-v0"),
         ("describe", "GUESS"),

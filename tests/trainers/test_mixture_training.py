@@ -135,7 +135,7 @@ def test_a_resumed_mixture_ends_in_the_same_weights(by: Any, tmp_path: Path) -> 
     train(settings, tmp_path / "run", resume=True)
     assert weights(tmp_path / "run") == expected
     again = read_checkpoint(tmp_path / "run", 4)
-    assert again["mixture"] == held["mixture"] and again["credit"] == held["credit"]
+    assert again["plan"] == held["plan"] and again["credit"] == held["credit"]
     assert all(torch.equal(value, again["model"][name]) for name, value in held["model"].items())
 
 

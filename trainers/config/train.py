@@ -20,6 +20,7 @@ from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.mixture import MixtureConfig
+from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.settings import checked
 from agentgym.trainers.config.mixture import MixedEnv, check_mixture
 from agentgym.trainers.config.optimizer import OptimizerConfig
@@ -202,6 +203,8 @@ class TrainConfig:
     group: GroupConfig = GroupConfig()
     sampling: SamplingParams = SamplingParams()
     context: ContextConfig = ContextConfig()
+    strategy: StrategyConfig = StrategyConfig()
+    """The tasks that steps play, the sizes of their groups, and the lengths of their episodes."""
     engine: EngineConfig = EngineConfig()
     cluster: ClusterConfig = ClusterConfig()
     ranks: RanksConfig = RanksConfig()
@@ -224,6 +227,7 @@ class TrainConfig:
             raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
         self.context.check_room(self.model.max_context_tokens, self.sampling.max_completion_tokens)
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
+        self._check_budget()
         check_columns(self.credit)
         rules.refuse_errors(self.findings())
         if self.engine.sleep and self.pipeline.mode != "sync":
@@ -288,6 +292,16 @@ class TrainConfig:
     def by_env(self) -> dict[str, TrainConfig]:
         """The configuration of each environment by its name; of a run on one environment, itself under ``""``."""
         return {env.name: self.for_env(env) for env in self.envs} or {"": self}
+
+    def _check_budget(self) -> None:
+        least = self.strategy.least
+        if least is not None and least < self.group.min_valid:
+            raise ConfigError(
+                f"strategy.budget.low={least} is less than group.min_valid={self.group.min_valid}: groups of that size "
+                "would be dropped; set low to at least that"
+            )
+        if least is not None and self.pipeline.over_provision:
+            raise ConfigError("strategy.budget sets the sizes of groups: leave pipeline.over_provision at 0")
 
     def _check_updates(self) -> None:
         if self.loss.has_opob and self.credit.modulators:

@@ -17,7 +17,7 @@ import torch
 
 from agentgym.credit.state import CreditState
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
-from agentgym.rollout.mixture import MixtureState
+from agentgym.rollout.plan import PlanState
 from agentgym.rollout.stream import StreamState
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer
@@ -54,8 +54,8 @@ class TrainState:
     entropy_history: EntropyHistory = field(default_factory=EntropyHistory)
     stream: StreamState | None = None
     """None before the first step of RL."""
-    mixture: MixtureState | None = None
-    """The order of environments, None before the first step of RL."""
+    plan: PlanState | None = None
+    """The planned groups, and the results of tasks; None before the first step of RL."""
     success_before: float | None = None
     """None before its evaluation."""
     num_trajectories: int = 0
@@ -141,7 +141,7 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     state.credit = {key: CreditState.from_dict(saved) for key, saved in plain["credit"].items()}
     state.entropy_history = EntropyHistory.from_dict(plain["entropy_history"])
     state.stream = None if plain["stream"] is None else StreamState(**plain["stream"])
-    state.mixture = None if plain["mixture"] is None else MixtureState(**plain["mixture"])
+    state.plan = None if plain["plan"] is None else PlanState.from_dict(plain["plan"])
     state.success_before, state.num_trajectories = plain["success_before"], plain["num_trajectories"]
     state.started -= plain["wall_s"]
     state.activity.load_state_dict(plain["activity"])
@@ -162,7 +162,7 @@ def _plain_of(state: TrainState) -> dict[str, Any]:
         "credit": {key: memory.to_dict() for key, memory in state.credit.items()},  # of trackers and curricula
         "entropy_history": state.entropy_history.to_dict(),  # of EPO
         "stream": None if state.stream is None else asdict(state.stream),
-        "mixture": None if state.mixture is None else asdict(state.mixture),
+        "plan": None if state.plan is None else state.plan.to_dict(),
         "success_before": state.success_before,
         "num_trajectories": state.num_trajectories,
         "wall_s": state.wall_s,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from statistics import fmean
 
 from agentgym.rollout.group import GroupPlayer
-from agentgym.rollout.mixture import Mixture, MixtureState
-from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.mixture import Mixture
+from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.distributed.devices import beside
@@ -25,18 +24,20 @@ class Rollouts:
 
     Args:
         state: the state of the stream of groups to resume from.
-        mixture: the state of the order in which environments are played, to resume from.
+        plan: the state of the planner of groups, to resume from.
     """
 
-    def __init__(self, run: Run, state: StreamState | None = None, mixture: MixtureState | None = None) -> None:
+    def __init__(self, run: Run, state: StreamState | None = None, plan: PlanState | None = None) -> None:
         config, self._ranks = run.config, run.ranks
-        self._names = [env.name for env in run.envs]
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
         """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
         self._in_flight = config.pipeline.in_flight(replace(config.group, num_envs=-(-config.group.num_envs // parts)))
-        self._schedules = [TaskSchedule(env.train_tasks, derive_seed(config.seed, "rl tasks")) for env in run.envs]
+        seed = derive_seed(config.seed, "rl tasks")
+        self._planners = [
+            EnvPlanner(env.config.strategy, env.train_tasks, env.config.group.group_size, seed) for env in run.envs
+        ]
         self._players = [
             GroupPlayer(
                 env.pool,
@@ -49,11 +50,16 @@ class Rollouts:
             )
             for env in run.envs
         ]
-        self._mixture = Mixture(
-            lambda step: [env.weight_at(step, config.num_steps) for env in config.envs] or (1.0,),
-            groups_per_step=config.groups_per_step,
-            config=config.mixture,
-            state=mixture,
+        self._planner = GroupPlanner(
+            lambda mixture: Mixture(
+                lambda step: [env.weight_at(step, config.num_steps) for env in config.envs] or (1.0,),
+                groups_per_step=config.groups_per_step,
+                config=config.mixture,
+                state=mixture,
+            ),
+            self._planners,
+            config.groups_per_step,
+            plan,
         )
         self._stream = GroupStream(
             lambda number: self._play(number * parts + part),
@@ -70,13 +76,20 @@ class Rollouts:
         return state if self._num_parts == 1 else StreamState(next_ordinal=state.next_ordinal * self._num_parts)
 
     @property
-    def mixture(self) -> MixtureState:
-        """The state of the order of environments, to save in a checkpoint."""
-        return self._mixture.state
+    def plan(self) -> PlanState:
+        """The state of the planner of groups, to save in a checkpoint."""
+        return self._planner.state
 
     def _play(self, ordinal: int) -> Awaitable[TrajectoryGroup]:
-        env, position = self._mixture.place(ordinal)
-        return self._players[env].play(ordinal, self._schedules[env].task(position))
+        plan = self._planner.plan(ordinal)
+        env = self._planners[plan.env]
+        return self._players[plan.env].play(
+            ordinal,
+            env.task(plan.task),
+            num_episodes=plan.num_episodes,
+            max_turns=plan.max_turns,
+            extend=env.extend,
+        )
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
         """Wait for the groups of a step, and return them by ordinal. All ranks must call, also those that do not play.
@@ -85,12 +98,7 @@ class Rollouts:
             period: takes each group's gradient when the group is done, in a thread beside the rollouts.
         """
         groups = await self._take(step, clock, period)
-        self._mixture.forget(group.ordinal for group in groups)
-        self._mixture.observe(
-            (self._names.index(group.env_name), fmean(bool(member.success) for member in group.valid))
-            for group in groups
-            if group.valid
-        )
+        self._planner.observe(step, groups)
         return groups
 
     async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
@@ -123,6 +131,7 @@ class Rollouts:
             "tokens_per_s": num_tokens / playing_s,
             "groups_ahead": float(self.state.next_ordinal - self.state.num_taken),
             "in_flight_limit": float(self._in_flight.limit),
+            **self._planner.metrics(),
         }
 
     async def close(self) -> None:

@@ -1,0 +1,81 @@
+"""The families of rollout strategies: a registry and a decorator each.
+
+A strategy is a function whose parameters say what it reads, as a component of credit is. A new one is one file::
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class UnseenOptions(Options):
+        kind: str = "unseen"
+
+    @task_source("unseen", paper="...")
+    def unseen(num_tasks: int, history: TaskHistory, positions: Sequence[int], options: UnseenOptions) -> list[int]:
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentgym.plugins import Component, F, Registry, Status, checked_options
+
+TASK_SOURCES = Registry[Component](
+    "task source", "agentgym.rollout.strategies", ("num_tasks", "positions", "order", "history", "step", "rng")
+)
+BUDGETS = Registry[Component]("budget", "agentgym.rollout.strategies", ("rates", "group_size", "rate"))
+HORIZONS = Registry[Component]("horizon", "agentgym.rollout.strategies", ("step",))
+FAMILIES = {"task source": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS}
+
+
+def task_source(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a task source: a function to the tasks of a step's groups, as indices into the training tasks.
+
+    It may take ``num_tasks``, ``positions`` (of the groups in the order of the environment's groups; as many tasks are
+    wanted), ``order`` (position -> index in the run's shuffled order), ``history``
+    (:class:`~agentgym.rollout.strategies.history.TaskHistory`), ``step``, ``rng`` (a numpy generator of the step's own)
+    and its options.
+
+    Args:
+        name: its name in ``strategy.tasks`` and in ``agentgym list --strategies``.
+        facts: ``paper``, ``status``, ``limits``, ``test``, ``options``.
+    """
+    return _decorator("task source", name, facts)
+
+
+def budget(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a budget: a function to the number of episodes of groups.
+
+    One that takes ``rates`` (success rate per group's task, None where it is unknown) decides before a step and returns
+    a size per group. One that takes ``rate`` (success of a finished group) decides then, and returns how many episodes
+    more the group gets. Both may take ``group_size`` and options.
+    """
+    return _decorator("budget", name, facts)
+
+
+def horizon(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a horizon: a function from ``step`` to the most turns of an episode, None for the environment's own."""
+    return _decorator("horizon", name, facts)
+
+
+def _decorator(family: str, name: str, facts: dict[str, Any]) -> Callable[[F], F]:
+    known = dict(facts)
+    named = known.pop("options", None)
+    status: Status = known.pop("status", "user")
+
+    def register(function: F) -> F:
+        options = checked_options(family, name, function, named)
+        FAMILIES[family].add(
+            Component(name=name, family=family, function=function, options=options, status=status, **known)
+        )
+        return function
+
+    return register
+
+
+def strategy_table() -> tuple[Component, ...]:
+    """Return every strategy, by family.
+
+    Example:
+        >>> [component.name for component in strategy_table() if component.family == "horizon"]
+        ['fixed', 'scaling_inter']
+    """
+    return tuple(component for family in FAMILIES.values() for component in family.values())

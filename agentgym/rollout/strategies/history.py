@@ -1,0 +1,66 @@
+"""The results of tasks that were played, which task sources and budgets read. It survives a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One group of a task."""
+
+    step: int
+    """The training step that took the group."""
+    num_episodes: int
+    """Episodes that were evidence about the policy."""
+    num_successes: int
+
+
+class TaskHistory:
+    """The visits of every task of an environment, oldest first, by index into the training tasks.
+
+    Failed episodes are no evidence and are not counted.
+
+    Example:
+        >>> history = TaskHistory()
+        >>> history.add(7, Visit(step=0, num_episodes=8, num_successes=2))
+        >>> history.rate(7), history.rate(3)
+        (0.25, None)
+    """
+
+    def __init__(self, visits: Mapping[int, tuple[Visit, ...]] | None = None) -> None:
+        self._visits = dict(visits or {})
+
+    def add(self, task: int, visit: Visit) -> None:
+        """Note a group of a task; one without evidence says nothing."""
+        if visit.num_episodes:
+            self._visits[task] = (*self._visits.get(task, ()), visit)
+
+    def visits(self, task: int) -> tuple[Visit, ...]:
+        """Return the visits of a task, none if it was never played."""
+        return self._visits.get(task, ())
+
+    def rate(self, task: int) -> float | None:
+        """Return the success rate of a task's last visit, None if it was never played."""
+        visits = self.visits(task)
+        return visits[-1].num_successes / visits[-1].num_episodes if visits else None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._visits)
+
+    def __len__(self) -> int:
+        return len(self._visits)
+
+    def to_dict(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Return plain values for a checkpoint."""
+        return {
+            task: [(visit.step, visit.num_episodes, visit.num_successes) for visit in visits]
+            for task, visits in self._visits.items()
+        }
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[int, Any]) -> TaskHistory:
+        """Return the history that :meth:`to_dict` described."""
+        return cls({int(task): tuple(Visit(*visit) for visit in visits) for task, visits in saved.items()})

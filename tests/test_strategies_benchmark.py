@@ -1,0 +1,37 @@
+"""benchmarks/strategies/compare.py runs at a tiny size, keeps its runs, and compares at equal tokens."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TINY = (
+    "model.hidden_size=32", "model.num_layers=1", "model.vocab_size=512", "sft.num_demos=60", "sft.num_epochs=1",
+    "groups_per_step=2", "group.group_size=4",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_arms_are_compared_at_equal_tokens(tmp_path: Path) -> None:
+    def compare(*arms: str) -> list[dict[str, object]]:
+        command = [
+            sys.executable, "benchmarks/strategies/compare.py", "--arms", *arms, "--seeds", "0", "--steps", "2",
+            "--every", "1", "--episodes", "4", "--output", str(tmp_path / "out"), "--", *TINY,
+        ]  # fmt: skip
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        runs: list[dict[str, object]] = json.loads((tmp_path / "out.json").read_text())
+        return runs
+
+    first = compare("plain")
+    both = compare("plain", "scaling_inter")
+    assert both[0] == first[0], "a run that is there is kept"
+    assert [run["arm"] for run in both] == ["plain", "scaling_inter"]
+    budget = min(run["tokens"][-1] for run in both)  # type: ignore[index]
+    said = (tmp_path / "out.md").read_text()
+    assert budget > 0 and f"{budget:,.0f} sampled tokens each" in said and "| scaling_inter |" in said

@@ -69,6 +69,7 @@ class Run:
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
         for env in self.envs:
             env.check_prompts(self.renderer)
+        self.teacher = self._teacher()
         # rollouts that go on while the model's weights change need weights that stand still, and whole ones
         self._served = self._made_to_serve(ranks)
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
@@ -122,6 +123,25 @@ class Run:
             await self.ranks.from_all(lambda: self.engine.update_weights(version))
         else:
             await self.ranks.from_main(lambda: self.engine.update_weights(version))
+
+    def _teacher(self) -> CausalLM | None:
+        """Load the model that the policy is distilled from, sharded as the policy is; None if there is none.
+
+        Raises:
+            UsageError: it has another tokenizer, so its probabilities would be of other tokens.
+        """
+        source = self.config.loss.teacher
+        if not source:
+            return None
+        teacher, tokenizer = load_model(source)
+        if tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            raise UsageError(
+                f"the teacher {source} has another tokenizer ({len(tokenizer)} tokens) than the policy "
+                f"({len(self.tokenizer)} tokens): distillation compares probabilities of the same tokens"
+            )
+        teacher.to("cuda" if torch.cuda.is_available() else "cpu")
+        use_fused_attention(teacher)
+        return never_trained(shard(teacher, self.ranks, self.config.loss.precision))
 
     def make_reference(self) -> Reference:
         """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""

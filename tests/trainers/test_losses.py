@@ -282,6 +282,38 @@ def test_kl() -> None:
     assert regularisers.kl(ref, ref).item() == 0.0
 
 
+def test_distill() -> None:
+    new, teacher = torch.tensor([-1.0, -2.0], requires_grad=True), torch.tensor([-1.5, -0.5])
+    found = regularisers.distill(new, teacher)
+    assert found.tolist() == pytest.approx([0.5, -1.5]), (
+        "k1: unbiased, and below 0 where the teacher likes a token more"
+    )
+    assert torch.autograd.grad(found.sum(), new)[0].tolist() == pytest.approx([0.5, -1.5])
+
+
+def test_the_gradient_of_distillation_is_that_of_the_reverse_kl() -> None:
+    """Over every token that could be sampled, weighed by its probability, against the exact KL of two distributions."""
+    logits = torch.tensor([0.3, -0.2, 1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    teacher = torch.tensor([1.0, 0.5, -1.0, 0.2], dtype=torch.float64).log_softmax(-1)
+    logprobs = logits.log_softmax(-1)
+    exact = torch.autograd.grad((logprobs.exp() * (logprobs - teacher)).sum(), logits, retain_graph=True)[0]
+    expected = torch.autograd.grad((logprobs.exp().detach() * regularisers.distill(logprobs, teacher)).sum(), logits)[0]
+    assert expected.tolist() == pytest.approx(exact.tolist(), abs=1e-12)
+
+
+def test_the_policy_loss_is_weighed_beside_its_regularisers() -> None:
+    distill = of.DistillOptions(teacher="t", coef=0.5)
+    given_scores = scores([-1.0, -1.0], [-1.0, -1.0], logprob_ref=torch.tensor([-1.2, -1.4], dtype=torch.float64))
+    batch = tokens([1.0, 1.0], rollout=[-1.0, -1.0])
+    for weight in (1.0, 0.25, 0.0):
+        config = LossConfig(weight=weight, regularisers=(distill,))
+        assert policy_loss(given_scores, batch, config).loss.item() == pytest.approx(-weight + 0.5 * 0.3)
+    with pytest.raises(ConfigError, match="leaves nothing to learn from"):
+        LossConfig(weight=0.0)
+    with pytest.raises(ConfigError, match="distill and kl"):
+        LossConfig(regularisers=(distill, of.KlOptions()))
+
+
 def test_kl_is_added_with_its_coefficient() -> None:
     config = LossConfig(regularisers=(of.KlOptions(coef=0.5, estimator="k1"),))
     given_scores = scores([-1.0, -1.0], [-1.0, -1.0], logprob_ref=torch.tensor([-1.2, -1.4], dtype=torch.float64))

@@ -236,6 +236,7 @@ class TrainConfig:
             )
         self._check_cluster()
         self._check_updates()
+        self._check_teacher()
         if self.pipeline.mode == "periodic":
             refuse_for_periodic(self.credit, self.loss)
         if self.model.lora.quantize != "none":
@@ -363,6 +364,15 @@ class TrainConfig:
                 has_gain=has_gain, has_reference=True, is_sampling_policy=self.pipeline.is_on_policy
             ),
         )
+
+    def _check_teacher(self) -> None:
+        if self.loss.regulariser("distill") and not self.loss.teacher:
+            raise ConfigError("loss.regularisers: distill needs the model to learn from: set its teacher")
+        if self.loss.teacher and not self.loss.weight and self.zero_variance_filter != "off":
+            raise ConfigError(
+                "loss.weight=0 learns from the teacher alone, but groups whose episodes earn the same are left out: "
+                "set zero_variance_filter=off"
+            )
 
     @property
     def needs_no_second_model(self) -> bool:

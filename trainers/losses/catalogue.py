@@ -212,6 +212,16 @@ regulariser(
     options=of.KlOptions,
 )
 regulariser(
+    "distill",
+    "agentgym.trainers.losses.regularisers:distill",
+    paper="On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes",
+    status="reproduced",
+    test=_test("test_distill"),
+    options=of.DistillOptions,
+    metric="teacher_kl",
+    limits="reverse KL of the sampled tokens alone",
+)
+regulariser(
     "entropy",
     "agentgym.trainers.losses.regularisers:entropy_bonus",
     paper="Asynchronous Methods for Deep Reinforcement Learning",

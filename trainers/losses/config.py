@@ -53,6 +53,8 @@ class LossConfig:
     """The constant divisor of ``seq-mean-token-sum-norm``."""
     mode: Literal["decoupled", "bypass"] = "decoupled"
     """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
+    weight: float = 1.0
+    """Weight of the policy loss beside the regularisers; 0 learns by those alone."""
     corrections: tuple[Annotated[Any, ByKind(CORRECTIONS)], ...] = (TokenTisOptions(),)
     """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
     token_masks: tuple[Annotated[Any, ByKind(TOKEN_MASKS)], ...] = ()
@@ -104,6 +106,12 @@ class LossConfig:
                 raise ConfigError(f"{', '.join(twice)} is named twice")
         rules.refuse_errors(self.findings())
         self._check_parts()
+        if self.weight < 0:
+            raise ConfigError(f"weight must be at least 0, got {self.weight}")
+        if self.weight == 0 and not self.regularisers:
+            raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill")
+        if self.teacher and self.regulariser("kl"):
+            raise ConfigError("distill and kl would each score a model of their own; name one of them")
 
     def _check_updates(self) -> None:
         if self.num_epochs < 1:
@@ -229,6 +237,12 @@ class LossConfig:
     def regulariser(self, kind: str) -> Any:
         """Settings of the regulariser of that kind, None if there is none."""
         return next((part for part in self.regularisers if part.kind == kind), None)
+
+    @property
+    def teacher(self) -> str:
+        """The source of the model that the policy is distilled from, empty if there is none."""
+        distill = self.regulariser("distill")
+        return distill.teacher if distill is not None else ""
 
     @property
     def has_opob(self) -> bool:

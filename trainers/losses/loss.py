@@ -44,7 +44,7 @@ class BatchLogprobs:
     entropy: Tensor
     """In nats; carries a gradient where a regulariser needs it."""
     logprob_ref: Tensor | None = None
-    """Of the policy before RL, where a KL term needs it."""
+    """Of the policy before RL or of a teacher, where a regulariser needs it."""
     choice: TokenChoice | None = None
     """The token masks of the micro-batch, if any."""
 
@@ -81,7 +81,7 @@ def policy_loss(
     if scores.choice is not None:
         per_token = scores.choice.apply(per_token, scores.logprob, scores.logprob_old)
         share = scores.choice.weight
-    loss = (per_token * weight * share).sum()
+    loss = config.weight * (per_token * weight * share).sum()
     sums = {
         "entropy": scores.entropy.detach().sum().item(),
         "clip_fraction": was_gated.sum().item(),

@@ -229,6 +229,19 @@ class KlOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DistillOptions(Options):
+    """Learning from a teacher's log-probabilities of what the policy itself sampled."""
+
+    kind: Literal["distill"] = "distill"
+    teacher: str = ""
+    """The model to learn from, as ``model.path`` names it; it must have the policy's tokenizer."""
+    coef: float = 1.0
+
+    def idle(self) -> str:
+        return "coef is 0" if self.coef == 0 else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyOptions(Options):
     """A bonus for entropy."""
 

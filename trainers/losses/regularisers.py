@@ -42,6 +42,25 @@ def kl(logprob: Tensor, logprob_ref: Tensor, estimator: KlEstimator = "k3") -> T
             return kl(logprob.detach(), logprob_ref, "k3") + k2 - k2.detach()
 
 
+def distill(logprob: Tensor, logprob_ref: Tensor) -> Tensor:
+    """Reverse KL to a teacher per token sampled by the policy: the value of k1 and the gradient of k2.
+
+    Both are unbiased for ``KL(policy || teacher)``: the gradient is that of a policy gradient whose advantage of each
+    token is ``ref - logp``.
+
+    Source: "On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes" (GKD), with reverse KL
+    and all data sampled by the student; the paper sums over the vocabulary, here the sampled token stands for it.
+
+    Example:
+        >>> logprob = torch.tensor(-1.0, requires_grad=True)
+        >>> loss = distill(logprob, torch.tensor(-1.5))
+        >>> round(loss.item(), 6), torch.autograd.grad(loss, logprob)[0].item()
+        (0.5, 0.5)
+    """
+    k2 = kl(logprob, logprob_ref, "k2")
+    return k2 - k2.detach() + kl(logprob.detach(), logprob_ref, "k1")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntropyHistory:
     """EPO's memory: of each turn of an episode, the mean over training steps of its mean token entropy.

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
-from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns
@@ -34,7 +33,7 @@ def begin_period(run: Run, state: TrainState) -> Period | None:
         config.loss,
         temperature=config.sampling.temperature,
         max_grad_norm=config.optimizer.max_grad_norm,
-        reference=state.reference,
+        reference=run.teacher or state.reference,
         history=state.entropy_history,
     )
     return Period(run.envs, state.credit, update)
@@ -82,7 +81,7 @@ def train_step(
         parameters["lr"] = rate
     mixed = mix.at_step(step) if mix else None
     add_gradient = mixed.add_gradient if mixed else None
-    update = period.finish(verdicts, add_gradient) if period else _update(config, state, verdicts, add_gradient)
+    update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient)
     state.entropy_history = update.history
     clock.lap("train")
 
@@ -95,8 +94,9 @@ def train_step(
 
 
 def _update(
-    config: TrainConfig, state: TrainState, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None
+    run: Run, state: TrainState, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None
 ) -> UpdateResult:
+    config = run.config
     return update_policy(
         state.model,
         state.optimizer,
@@ -104,7 +104,7 @@ def _update(
         config.loss,
         temperature=config.sampling.temperature,
         max_grad_norm=config.optimizer.max_grad_norm,
-        reference=state.reference,
+        reference=run.teacher or state.reference,
         history=state.entropy_history,
         seed=derive_seed(config.seed, "updates", state.step),
         add_gradient=add_gradient,

@@ -13,9 +13,10 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
-from agentgym.trainers.config.train import LoraSettings, TrainConfig
+from agentgym.trainers.config.train import LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.losses.config import MAX_LOGITS
 from agentgym.trainers.planning.decoder import Sizes, Weights
+from agentgym.trainers.planning.model_shapes import plan_model
 
 FLOAT32, BFLOAT16 = 4, 2
 _BLOCK, _SCALE_BLOCK = 64, 256
@@ -146,6 +147,8 @@ def checkpoint_bytes(config: TrainConfig, weights: Weights) -> int:
 
 
 def _reference_bytes(config: TrainConfig, weights: Weights) -> int:
+    if config.loss.teacher:
+        return FLOAT32 * plan_model(ModelConfig(path=config.loss.teacher))[1].all
     if not config.loss.regulariser("kl"):
         return 0
     return FLOAT32 * weights.trained if config.needs_no_second_model else weight_bytes(config, weights)

@@ -81,6 +81,10 @@ class EnvTimeoutError(InfrastructureError):
     """An environment or tool did not answer in time."""
 
 
+class RewardError(EnvError):
+    """A reward is no number to learn from: not finite, or too large."""
+
+
 class HungError(EnvTimeoutError):
     """Code in the main thread did not come to an end in time and was interrupted."""
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
 from agentgym.env.env import Env
 from agentgym.errors import MissingExtraError, UsageError, unknown_name
@@ -109,6 +111,10 @@ def make(reference: str, **kwargs: Any) -> Env:
     entry = find(reference)
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
+    known = parameters_of(entry)
+    for key in kwargs:
+        if known is not None and key not in known:
+            raise unknown_name(f"argument of {entry.id}:", key, known)
     try:
         made = gymnasium.make(entry.id, **kwargs).unwrapped
     except TypeError as error:
@@ -137,6 +143,41 @@ def find(reference: str) -> EnvEntry:
     if name not in _entries:
         raise unknown_name("environment", name, _entries, "agentgym list shows all")
     return _entries[name]
+
+
+def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
+    """Return the arguments an environment takes, None if it takes any.
+
+    A constructor with ``**kwargs`` takes those of the classes it derives from, too.
+
+    Raises:
+        MissingExtraError: the class cannot be imported without its extra.
+    """
+    made_by = creator_of(entry)
+    if not inspect.isclass(made_by):
+        found = dict(inspect.signature(made_by).parameters)
+        return None if any(p.kind is p.VAR_KEYWORD for p in found.values()) else found
+    found = {}
+    for owner in made_by.__mro__:
+        if "__init__" not in vars(owner):
+            continue
+        parameters = list(inspect.signature(vars(owner)["__init__"]).parameters.values())[1:]
+        found |= {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def creator_of(entry: EnvEntry) -> Any:
+    """Return the class or function that makes an environment.
+
+    Raises:
+        MissingExtraError: it cannot be imported without its extra.
+    """
+    if not entry.is_available:
+        raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
+    entry_point = gymnasium.spec(entry.id).entry_point
+    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
 
 def _only(names: Sequence[str], source: str) -> str:

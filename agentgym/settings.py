@@ -48,6 +48,8 @@ def checked(kind: Callable[..., T], values: Mapping[str, Any], prefix: str = "")
     except ValidationError as error:
         first = error.errors()[0]
         message = first["msg"].removeprefix("Value error, ")
+        if isinstance(first["input"], str) and first["input"][:1] in ("[", "{"):
+            message = "lists and objects are written as JSON, with names in double quotes"
         if not first["loc"]:
             raise ConfigError(message) from None
         where = ".".join([*([prefix] if prefix else []), *map(str, first["loc"])])

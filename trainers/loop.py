@@ -14,7 +14,7 @@ from pathlib import Path
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.rollout.folder_lock import locked
-from agentgym.rollout.group import check_rollouts
+from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
@@ -102,7 +102,7 @@ class TrainingLoop:
             optimizer=self.run.make_optimizer(config.sft.optimizer if phase == "sft" else config.optimizer),
             columns={env.key: ColumnMaker(env.config, self.run.model, self.run.renderer) for env in self.run.envs},
             credit={env.key: CreditState() for env in self.run.envs},
-            activity=Activity(config.loss),
+            activity=Activity(config.loss, has_demos=config.sft.has_phase),
         )
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
 
@@ -110,7 +110,7 @@ class TrainingLoop:
         """Go through all phases that are left."""
         config, run, state = self.config, self.run, self.state
         with self.log:
-            self.log.say(f"run folder: {run.run_dir}")
+            run.announce(self.log.say)
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
             if run.ranks.count > 1:
@@ -202,6 +202,9 @@ class TrainingLoop:
         period = begin_period(run, state)
         groups = await rollouts.take(state.step, clock, period)
         check_rollouts(groups, config.group)
+        if why := failures_of(groups):
+            for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):
+                self.log.say(line)
         clock.lap("rollout")
 
         train = partial(train_step, run, state, groups, period, self.mix, clock, self.log)

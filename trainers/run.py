@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ class Run:
         allow_tf32(config.loss.precision)
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
+        self._is_announced = False
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.envs = tuple(RunEnv(name, own, self._make_pool) for name, own in config.by_env.items())
         if not config.envs:
@@ -75,6 +77,12 @@ class Run:
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
         self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
+
+    def announce(self, say: Callable[[str], None]) -> None:
+        """Say where the run goes, once: before its first episodes, which may take long."""
+        if not self._is_announced:
+            self._is_announced = True
+            say(f"run folder: {self.run_dir}")
 
     def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
         return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
@@ -250,6 +258,7 @@ class Run:
         texts: list[str] = []
         words: list[str] = []
         with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
+            self.announce(partial(bars.console.print, highlight=False, markup=False, soft_wrap=True))
             for env in self.envs:
                 tasks = list(env.train_tasks[: config.num_text_episodes])
                 played = bars.track(tasks, description=" ".join(filter(None, ["texts of episodes", env.name])))

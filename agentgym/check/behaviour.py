@@ -14,6 +14,7 @@ import numpy as np
 from agentgym.check.episodes import MAX_TURNS, TOLERANCE, Episode, brief, noop, play, reward_of
 from agentgym.check.policies import Policy, noop_action, oracle_action, random_action
 from agentgym.check.report import CheckFailed
+from agentgym.check.schemas import free_texts
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
@@ -76,12 +77,26 @@ def noop_policy(subject: Subject) -> str:
 def random_policy(subject: Subject) -> str:
     """A random policy does not succeed on every task."""
     most_episodes = _RANDOM_PER_EPISODE * subject.num_episodes
-    num_successes = 0
+    num_successes, has_effect = 0, False
     for number, task in enumerate(subject.tasks(most_episodes), 1):
-        num_successes += _play(subject, random_action, task, number).is_success
+        episode = _play(subject, random_action, task, number)
+        num_successes += episode.is_success
+        has_effect = has_effect or len(set(episode.state_keys)) > 1 or any(step.reward > 0 for step in episode.steps)
         if num_successes < number >= subject.num_episodes:
-            return f"{num_successes} of {number} episodes succeed"
+            return f"{num_successes} of {number} episodes succeed" + ("" if has_effect else _blind(subject))
     raise CheckFailed(f"random actions succeed in {num_successes} of {most_episodes} episodes")
+
+
+def _blind(subject: Subject) -> str:
+    """Return a remark on arguments that random words hardly ever fit, so that random episodes show little."""
+    with contextlib.closing(subject.factory()) as env:
+        free = [f"{spec.name}.{name}" for spec in env.tools for name in free_texts(spec.parameters)]
+    if not free:
+        return ""
+    return (
+        f"; random calls never changed the state: {', '.join(free)} take any text, and Literal['...'] would name the "
+        "choices for the policy's model, too"
+    )
 
 
 def hostile_actions(subject: Subject) -> str:

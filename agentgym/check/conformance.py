@@ -53,17 +53,17 @@ class Check:
     """Checks without whose passing a failure of this one would mean nothing."""
 
 
-_PLAYED = ("episodes",)
+_PLAYED = ("episodes", "rewards")
 _REPEATABLE = (*_PLAYED, "seed determinism")
 
 CHECKS = (
     Check("tool schemas", tool_schemas),
     Check("control verbs", control_verbs),
     Check("episodes", episodes),
+    Check("rewards", rewards, ("episodes",)),
     Check("order of calls", order_of_calls, _PLAYED),
     Check("closing", closing),
     Check("observations", observations, _PLAYED),
-    Check("rewards", rewards, _PLAYED),
     Check("splits", splits),
     Check("global randomness", global_randomness, _PLAYED),
     Check("seed determinism", seed_determinism, _PLAYED),

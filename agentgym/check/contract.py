@@ -14,18 +14,19 @@ import gymnasium.utils.env_checker
 import numpy as np
 
 from agentgym.check.determinism import random_episodes
-from agentgym.check.episodes import brief, play
+from agentgym.check.episodes import Episode, brief, play
 from agentgym.check.policies import oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.schemas import schema_problems, undescribed
 from agentgym.check.subject import Subject, tasks_of
 from agentgym.env.env import SPLITS
-from agentgym.errors import ClosedError, ResetNeededError, UsageError
+from agentgym.errors import ClosedError, ResetNeededError, RewardError, UsageError
 from agentgym.tool import CONTROL_VERBS
 from agentgym.types import Observation, RewardPart, RewardRole, Task
 
 _TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _TOLERANCE = 1e-9
+_ORACLE_EPISODES = 2
 _SAMPLED_TASKS = 500  # per split
 
 
@@ -126,9 +127,12 @@ def observations(subject: Subject) -> str:
 
 
 def rewards(subject: Subject) -> str:
-    """Reward parts sum to the reward of each turn, rewards to the return, and all are finite."""
+    """Reward parts sum to the reward of each turn, rewards to the return, and all are finite.
+
+    The oracle earns what random actions may never earn, so it plays, too.
+    """
     num_turns = 0
-    for episode in random_episodes(subject):
+    for episode in (*random_episodes(subject), *_oracle_episodes(subject)):
         for turn, step in enumerate(episode.steps, 1):
             where = f"task {episode.task.id}, turn {turn}"
             parts = step.info.get("reward_parts")
@@ -142,7 +146,25 @@ def rewards(subject: Subject) -> str:
             raise CheckFailed(f"task {episode.task.id}: the episode ended without info['success']")
         every_part = tuple(part for step in episode.steps for part in step.info["reward_parts"])
         _check_sum(f"task {episode.task.id}, return", every_part, sum(step.reward for step in episode.steps))
-    return f"{num_turns} turns of {subject.num_episodes} episodes"
+    return f"{num_turns} turns"
+
+
+def _oracle_episodes(subject: Subject) -> Iterator[Episode]:
+    """Yield a few episodes of the oracle, none where there is none or it fails, which is another check's to say.
+
+    Raises:
+        RewardError: a reward is not finite.
+    """
+    for number, task in enumerate(subject.tasks(_ORACLE_EPISODES)):
+        with contextlib.closing(subject.factory()) as env:
+            try:
+                env.reset(options={"task": task})
+                env.oracle()
+                yield play(env, oracle_action, task, subject.rng(7, number))
+            except RewardError:
+                raise
+            except Exception:
+                return
 
 
 def splits(subject: Subject) -> str:

@@ -34,6 +34,20 @@ def schema_problems(parameters: Any) -> Iterator[str]:
     yield from _problems(parameters, "", parameters)
 
 
+def free_texts(schema: JsonSchema) -> list[str]:
+    """Return the parameters of a tool's schema that take any text.
+
+    Example:
+        >>> free_texts({"properties": {"door": {"type": "string"}, "key": {"type": "string", "enum": ["a", "b"]}}})
+        ['door']
+    """
+    return [
+        name
+        for name, part in schema.get("properties", {}).items()
+        if isinstance(part, dict) and part.get("type") == "string" and not {"enum", "const", "pattern"} & set(part)
+    ]
+
+
 def undescribed(parameters: JsonSchema) -> list[str]:
     """The parameters without a description."""
     return [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]

@@ -60,7 +60,7 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, Any]:
 
 
 def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
-    from agentgym.cli.env_args import parameters_of
+    from agentgym.registry import parameters_of
 
     rows: list[dict[str, Any]] = []
     for name, parameter in (parameters_of(entry) or {}).items():

@@ -239,7 +239,7 @@ def _play_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Ou
     from agentgym.cli.eval_env import evaluate_env, print_summary
     from agentgym.cli.exits import resumable_by
 
-    with resumable_by(f"agentgym eval --resume {folder}"), _fresh(folder, resume):
+    with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
         summary = asyncio.run(evaluate_env(plan, folder, num_envs, resume, out))
     out.result(asdict(summary))
     print_summary(out, summary, folder)
@@ -252,7 +252,7 @@ def _play_suites(plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, ou
     from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results
     from agentgym.cli.exits import resumable_by
 
-    with resumable_by(f"agentgym eval --resume {folder}"), _fresh(folder, resume):
+    with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
         results = asyncio.run(evaluate_suites(plan, folder, num_envs, resume, out))
     out.result({"run_dir": str(folder), "results": [asdict(result) for result in results]})
     print_results(out, results, folder)

@@ -28,11 +28,13 @@ class InterruptedCommandError(KeyboardInterrupt):
 
 
 @contextmanager
-def resumable_by(command: str) -> Iterator[None]:
-    """Say ``command`` if what is inside is interrupted, or stopped by a full disk."""
+def resumable_by(command: str, folder: Path) -> Iterator[None]:
+    """Say ``command`` if what is inside is interrupted after it made its folder, or stopped by a full disk."""
     try:
         yield
     except KeyboardInterrupt:
+        if not (folder / "config.json").is_file():
+            raise InterruptedCommandError("nothing was saved yet") from None
         raise InterruptedCommandError(f"to go on: {command}") from None
     except Exception as error:
         first = first_cause(error)

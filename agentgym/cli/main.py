@@ -53,7 +53,7 @@ app.command("check")(check)
 app.command("play")(play)
 app.command("eval")(eval_)
 app.command("compare")(compare)
-app.command("train")(train)
+app.command("train", context_settings={"ignore_unknown_options": True})(train)  # which names the right form
 app.command("serve-model")(serve_model)
 app.command("serve-search")(serve_search)
 app.command("view")(view)

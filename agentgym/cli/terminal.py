@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym.env.env import Env, Snapshot
+from agentgym.env.time_limit import time_limit
 from agentgym.errors import EnvError, UsageError, boundary
+from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import usage
 from agentgym.types import Message, Observation
 
@@ -40,6 +42,7 @@ class Game:
         self.console = console
         self.is_over = False
         self._seed, self._split = seed, split
+        self._limits = EpisodeLimits().of(env)
         self._status = "stopped"
         self._success: bool | None = None
         self._rewards: list[float] = []
@@ -50,7 +53,8 @@ class Game:
         """Reset the environment and show what it says."""
         tasks = self.env.tasks(self._split)
         task = tasks[self._seed % len(tasks)]
-        with boundary(EnvError, f"{self.env.env_id} reset"):
+        what = f"{self.env.env_id} reset"
+        with boundary(EnvError, what), time_limit(self._limits.reset_timeout_s, what):
             self.observation, _ = self.env.reset(options={"task": task})
         limit = f", at most {self.env.max_turns} turns" if self.env.max_turns else ""
         title = f"[bold]{escape(self.env.env_id)}[/]  task {escape(task.id)}{limit}"
@@ -59,7 +63,8 @@ class Game:
     def step(self, action: Message) -> None:
         """Take a turn and show what comes of it."""
         snapshot = self.env.snapshot()
-        with boundary(EnvError, f"{self.env.env_id} step"):
+        what = f"{self.env.env_id} step"
+        with boundary(EnvError, what), time_limit(self._limits.step_timeout_s, what):
             self.observation, reward, terminated, truncated, info = self.env.step(action)
         self._past.append(snapshot)
         self._rewards.append(float(reward))

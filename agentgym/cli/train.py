@@ -16,6 +16,7 @@ from agentgym.cli.trust import TrustFlag, require_trust
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
+_OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
 _KEPT = (
     "a resumed run keeps its recipe, values and folder, but for more steps: "
     "agentgym train --resume RUN_DIR [num_steps=N]"
@@ -54,6 +55,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
 
     is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the one that has the folder and the word
     with output(as_json and is_first) as out:
+        _refuse_options([*([recipe] if recipe else []), *(overrides or [])])
         need_train_extra("training")
         if resume is not None:
             require_trust(resume, trust)
@@ -69,7 +71,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
             from agentgym.report import write_report
             from agentgym.trainers.loop import train as run
 
-        with resumable_by(f"agentgym train --resume {folder}"):
+        with resumable_by(f"agentgym train --resume {folder}", folder):
             result = run(config, folder, resume=resume is not None)
             if not is_first:
                 return
@@ -88,6 +90,27 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         )
         if episodes:
             print_episodes(folder, episodes, out)
+
+
+def _refuse_options(words: list[str]) -> None:
+    """Refuse options that the command does not have; the values of a run are written as ``key=value``."""
+    from agentgym.errors import UsageError, unknown_name
+
+    wrong = next((word for word in words if word.startswith("-")), None)
+    if wrong is None:
+        return
+    name = wrong.lstrip("-").partition("=")[0].replace("-", "_")
+    if name.partition(".")[0] in _keys():
+        raise UsageError(f"no option {wrong!r}; values of the run are written as {name}=VALUE")
+    raise unknown_name("option", wrong, _OPTIONS, "agentgym train --help shows them; values of the run are key=value")
+
+
+def _keys() -> set[str]:
+    from dataclasses import fields
+
+    from agentgym.trainers.config.train import TrainConfig
+
+    return {part.name for part in fields(TrainConfig)}
 
 
 def _plan_on_paper(
@@ -112,13 +135,19 @@ def _plan_on_paper(
     table.add_row("[bold]engine's cache[/]", cache)
     for name, size in found.as_dict()["memory"].items():
         label = f"{name.replace('_', ' ')}, GiB" + (" a rank" if found.num_ranks > 1 else "")
-        table.add_row(f"[bold]{label}[/]", f"{size / GIB:.2f}")
-    both = f"{found.activations_kept / GIB:.2f} kept, {found.activations_recomputed / GIB:.2f} recomputed"
+        table.add_row(f"[bold]{label}[/]", _gib(size))
+    both = f"{_gib(found.activations_kept)} kept, {_gib(found.activations_recomputed)} recomputed"
     table.add_row("[bold]activations, GiB[/]", both)
-    parts = f"{found.checkpoint / GIB:.2f}, of which each rank writes {found.checkpoint_per_rank / GIB:.2f}"
+    parts = f"{_gib(found.checkpoint)}, of which each rank writes {_gib(found.checkpoint_per_rank)}"
     table.add_row("[bold]a checkpoint, GiB[/]", parts)
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
+
+
+def _gib(num_bytes: int) -> str:
+    """Return a size in GiB, to two digits where it is small."""
+    size = num_bytes / 2**30
+    return f"{size:.2f}" if size >= 0.1 or not size else f"{size:.2g}"
 
 
 def _plan(

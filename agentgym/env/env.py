@@ -175,7 +175,7 @@ class Env(gymnasium.Env[Observation, Action]):
             EnvError: the value is NaN or infinite, or there is no such role.
         """
         part = RewardPart(name, float(value), role_of(role))
-        require_finite((part,), f"{self.env_id} turn {self.__episode.turn}")
+        require_finite((part,), f"{self.env_id} {self.__episode.place}")
         self.__episode.parts.append(part)
         if part.role is RewardRole.OUTCOME:
             self.__episode.outcome += part.value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.types import Message, Observation, RewardPart, Task
+from agentgym.types import Message, Observation, RewardPart, Task, ToolCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +38,13 @@ class EpisodeState:
         self.actions.append(action)
         self.turn += 1
         self.is_turn_valid, self.played, self.parts = True, None, []
+
+    @property
+    def place(self) -> str:
+        """The turn with the tools that it calls, for messages."""
+        calls = self.actions[-1].calls if self.actions else ()
+        names = ", ".join(call.name for call in calls if isinstance(call, ToolCall))
+        return f"turn {self.turn}" + (f" ({names})" if names else "")
 
     @property
     def progress(self) -> tuple[Any, ...]:

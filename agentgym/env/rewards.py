@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from agentgym.errors import EnvError, unknown_name
+from agentgym.errors import EnvError, RewardError, unknown_name
 from agentgym.types import RewardPart, RewardRole
 
 LARGEST = 1e12
@@ -16,16 +16,16 @@ def require_finite(parts: Sequence[RewardPart], where: str) -> None:
     """Refuse reward parts that are no numbers to learn from.
 
     Raises:
-        EnvError: a part is NaN, infinite or beyond :data:`LARGEST`; the message begins with ``where``.
+        RewardError: a part is NaN, infinite or beyond :data:`LARGEST`; the message begins with ``where``.
     """
     for part in parts:
         if abs(part.value) > LARGEST and math.isfinite(part.value):
-            raise EnvError(
+            raise RewardError(
                 f"{where}: the reward part {part.name!r} is {part.value:g}, expected at most {LARGEST:g} in size; "
                 "scale it, for instance to 1 for success"
             )
         if not math.isfinite(part.value):
-            raise EnvError(
+            raise RewardError(
                 f"{where}: the reward part {part.name!r} is {part.value}, expected a finite number; a division by 0 "
                 "or a missing score is the environment's to handle"
             )

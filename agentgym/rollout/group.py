@@ -230,9 +230,24 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> No
     failed = [t for t in trajectories if not t.status.is_evidence]
     if len(failed) <= config.max_failure_rate * len(trajectories):
         return
-    reasons = Counter(t.error or t.status for t in failed)
-    reason, count = reasons.most_common(1)[0]
     raise RunStoppedError(
         f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure, after "
-        f"{config.max_retries} retries each (limit {config.max_failure_rate:.0%}); most often ({count}x): {reason}"
+        f"{config.max_retries} retries each (limit {config.max_failure_rate:.0%}); {_most_often(failed)}"
     )
+
+
+def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
+    """Return a sentence about the failed episodes of some groups, and what to do; empty if there are none."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    failed = [t for t in trajectories if not t.status.is_evidence]
+    if not failed:
+        return ""
+    return (
+        f"{len(failed)} of {len(trajectories)} episodes failed and are left out; {_most_often(failed)}. Metrics "
+        "status/* count them in every step; agentgym check ENV finds faults of an environment"
+    )
+
+
+def _most_often(failed: Sequence[Trajectory]) -> str:
+    reason, count = Counter(t.error or t.status for t in failed).most_common(1)[0]
+    return f"most often ({count}x): {reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -42,13 +43,16 @@ register("Nan-v0", Nan, max_turns=2)
 def test_a_reward_that_is_not_finite_fails_with_its_turn(run: Command, tmp_path: Path, value: str) -> None:
     (tmp_path / "nan.py").write_text(NAN.replace("VALUE", repr(value)))
     error = run("eval", "nan.py:Nan-v0", "--policy", "random", "--episodes", "2").assert_one_line_error(1)
-    assert f"Nan-v0 turn 1: the reward part 'score' is {value}, expected a finite number" in error
+    assert f"Nan-v0 turn 1 (press): the reward part 'score' is {value}, expected a finite number" in error
 
 
-SMALL = (
-    'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 320}',
+SIZES = (
+    'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 320, '
+    '"tools_style": "compact"}',
     "sft.num_demos=64", "sft.batch_size=16", "group.group_size=4", "groups_per_step=2", "sampling.max_new_tokens=12",
-    "env.kwargs.highest=3", "eval.num_episodes=20", "eval.split=valid", "seed=3",
+)  # fmt: skip
+SMALL = (
+    *SIZES, "env.kwargs.highest=3", "eval.num_episodes=20", "eval.split=valid", "seed=3",
 )  # fmt: skip
 
 
@@ -89,8 +93,8 @@ def test_another_model_is_evaluated_with_the_runs_rendering(run: Command, traine
     assert found.json["success"] == trained["success_after"]
     run("eval", "runs/mine", "--run-dir", "runs/own")
     assert list(run("compare", "runs/base", "runs/own", "--json").json["settings"]) == ["eval.policy"]
-    changed = run("eval", "runs/mine", "--policy", "base", "--codec", "json", "--episodes", "2").err
-    assert "chat.codec='json' ('compact' in the run)" in changed
+    changed = run("eval", "runs/mine", "--policy", "base", "chat.tools_style=schema", "--episodes", "2").err
+    assert "chat.tools_style='schema' ('compact' in the run)" in changed
 
 
 @pytest.mark.usefixtures("trained")
@@ -98,7 +102,9 @@ def test_an_endpoint_is_evaluated_without_what_its_server_decides(run: Command) 
     server = FakeOpenAI(lambda body: completion(None, ("guess", '{"number": 1}'), prompt_tokens=9))
     said = run("eval", "runs/mine", "--policy", f"openai:{server.url}", "--episodes", "2").err
     server.close()
-    assert "max_context_tokens (the default, not 320)" in said and "chat.codec (the default, not 'compact')" in said
+    assert (
+        "max_context_tokens (the default, not 320)" in said and "chat.tools_style (the default, not 'compact')" in said
+    )
 
 
 @pytest.mark.usefixtures("trained")
@@ -136,6 +142,88 @@ def test_the_first_training_of_a_new_environment_learns(run: Command) -> None:
     run("new", "first")
     result = run("train", "tiny", "env.id=first.py", "--json").json
     assert result["success_after"] > result["success_before"] + 0.1
+
+
+FAILS = NAN.replace("Nan", "Fails").replace('return "Press."', "raise RuntimeError('no server')")
+
+
+def test_a_broken_environment_is_named_at_once(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text(FAILS.replace("VALUE", "1"))
+    done = run("train", "tiny", "env.id=fails.py:Fails-v0", "num_steps=1", "--run-dir", "runs/mine")
+    folder, note, error = done.err.splitlines()
+    assert (done.code, folder) == (1, "run folder: runs/mine")
+    assert note.startswith("note: an episode failed while texts were collected, task train-") and "no server" in note
+    assert "agentgym check" in note and "no server" in error
+    assert not Path("runs/mine/config.json").exists()
+
+
+def test_failed_episodes_are_named_by_a_run(run: Command, tmp_path: Path) -> None:
+    rare = NAN.replace("Nan", "Rare").replace("VALUE", "float('nan') if self.np_random.random() < 0.2 else 0.5")
+    (tmp_path / "rare.py").write_text(rare)
+    steps = ("num_steps=6", "eval.num_episodes=16", *SIZES, "sft.num_demos=400", "sft.num_epochs=4")
+    done = run("train", "tiny", "env.id=rare.py:Rare-v0", *steps, "--run-dir", "runs/mine")
+    assert done.code == 0, done.err
+    assert "note: the tokenizer is trained without some texts, since the environment failed" in done.err
+    assert "note: demos: an episode failed: Rare-v0" in done.err
+    assert re.search(r"16 test tasks, \d+ failed and not counted", done.err)
+    assert re.search(r"note: step \d: \d+ of \d+ episodes failed and are left out; most often \(\d+x\)", done.err)
+    assert done.err.count("episodes failed and are left out") == 1, "once a run"
+
+
+def test_check_names_the_reward_that_is_no_number(run: Command, tmp_path: Path) -> None:
+    oracle = "    def oracle(self):\n        return self.parse_action('press')\n\n    @tool"
+    source = NAN.replace("    @tool", oracle).replace("VALUE", "'nan' if self.turn > 1 else 0.0")
+    (tmp_path / "nan.py").write_text(source.replace("float(", "float(").replace("max_turns=2", "max_turns=3"))
+    done = run("check", "nan.py:Nan-v0", "--json")
+    checks = {check["name"]: check for check in done.json["checks"]}
+    failed = [name for name, check in checks.items() if not check["passed"]]
+    assert set(failed) <= {"episodes", "rewards"} and failed
+    assert "expected a finite number" in checks[failed[0]]["detail"]
+    assert checks["oracle"]["detail"].startswith("not run: it rests on")
+
+
+def test_check_remarks_on_text_that_random_words_never_fit(run: Command, tmp_path: Path) -> None:
+    source = """
+from agentgym import ToolEnv, register, tool
+
+
+class Doors(ToolEnv):
+    \"\"\"Open the right door.\"\"\"
+
+    def start(self, task):
+        return "Open the right door."
+
+    def state_key(self):
+        return ""
+
+    @tool
+    def open(self, door: TYPE) -> str:
+        \"\"\"Open a door.
+
+        Args:
+            door: its colour.
+        \"\"\"
+        if door == "green":
+            self.finish(1.0)
+        return "Nothing."
+
+
+register("Doors-v0", Doors, max_turns=3)
+"""
+    (tmp_path / "text.py").write_text(source.replace("TYPE", "str"))
+    named = source.replace("TYPE", "Literal['red', 'green']").replace("Doors-v0", "Named-v0")
+    (tmp_path / "named.py").write_text("from typing import Literal\n" + named)
+    details = {}
+    for reference in ("text.py:Doors-v0", "named.py:Named-v0"):
+        checks = run("check", reference, "--json").json["checks"]
+        details[reference] = next(check["detail"] for check in checks if check["name"] == "random policy")
+    assert "open.door take any text, and Literal['...']" in details["text.py:Doors-v0"]
+    assert "Literal" not in details["named.py:Named-v0"]
+
+
+def test_unknown_arguments_of_an_environment_are_named(run: Command) -> None:
+    refused = run("train", "tiny", "env.id=agentgym/Maze-v0", "env.kwargs.sise=4").assert_one_line_error()
+    assert "argument of agentgym/Maze-v0: 'sise'; did you mean 'size'?" in refused
 
 
 HANG = '''

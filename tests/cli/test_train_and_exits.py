@@ -18,6 +18,7 @@ from agentgym.cli.exits import describe
 from agentgym.errors import EnvError, InfrastructureError, RunStoppedError, UsageError, first_cause
 from agentgym.rollout.record import append_json_line
 from agentgym.trainers.config.overrides import save_config
+from agentgym.trainers.recipes import load_recipe
 
 Command = Callable[..., Any]
 Behave = Callable[[BaseException | None], list[tuple[Any, Path, bool]]]
@@ -101,7 +102,11 @@ def test_train_resumes_with_the_saved_configuration(run: Command, trainer: Behav
         (["household-demo", "num_stesp=3"], "did you mean 'num_steps'?"),
         (["household-demo", "num_steps=three"], "num_steps"),
         (["household-demo", "num_steps"], "expected key=value"),
-        (["--resume", "nowhere"], "not a training run"),
+        (["--resume", "nowhere"], "no folder 'nowhere'"),
+        (["tiny", "--num-steps", "3"], "no option '--num-steps'; values of the run are written as num_steps=VALUE"),
+        (["tiny", "--optimizer.lr=1e-3"], "written as optimizer.lr=VALUE"),
+        (["tiny", "--dry-rum"], "did you mean '--dry-run'?"),
+        (["tiny", "credit.shapers=[{kind: invalid_call}]"], "lists and objects are written as JSON"),
     ],
 )
 def test_train_refuses_bad_input(run: Command, trainer: Behave, arguments: list[str], said: str) -> None:
@@ -114,9 +119,11 @@ def test_ctrl_c_says_how_to_go_on(run: Command, trainer: Behave) -> None:
     trainer(KeyboardInterrupt())
     done = run("train", "household-demo", "--json")
     assert done.code == 130
-    said = "interrupted; to go on: agentgym train --resume runs/household-demo-001"
-    assert done.json == {"error": said, "exit_code": 130}
-    assert "interrupted; to go on: agentgym train --resume runs/household-demo-001" in done.err
+    assert done.json == {"error": "interrupted; nothing was saved yet", "exit_code": 130}
+    Path("runs/begun").mkdir(parents=True)
+    save_config(load_recipe("household-demo"), Path("runs/begun/config.json"))
+    done = run("train", "--resume", "runs/begun")
+    assert (done.code, done.err) == (130, "interrupted; to go on: agentgym train --resume runs/begun\n")
 
 
 @pytest.mark.parametrize(

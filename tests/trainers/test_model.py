@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.models.model import add_lora, load_model, save_model
 from agentgym.trainers.models.policy import open_policy
 from agentgym.trainers.models.tiny import build_model, train_tokenizer
+from agentgym.types import Task
 
 SHAPE = ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=600, max_context_tokens=128)
 
@@ -70,8 +72,24 @@ def test_what_the_infrastructure_spoils_is_played_again_and_changes_no_text() ->
 
     assert collect_texts(lambda: make_env(3), tasks, seed=0) == collect_texts(kitchen, tasks, seed=0)
     assert [one.is_closed for one in made] == [True, True, True]
-    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed, last task .*: EnvError: broken"):
-        collect_texts(lambda: cast(Env, _Breaking(kitchen(), 0)), tasks, seed=0, max_retries=1)
+    with pytest.raises(RunStoppedError, match=r"3 of 3 episodes failed, last task .*: EnvError: broken"):
+        collect_texts(lambda: cast(Env, _Breaking(kitchen(), 0)), tasks[:3], seed=0, max_retries=1)
+
+
+def test_an_environment_that_only_fails_is_given_up_early() -> None:
+    def broken() -> Env:
+        return cast(Env, _Breaking(make("agentgym/Household-v0", num_receptacles=5, num_objects=5), 0))
+
+    played: list[str] = []
+
+    def tasks() -> Iterator[Task]:
+        for task in broken().tasks("train")[:50]:
+            played.append(task.id)
+            yield task
+
+    with pytest.raises(EnvError, match="broken"):
+        collect_texts(broken, tasks(), seed=0)
+    assert len(played) == 4
 
 
 def test_episodes_that_always_fail_are_left_out_of_the_texts_and_counted() -> None:
@@ -88,10 +106,9 @@ def test_episodes_that_always_fail_are_left_out_of_the_texts_and_counted() -> No
 
     said: list[str] = []
     texts, _ = collect_texts(lambda: cast(Env, Spoilt(kitchen(), 10**6)), tasks, seed=0, say=said.append)
-    assert said == [
-        f"note: the tokenizer is trained without some texts: 1 of 5 episodes failed, last task {tasks[2].id}: "
-        "TypeError: no kitchen"
-    ]
+    first_said, last_said = said
+    assert first_said.startswith(f"note: an episode failed while texts were collected, task {tasks[2].id}: no kitchen")
+    assert f"1 of 5 episodes failed, last task {tasks[2].id}: TypeError: no kitchen; agentgym check" in last_said
     first, _ = collect_texts(kitchen, tasks[:2], seed=0)
     whole, _ = collect_texts(kitchen, tasks, seed=0)
     assert texts[: len(first)] == first and len(first) < len(texts) < len(whole)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError, CorruptDataError, unknown_name
+from agentgym.errors import ConfigError, CorruptDataError, UsageError, unknown_name
 from agentgym.settings import checked, read_pair
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trust import sign
@@ -64,6 +64,8 @@ def load_config(path: Path) -> TrainConfig:
     Raises:
         CorruptDataError: missing or not a configuration.
     """
+    if not path.parent.is_dir():
+        raise UsageError(f"no folder {str(path.parent)!r}; name that of a training run")
     if not path.is_file():
         raise CorruptDataError(f"{path.parent} is not a training run: it has no {path.name}")
     try:

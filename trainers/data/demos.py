@@ -12,7 +12,7 @@ from agentgym.call_syntax import format_call
 from agentgym.check.policies import random_action, random_tool_call
 from agentgym.env.env import Env
 from agentgym.env.time_limit import time_limit
-from agentgym.errors import RunStoppedError, UsageError
+from agentgym.errors import HungError, RunStoppedError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import DemonstrationAgent
 from agentgym.rollout.context import FULL, ContextConfig
@@ -22,8 +22,10 @@ from agentgym.rollout.request import EpisodeLimits
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
-_FEW_FAILURES = 8
-"""More than these before as many episodes were played, and the environment is taken to be broken."""
+_FEW_FAILURES = 3
+"""More tasks than these failed than were played, and the environment is taken to be broken."""
+
+_CHECK = "agentgym check ENV finds such faults"
 
 
 def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
@@ -91,43 +93,71 @@ def collect_texts(
     environment, and left out when that has failed ``max_retries`` times.
 
     Args:
-        say: is told how many episodes were left out, and why the last one was.
+        say: is told when the first episode fails, and at the end how many were left out.
 
     Raises:
         Exception: that of the environment, if most episodes fail.
     """
     texts: list[str] = []
     words: set[str] = set()
-    num_played, failures = 0, list[str]()
-    env = make_env()
-    for number, task in enumerate(tasks):
-        for retries_left in range(max_retries, -1, -1):
+    num_played, player = 0, _TextPlayer(make_env, limits, max_retries, say)
+    try:
+        for number, task in enumerate(tasks):
+            found = player.play(task, derive_seed(seed, "texts", number))
+            if found is not None:
+                num_played += 1
+                texts += found[0]
+                words |= found[1]
+            elif len(player.failures) > num_played + _FEW_FAILURES:
+                raise player.failures[-1][1]
+    finally:
+        player.close()
+    if player.failures:
+        task, error = player.failures[-1]
+        line = (
+            f"{len(player.failures)} of {len(player.failures) + num_played} episodes failed, last task {task.id}: "
+            f"{type(error).__name__}: {error}"
+        )
+        if len(player.failures) > num_played:
+            raise RunStoppedError(f"no tokenizer can be trained: {line}")
+        say(f"note: the tokenizer is trained without some texts, since the environment failed: {line}; {_CHECK}")
+    return texts, sorted(words)
+
+
+class _TextPlayer:
+    """Plays episodes for their texts, each again in a new environment if the first one fails."""
+
+    def __init__(
+        self, make_env: Callable[[], Env], limits: EpisodeLimits, max_retries: int, say: Callable[[str], None]
+    ) -> None:
+        self._make_env, self._limits, self._max_retries, self._say = make_env, limits, max_retries, say
+        self._env = make_env()
+        self._has_failed = False
+        self.failures: list[tuple[Task, Exception]] = []
+        """Tasks that failed at every try, with the last error."""
+
+    def play(self, task: Task, seed: int) -> tuple[list[str], set[str]] | None:
+        """Return the texts and words of an episode, None if it failed at every try."""
+        for retries_left in range(self._max_retries, -1, -1):
             try:
-                said, named = _texts_of(env, task, derive_seed(seed, "texts", number), limits)
+                return _texts_of(self._env, task, seed, self._limits)
             except UsageError:
                 raise
             except Exception as error:
-                with contextlib.suppress(Exception):  # what is broken may fail to close, too
-                    env.close()
-                env = make_env()
-                if retries_left:
-                    continue
-                failures.append(f"task {task.id}: {type(error).__name__}: {error}")
-                if len(failures) > num_played + _FEW_FAILURES:
-                    env.close()
-                    raise
-            else:
-                num_played += 1
-                texts += said
-                words |= named
-            break
-    env.close()
-    if failures:
-        line = f"{len(failures)} of {len(failures) + num_played} episodes failed, last {failures[-1]}"
-        if len(failures) > num_played:
-            raise RunStoppedError(f"no tokenizer can be trained: {line}")
-        say(f"note: the tokenizer is trained without some texts: {line}")
-    return texts, sorted(words)
+                if not self._has_failed:
+                    self._has_failed = True
+                    self._say(f"note: an episode failed while texts were collected, task {task.id}: {error}; {_CHECK}")
+                self.close()
+                self._env = self._make_env()
+                if not retries_left or isinstance(error, HungError):  # which would hang as long again
+                    self.failures.append((task, error))
+                    return None
+        raise AssertionError("max_retries is at least 0")
+
+    def close(self) -> None:
+        """Close the environment; one that is broken may fail to close, too."""
+        with contextlib.suppress(Exception):
+            self._env.close()
 
 
 def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[list[str], set[str]]:

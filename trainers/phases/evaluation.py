@@ -102,7 +102,8 @@ def _line(summary: EvalSummary, label: str, step: int, env: RunEnv) -> str:
     when = {"base": "of the base model", "before": "before RL", "after": "after RL"}.get(label, f"after {step} steps")
     of = f" on {env.name}" if env.name else ""
     tasks = f"{summary.num_episodes} {env.config.eval.split} tasks"
-    return f"success{of} {when}: {summary.success:.3f} ({interval}), {tasks}"
+    failed = f", {summary.num_failed} failed and not counted" if summary.num_failed else ""
+    return f"success{of} {when}: {summary.success:.3f} ({interval}), {tasks}{failed}"
 
 
 def base_success(run: Run) -> float | None:

@@ -60,12 +60,12 @@ class Activity:
         ([0, 1, 0], 1.0)
     """
 
-    def __init__(self, config: LossConfig, patience: int = PATIENCE) -> None:
+    def __init__(self, config: LossConfig, patience: int = PATIENCE, *, has_demos: bool = False) -> None:
         self._config, self._patience = config, patience
         self._idle: dict[str, int] = {}
         self._said: set[str] = set()
         self._has_zero_gradient = False
-        self.trained = TrainedSteps()
+        self.trained = TrainedSteps(has_demos=has_demos)
 
     def watch(self, step: int, metrics: Mapping[str, float]) -> list[str]:
         """Count a step's metrics and return what has to be said about them, each thing once in a run."""
@@ -93,6 +93,10 @@ class Activity:
     def say_once(self, warnings: Sequence[str]) -> list[str]:
         """Return a line for each warning that the run has not said yet; numbers in it may change from step to step."""
         return [f"note: {warning}" for warning in warnings if self._is_new(re.sub(r"[0-9.]+", "#", warning))]
+
+    def say_first(self, thing: str, line: str) -> list[str]:
+        """Return a line about a thing the first time in a run, and none later."""
+        return [f"note: {line}"] if self._is_new(thing) else []
 
     def metrics(self) -> dict[str, float]:
         """Return whether the latest step had a zero gradient, and the number of parts that do nothing."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from wandb import Run as WandbRun
 
 SHOWN = ("success", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
-LINES_EVERY = 10
-"""Steps between lines where the screen is not a terminal."""
+NUM_LINES, MOST_BETWEEN = 10, 10
+"""Lines of a phase where the screen is not a terminal, and the most steps between them."""
 
 
 class MetricsLog:
@@ -44,6 +44,8 @@ class MetricsLog:
         self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}
         self._episodes: dict[str, SuccessCount] = {}
+        self._failed: set[str] = set()
+        """Phases whose first failed episode was named."""
 
     def __enter__(self) -> Self:
         self._tensorboard = _tensorboard_writer(self._run_dir / "tensorboard")
@@ -72,7 +74,10 @@ class MetricsLog:
         self._num_steps[phase] = num_steps
 
     def add_episode(self, phase: str, trajectory: Trajectory) -> None:
-        """Count an episode of a phase that logs no rows."""
+        """Count an episode of a phase that logs no rows, and say why the first one failed."""
+        if not trajectory.status.is_evidence and phase not in self._failed:
+            self._failed.add(phase)
+            self.say(f"note: {phase}: an episode failed: {trajectory.error or trajectory.status}")
         facts = self._episodes.setdefault(phase, SuccessCount()).add(trajectory)
         self._progress.update(self._bars[phase], advance=1, facts=facts)
 
@@ -87,7 +92,8 @@ class MetricsLog:
         facts = [f"{name} {_number(values[name])}" for name in SHOWN if name in values]
         if phase in self._bars:
             self._progress.update(self._bars[phase], completed=step, facts=facts)
-            if not self._console.is_terminal and (step % LINES_EVERY == 0 or step == self._num_steps[phase]):
+            between = min(MOST_BETWEEN, max(1, self._num_steps[phase] // NUM_LINES))
+            if not self._console.is_terminal and (step % between == 0 or step == self._num_steps[phase]):
                 self.say(f"{phase} {step}/{self._num_steps[phase]}  {'  '.join(facts)}")
 
     def forget_after(self, phase: str, step: int) -> None:

@@ -15,6 +15,9 @@ MOST, FEWEST = 0.95, 0.02
 class TrainedSteps:
     """Counts the steps that trained a token, and averages what explains the others.
 
+    Args:
+        has_demos: the policy had a warm start, which was too short for it.
+
     Example:
         >>> trained = TrainedSteps()
         >>> trained.add({"trained_tokens": 0.0, "invalid_share": 1.0, "success": 0.0})
@@ -22,7 +25,8 @@ class TrainedSteps:
         '0 of 1 steps trained: 100% of turns are invalid'
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_demos: bool = False) -> None:
+        self._has_demos = has_demos
         self.num_steps = self.num_trained = 0
         self._sums = dict.fromkeys(AVERAGED, 0.0)
 
@@ -47,8 +51,8 @@ class TrainedSteps:
         mean = {name: total / num_idle for name, total in self._sums.items()}
         if mean["invalid_share"] >= MOST:
             return (
-                f"{mean['invalid_share']:.0%} of turns are invalid; give demonstrations (sft.num_demos, sft.files) or "
-                "a model that knows tool calls (model.path)"
+                f"{mean['invalid_share']:.0%} of turns are invalid; {self._teach()} or a model that knows tool calls "
+                "(model.path)"
             )
         if mean["dropped/too_few_valid"] > mean["dropped/zero_variance"]:
             return "groups have fewer than group.min_valid valid episodes; see the errors of the failed episodes"
@@ -56,10 +60,20 @@ class TrainedSteps:
             return "all episodes succeed and earn the same; take harder tasks (env.kwargs)"
         if mean["success"] <= FEWEST:
             return (
-                f"{mean['success']:.0%} of episodes succeed and the episodes of a group earn the same; give "
-                "demonstrations (sft.num_demos, sft.files), easier tasks (env.kwargs) or a larger group.group_size"
+                f"{mean['success']:.0%} of episodes succeed and the episodes of a group earn the same; "
+                f"{self._teach()}, easier tasks (env.kwargs) or a larger group.group_size"
             )
         return "the episodes of a group earn the same; raise group.group_size or sampling.temperature"
+
+    def _teach(self) -> str:
+        if self._has_demos:
+            return (
+                "give more demonstrations (sft.num_demos) or epochs (sft.num_epochs), calls in one line "
+                "(model.codec=compact), a worked example in the prompt (context.example_turns=1)"
+            )
+        return (
+            "give demonstrations (sft.num_demos, sft.files), a worked example in the prompt (context.example_turns=1)"
+        )
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""

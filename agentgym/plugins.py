@@ -202,12 +202,15 @@ class Registry(Mapping[str, C], Generic[C]):
 class ByKind:
     """Mark of a field that holds a component's options: ``Annotated[Any, ByKind(SHAPERS)]`` is read by its ``kind``.
 
+    With ``is_late`` a mapping stays one, for a configuration that reads it when it knows the component
+    (:func:`read_options`).
+
     Pydantic, where a trainer uses it to read a configuration, asks the registry for the class of the kind. Plain
     dataclasses never notice.
     """
 
-    def __init__(self, registry: Mapping[str, Component]) -> None:
-        self._registry = registry
+    def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False) -> None:
+        self._registry, self._is_late = registry, is_late
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
@@ -217,6 +220,8 @@ class ByKind:
 
         if not isinstance(value, Mapping | Options):
             raise ValueError("expected a component's settings, as in {'kind': 'NAME'}")
+        if self._is_late:
+            return value
         reference = kind(value)
         if not isinstance(reference, str):
             raise ValueError("expected the component's name under the key 'kind'")
@@ -229,6 +234,25 @@ class ByKind:
         made: Any = TypeAdapter(options).validate_python({**value, "kind": own})
         # a reference keeps its file, so that a saved configuration finds it again
         return made if reference == own else replace(made, kind=reference)
+
+
+def read_options(registry: Mapping[str, Component], reference: str, value: Mapping[str, Any], prefix: str) -> Options:
+    """Return the options of a named component from a mapping, which may leave its ``kind`` out.
+
+    Raises:
+        ConfigError: the component has no settings, the mapping is another's, or a key or value is wrong.
+    """
+    from agentgym.settings import checked
+
+    component = registry[reference]
+    if component.options is None:
+        raise ConfigError(f"{prefix}: {component.family} {component.name!r} has no settings of its own")
+    of = str(value.get("kind", reference))
+    if of.rpartition(":")[2] != component.name:
+        raise ConfigError(f"{prefix} are those of {of!r}, and the {component.family} is {reference!r}")
+    made = checked(component.options, {**value, "kind": component.name}, prefix)
+    # a reference keeps its file, so that a saved configuration finds it again
+    return dataclasses.replace(made, **{"kind": reference})
 
 
 def kind(value: Any) -> Any:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from agentgym.credit.component import ESTIMATORS
+from agentgym.credit.compose import check_estimator
 from agentgym.env.env import Env
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.errors import ConfigError
@@ -60,6 +61,7 @@ class RunEnv:
         check_turns_left(config.context, probe)
         self.config = dataclasses.replace(config, context=config.context.with_example(probe))
         _check_sub_agents(config, probe)
+        check_estimator(config.credit)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
 

@@ -14,13 +14,23 @@ _TRAINS = "in the loop"
 
 
 def list_(
+    own: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE.py]...", help="With --credit, --strategies or --recipes: files of your own."),
+    ] = None,
+    *,
     credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
     strategies: Annotated[bool, typer.Option("--strategies", help="List the rollout strategies instead.")] = False,
+    recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes for `agentgym train` instead.")] = False,
     suites: Annotated[bool, typer.Option("--suites", help="List the suites for `agentgym eval` instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the environments, and whether they can be used here; or suites; or components of credit, loss, rollouts."""
-    if credit:
+    """List the environments, and whether they can be used here; or suites, recipes, or components."""
+    if own:
+        _load(own, is_wanted=credit or strategies or recipes)
+    if recipes:
+        _list_recipes(as_json)
+    elif credit:
         _list_credit(as_json)
     elif strategies:
         _list_strategies(as_json)
@@ -28,6 +38,34 @@ def list_(
         _list_suites(as_json)
     else:
         _list_envs(as_json)
+
+
+def _load(files: list[str], *, is_wanted: bool) -> None:
+    """Register what users' files or modules hold; a name after a colon is left out."""
+    from agentgym.cli.exits import mapped_errors
+    from agentgym.errors import UsageError
+    from agentgym.plugins import import_source
+
+    with mapped_errors():
+        if not is_wanted:
+            raise UsageError("files of your own are listed with --credit, --strategies or --recipes")
+        for file in files:
+            import_source(file if file.endswith(".py") else file.rpartition(":")[0] or file)
+
+
+def _list_recipes(as_json: bool) -> None:
+    from agentgym.cli.run_dirs import need_train_extra
+
+    with output(as_json) as out:
+        need_train_extra("listing recipes")
+        from agentgym.trainers.recipes import describe_recipes
+
+        found = describe_recipes()
+        out.result([{"name": one.name, "envs": one.envs, "model": one.model, "summary": one.summary} for one in found])
+        table = Grid("recipe", "environment", "model", "what it trains", prose="what it trains")
+        for one in found:
+            table.add_row(one.name, ", ".join(one.envs), one.model, one.summary)
+        out.page(table)
 
 
 def _list_credit(as_json: bool) -> None:

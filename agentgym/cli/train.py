@@ -177,5 +177,8 @@ def _config(recipe: str | None, overrides: list[str], resume: Path | None) -> Tr
             raise UsageError(_KEPT)
         return apply_overrides(load_config(resume / "config.json"), changes)
     if recipe is None:
-        raise UsageError(f"name a recipe ({', '.join(recipe_names())}), or a run to go on with: --resume RUN_DIR")
+        raise UsageError(
+            f"name a recipe ({', '.join(recipe_names())}; agentgym list --recipes says what each trains), or a run to "
+            "go on with: --resume RUN_DIR"
+        )
     return apply_overrides(load_recipe(recipe), overrides)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Registry, Status, checked_options
 
 Family = Literal["shaper", "estimator", "modulator", "selection"]
@@ -71,6 +72,11 @@ class CreditComponent(Component):
         has_memory = self.reads("memory")
         own = {"memory": memory.get(self.name, {})} if has_memory else {}
         result = self.call(**self.arguments({**values, **own}, options))
+        if has_memory and not (isinstance(result, tuple) and len(result) == 2):
+            raise ConfigError(
+                f"{self.family} {self.name!r} takes memory, so it must return its result and the new memory; got a "
+                f"{type(result).__name__}"
+            )
         return (result[0], {**memory, self.name: result[1]}) if has_memory else (result, memory)
 
 

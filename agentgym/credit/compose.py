@@ -18,6 +18,7 @@ from agentgym.credit.parts import outcomes
 from agentgym.credit.state import CreditState
 from agentgym.credit.statistics import FLAT, dense, group_statistics, per_trajectory, require_finite, trajectories
 from agentgym.credit.table import Bools, Floats, TurnAdvantages, TurnTable
+from agentgym.errors import ConfigError
 from agentgym.types import TrajectoryGroup
 
 __all__ = ["CreditConfig", "CreditResult", "GroupCredit", "assign_credit", "credit_groups", "credit_turns"]
@@ -64,6 +65,7 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
     entry = ESTIMATORS[config.estimator]
     values = {"table": batch, "step": state.step, **asdict(config.shared)}
     credited, memory = entry.run(values, config.estimator_options, state.memory)
+    _check_result(entry.name, credited, len(batch))
     state = replace(state, memory=memory)
     credited = _modulate(batch, config, credited, diagnostics)
     credited, token_keep = _select_after(batch, config, credited, state, diagnostics)
@@ -143,6 +145,42 @@ def credit_groups(
     names = dict.fromkeys(("part_values", *config.columns()))
     recorded = [name for name in names if name in FROM_GROUPS and name not in supplied]
     return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
+
+
+def check_estimator(config: CreditConfig) -> None:
+    """Credit a few made-up turns, so that a wrong estimator of a user's own is found before anything is trained.
+
+    Estimators that read further columns are not tried, since nobody has made any.
+
+    Raises:
+        ConfigError: it does not return what an estimator must.
+    """
+    if ESTIMATORS[config.estimator].status == "user" and not config.columns():
+        table = TurnTable.from_lists(
+            rewards=[[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]],
+            states=[["a", "b"], ["a"], ["a", "b", "a"], ["a"]],
+            group_of_trajectory=[0, 0, 1, 1],
+        )
+        credit_turns(table.with_parts(outcome=("outcome", [[0.0, 1.0], [0.0], [0.5, 0.0, 0.0], [1.0]])), config)
+
+
+def _check_result(name: str, credited: object, num_turns: int) -> None:
+    """Refuse what no estimator may return, which only those of users' own do."""
+    if not isinstance(credited, TurnAdvantages):
+        raise ConfigError(
+            f"estimator {name!r} returned a {type(credited).__name__}, expected agentgym.credit.table.TurnAdvantages("
+            "advantage=..., return_to_go=...)"
+        )
+    for field in ("advantage", "return_to_go"):
+        value = np.asarray(getattr(credited, field))
+        if value.shape != (num_turns,):
+            raise ConfigError(
+                f"estimator {name!r} returned {field} of shape {value.shape}, expected ({num_turns},): one number per "
+                "turn of its table"
+            )
+        if not np.isfinite(value).all():
+            at = int(np.flatnonzero(~np.isfinite(value))[0])
+            raise ConfigError(f"estimator {name!r} returned {field} {value[at]} for row {at} of its table")
 
 
 def _select_before(

@@ -10,6 +10,7 @@ Ways of *making* rollouts (branching, replay, allocators) come before all of it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
@@ -27,7 +28,7 @@ from agentgym.credit.modulators.branches import SharedPrefixOptions
 from agentgym.credit.selections.filters import DynamicSamplingOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions
 from agentgym.errors import ConfigError
-from agentgym.plugins import ByKind, Options
+from agentgym.plugins import ByKind, Options, read_options
 
 STATE_COMPARING = ("gigpo", "hgpo")
 FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
@@ -58,8 +59,9 @@ class CreditConfig:
     """GiGPO's unit of the episode-level mean and deviation."""
     invalid_penalty: float = 0.0
     """Subtracted for an invalid turn (GiGPO and HGPO: from that turn alone; others: from the trajectory's return)."""
-    options: Annotated[Any, ByKind(ESTIMATORS)] | None = None
-    """The estimator's own settings; None takes its defaults."""
+    options: Annotated[Any, ByKind(ESTIMATORS, is_late=True)] | None = None
+    """The estimator's own settings, as options or as a mapping, whose ``kind`` may be left out; None takes its
+    defaults."""
     shapers: tuple[Annotated[Any, ByKind(SHAPERS)], ...] = ()
     """Settings of each shaper, told apart by ``kind``; so are those of modulators and selections."""
     modulators: tuple[Annotated[Any, ByKind(MODULATORS)], ...] = ()
@@ -71,6 +73,9 @@ class CreditConfig:
         if self.invalid_penalty < 0:
             raise ConfigError(f"invalid_penalty must be at least 0, got {self.invalid_penalty}")
         self._check_flat_keys()
+        if isinstance(self.options, Mapping):
+            made = read_options(ESTIMATORS, self.estimator, self.options, "options")
+            object.__setattr__(self, "options", made)
         for name in ("shapers", "modulators", "selections"):
             stage = getattr(self, name)
             if other := [part for part in stage if not isinstance(part, Options)]:

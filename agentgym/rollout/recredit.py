@@ -171,14 +171,13 @@ def plan_recredit(
     names = tuple(dict.fromkeys(name.strip() for name in estimators if name.strip()))
     if not names:
         raise UsageError("name at least one estimator: --estimator gigpo,grpo")
-    for name in names:
-        if name not in ESTIMATORS:
-            raise unknown_name("estimator", name, ESTIMATORS)
     asked = [_parse(override) for override in overrides]
     notes: list[str] = []
     if settings is None:
         notes.append("the run has no settings of credit on record: every estimator has its defaults")
     own = _own_config(settings, notes, held)
+    for name in names:
+        _ = ESTIMATORS[name]  # loads a file; the run's own are loaded already, so their short names are known
     known: list[Setting] = [((key,), value) for key, value in (settings or {}).items() if key in KEYS]
     configs = {name: _config_for(name, known, asked, notes) for name in names}
     for setting in asked:
@@ -273,7 +272,8 @@ def _reads(name: str, setting: Setting) -> bool:
         return path[0] not in FLAT_KEYS or ESTIMATORS[name].reads(path[0])
     made = ESTIMATORS[name].options
     if len(path) == 1:
-        return isinstance(value, dict) and value.get("kind") == name
+        of = value.get("kind", name) if isinstance(value, dict) else ""
+        return isinstance(of, str) and of.rpartition(":")[2] == name.rpartition(":")[2]
     return made is not None and path[1] in {field.name for field in fields(made)}
 
 

@@ -6,7 +6,10 @@ name alone where an installed package has the entry point ``agentgym.components`
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Registry
@@ -45,6 +48,7 @@ def _own(make: Callable[[], TrainConfig]) -> Callable[[], TrainConfig]:
     def call() -> TrainConfig:  # the signature of a partial would still show what it fills
         return make()
 
+    call.__doc__ = inspect.getdoc(make.func if isinstance(make, partial) else make)
     return call
 
 
@@ -65,6 +69,38 @@ for _name, _make in {
     **SMOLLM2_RECIPES,
 }.items():
     recipe(_name)(_own(_make))
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeFacts:
+    """A recipe as a list shows it."""
+
+    name: str
+    envs: tuple[str, ...]
+    """Ids of its environments."""
+    model: str
+    """The model's source, or the size of one that is trained from scratch."""
+    summary: str
+
+
+def describe_recipes() -> tuple[RecipeFacts, ...]:
+    """Return what every recipe trains, sorted by name.
+
+    Example:
+        >>> [facts.model for facts in describe_recipes() if facts.name == "smollm2-wiki"]
+        ['smollm2']
+    """
+    return tuple(_facts(name) for name in RECIPES)
+
+
+def _facts(name: str) -> RecipeFacts:
+    config, said = load_recipe(name), inspect.getdoc(RECIPES[name].call) or ""
+    model = config.model
+    envs = tuple(one.env.id for one in config.by_env.values())
+    size = f"from scratch, {model.num_layers} layers of {model.hidden_size}"
+    trained = f" (LoRA, rank {model.lora.rank})" if model.lora.rank else " (all weights)"
+    summary = said.partition("\n\n")[0].replace("\n", " ").replace("``", "").rstrip(".")
+    return RecipeFacts(name, envs, model.path or size, summary + (trained if model.path else ""))
 
 
 def recipe_names() -> tuple[str, ...]:

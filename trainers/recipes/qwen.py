@@ -102,7 +102,7 @@ has no such script: it takes ALFWorld's settings with the whole history and answ
 
 
 def fine_tune(benchmark: str, model: str, *, all_weights: bool) -> TrainConfig:
-    """A model on a benchmark.
+    """Fine-tune a model on a benchmark, with the settings of published runs.
 
     Args:
         benchmark: a key of :data:`BENCHMARKS`.

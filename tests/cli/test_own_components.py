@@ -1,0 +1,133 @@
+"""Components from a user's own file, by command: listed, credited with, and refused where they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from testkit.recorded_runs import write_run
+
+from agentgym.credit.component import ESTIMATORS
+from agentgym.credit.compose import CreditConfig, check_estimator, credit_turns
+from agentgym.credit.table import TurnTable
+from agentgym.errors import ConfigError
+
+Command = Callable[..., Any]
+
+LEAVE_OUT = """
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentgym.credit.component import estimator
+from agentgym.credit.statistics import returns_to_go
+from agentgym.credit.table import TurnAdvantages, TurnTable
+from agentgym.plugins import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveOutOptions(Options):
+    kind: str = "leave_out"
+    scale: float = 1.0
+
+
+@estimator("leave_out", paper="ours", granularity="turn")
+def leave_out(table: TurnTable, gamma: float, options: LeaveOutOptions):
+    returns = returns_to_go(table, gamma)
+    return RESULT
+"""
+GOOD = "TurnAdvantages(advantage=options.scale * (returns - returns.mean()), return_to_go=returns)"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of an estimator, which other tests do not find registered."""
+    monkeypatch.setattr(ESTIMATORS, "_components", dict(ESTIMATORS._own()))
+    path = tmp_path / "leave_out.py"
+    path.write_text(LEAVE_OUT.replace("RESULT", GOOD))
+    return path
+
+
+def test_recorded_rollouts_are_credited_by_a_file(run: Command, file: Path) -> None:
+    write_run(Path("rooms"), CreditConfig(estimator="gigpo", gamma=0.9))
+    value = run("credit", "rooms", "--estimator", f"{file.name}:leave_out,grpo", "--json").json
+    assert [row["name"] for row in value["estimators"]] == [f"{file.name}:leave_out", "grpo"]
+    doubled = run(
+        "credit", "rooms", "--estimator", f"{file.name}:leave_out", "--set", "credit.options.scale=2", "--json"
+    ).json
+    ratio = doubled["estimators"][0]["advantage_std"] / value["estimators"][0]["advantage_std"]
+    assert ratio == pytest.approx(2)
+    assert "unknown estimator 'leave_in'" in run("credit", "rooms", "--estimator", "leave_in").assert_one_line_error()
+
+
+def test_the_runs_own_estimator_has_a_short_name(run: Command, file: Path) -> None:
+    write_run(Path("own"), CreditConfig(estimator=f"{file.name}:leave_out"))
+    done = run("credit", "own", "--estimator", "leave_out", "--trust", "--json")
+    assert done.code == 0, done.err
+    assert done.json["estimators"][0]["largest_gap"] == 0
+
+
+def test_files_of_ones_own_are_listed(run: Command, file: Path) -> None:
+    for reference in (file.name, f"{file.name}:leave_out"):
+        rows = run("list", "--credit", reference, "--json").json
+        (row,) = (row for row in rows if row["name"] == "leave_out")
+        assert (row["class"], row["status"], row["paper"]) == ("estimator", "user", "ours")
+    assert "are listed with --credit" in run("list", file.name).assert_one_line_error()
+    assert "no file 'gone.py'" in run("list", "--credit", "gone.py").assert_one_line_error()
+
+
+def test_recipes_are_listed_with_a_line_each(run: Command) -> None:
+    rows = {row["name"]: row for row in run("list", "--recipes", "--json").json}
+    assert rows["mixture"]["envs"][0] == "agentgym/Household-v0" and len(rows["mixture"]["envs"]) == 4
+    assert rows["smollm2-wiki"]["model"] == "smollm2" and "layers" in rows["tiny"]["model"]
+    assert all(row["summary"] and row["envs"] for row in rows.values())
+    assert "tiny" in run("list", "--recipes").out
+    assert "agentgym list --recipes" in run("train", "--dry-run").assert_one_line_error()
+
+
+@pytest.mark.parametrize("options", [{"scale": 2.0}, {"kind": "leave_out", "scale": 2.0}], ids=["bare", "by name"])
+def test_options_may_be_a_mapping(file: Path, options: dict[str, Any]) -> None:
+    made: Any = CreditConfig(estimator=f"{file}:leave_out", options=options).options
+    assert (made.kind, made.scale) == (f"{file}:leave_out", 2.0)
+
+
+def test_wrong_options_are_refused(file: Path) -> None:
+    for options, said in (
+        ({"scale": "x"}, r"options\.scale: .* got 'x'"),
+        ({"scales": 1.0}, r"options\.scales"),
+        ({"kind": "gigpo"}, "options are those of 'gigpo', and the estimator is"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            CreditConfig(estimator=f"{file}:leave_out", options=options)
+    with pytest.raises(ConfigError, match="has no settings of its own"):
+        CreditConfig(estimator="rloo", options={"scale": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("returns", "returned a ndarray, expected agentgym.credit.table.TurnAdvantages"),
+        ("TurnAdvantages(advantage=returns[:1], return_to_go=returns)", r"advantage of shape \(1,\), expected \(7,\)"),
+        ("TurnAdvantages(advantage=returns / 0, return_to_go=returns)", r"returned advantage (inf|nan) for row \d"),
+    ],
+)
+def test_what_no_estimator_may_return_is_found_before_training(
+    run: Command, file: Path, result: str, said: str
+) -> None:
+    file.write_text(LEAVE_OUT.replace("RESULT", result))
+    with np.errstate(all="ignore"), pytest.raises(ConfigError, match=said):
+        check_estimator(CreditConfig(estimator=f"{file}:leave_out"))
+    done = run("train", "tiny", "env.id=agentgym/Maze-v0", f"credit.estimator={file.name}:leave_out")
+    assert "estimator 'leave_out' returned" in done.assert_one_line_error()
+    assert not list(Path("runs").glob("*/metrics.jsonl"))
+
+
+def test_an_estimator_of_ones_own_on_plain_arrays(file: Path) -> None:
+    table = TurnTable.from_lists(
+        rewards=[[0, 1], [0]], states=[["a", "b"], ["a"]], group_of_trajectory=[0, 0]
+    ).with_parts(outcome=("outcome", [[0, 1], [0]]))
+    result = credit_turns(table, CreditConfig(estimator=f"{file}:leave_out", gamma=1.0))
+    assert result.advantage.tolist() == pytest.approx([1 / 3, 1 / 3, -2 / 3])

@@ -11,10 +11,10 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
@@ -166,6 +166,19 @@ def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     return found
+
+
+def turn_limit(reference: str, kwargs: Mapping[str, Any]) -> int | None:
+    """Return the most turns of an environment's episodes, without making it; None if nobody says."""
+    if "max_turns" in kwargs:
+        return cast("int | None", kwargs["max_turns"])
+    entry = find(reference)
+    if not entry.is_available:
+        return None
+    registered = gymnasium.spec(entry.id).kwargs.get("max_turns")
+    parameter = (parameters_of(entry) or {}).get("max_turns")
+    default = parameter.default if parameter is not None and isinstance(parameter.default, int) else None
+    return cast("int | None", registered or default or getattr(creator_of(entry), "max_turns", None))
 
 
 def creator_of(entry: EnvEntry) -> Any:

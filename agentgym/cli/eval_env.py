@@ -139,6 +139,6 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:
-        table.add_row("[bold red]lost[/]", f"{summary.num_failed}; play them again: agentgym eval --resume {folder}")
+        table.add_row("[bold red]failed[/]", f"{summary.num_failed}; play them again: agentgym eval --resume {folder}")
     out.console.print(table)
     out.console.print(f"look at it: agentgym view {folder}", soft_wrap=True, markup=False)

@@ -158,7 +158,7 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
             why = "cannot run here" if result.outcome == "cannot_run" else "stopped"
             table.add_row(result.suite, escape(result.policy), "–", "–", "–", "–", f"[yellow]{why}[/]")
             continue
-        lost = f", [red]{found.num_failed} lost[/]" if found.num_failed else ""
+        failed = f", [red]{found.num_failed} failed[/]" if found.num_failed else ""
         table.add_row(
             result.suite,
             escape(result.policy),
@@ -166,7 +166,7 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
             f"{found.success_low:.1%} to {found.success_high:.1%}",
             f"{found.mean_return:.3f}",
             f"{found.mean_turns:.1f}",
-            f"{found.num_episodes}{lost}",
+            f"{found.num_episodes}{failed}",
         )
     out.console.print(table)
     reasons: dict[tuple[str, str, str], list[str]] = {}

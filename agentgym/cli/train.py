@@ -129,8 +129,9 @@ def _plan_on_paper(
         "[bold]model[/]", f"{found.model}, {found.num_parameters:,} parameters, {found.num_trained:,} trained"
     )
     table.add_row("[bold]a step[/]", f"{found.rollouts_per_step:,} rollouts of {found.env}, {found.num_steps:,} steps")
+    unknown = "not known: the environment sets no env.kwargs.max_turns"
     for name, count in (("tokens", found.tokens_per_step), ("sampled", found.sampled_per_step)):
-        table.add_row(f"[bold]{name} a step[/]", "no limit of turns" if count is None else f"at most {count:,}")
+        table.add_row(f"[bold]{name} a step[/]", unknown if count is None else f"at most {count:,}")
     cache = f"{found.kv_bytes_per_token:,} bytes a token, {found.kv_cache / GIB:.1f} GiB if all are at their longest"
     table.add_row("[bold]engine's cache[/]", cache)
     for name, size in found.as_dict()["memory"].items():

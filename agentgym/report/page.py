@@ -121,7 +121,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
             "policy": summary.policy,
             "environment": summary.suite_or_env,
             "episodes": summary.num_episodes,
-            "lost": summary.num_failed or None,
+            "failed": summary.num_failed or None,
             "mean return": f"{summary.mean_return:.3g}",
             "mean turns": f"{summary.mean_turns:.1f}",
         }

@@ -177,8 +177,8 @@
       const credit = make("span", "chip", `advantage ${signed(turn.advantage)}`);
       credit.style.backgroundColor = colour(turn.advantage);
       about.append(credit);
-      chip(`to go ${number(turn.to_go)}`, "", `return to go; shaped reward ${number(turn.shaped)}`);
-      if (!turn.gate_open) chip("gate closed");
+      chip(`return to go ${number(turn.to_go)}`, "", `rewards from this turn on; shaped reward ${number(turn.shaped)}`);
+      if (!turn.gate_open) chip("gate closed", "", "step rewards do not count, since the outcome is below the gate");
       if (turn.anchor >= 0) {
         const anchor = make("button", "chip", `anchor ${turn.anchor} × ${turn.anchor_size}`,
           "turns of this group in the same state; click to see them");
@@ -194,7 +194,7 @@
       }
     }
     for (const [name, role, value] of turn.parts) chip(`${name} ${signed(value)}`, value > 0 ? "good" : value < 0 ? "bad" : "", role);
-    if (!turn.valid) chip("invalid", "bad");
+    if (!turn.valid) chip("invalid", "bad", "the call could not be read, or the environment refused it");
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
     if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from testkit.fake_openai import FakeOpenAI, completion
 
+from agentgym.registry import make, turn_limit
 from agentgym.rollout.record import read_json_lines
+from agentgym.rollout.request import EpisodeLimits
 
 Command = Callable[..., Any]
 
@@ -283,3 +285,26 @@ def test_policies_and_recipes_of_a_file(run: Command, guess: str, tmp_path: Path
     assert "did you mean 'wise'?" in run("eval", guess, "--policy", "mine.py:wize").assert_one_line_error()
     planned = run("train", "mine.py:mine", f"env.id={guess}", "--dry-run", "--json").json
     assert planned["recipe"] == "tiny"
+
+
+def test_the_limit_of_turns_is_read_without_making_the_environment(run: Command, guess: str) -> None:
+    assert turn_limit("agentgym/Maze-v0", {"max_turns": 3}) == 3
+    assert turn_limit(guess, {}) == make(guess).max_turns
+    plan = run("train", "tiny", f"env.id={guess}", "--dry-run")
+    assert plan.code == 0 and "not known" not in plan.out
+    assert "not known" in run("train", "tiny", "env.id=agentgym/Maze-v0", "--dry-run").out
+
+
+def test_a_misspelt_folder_is_no_name_for_the_hub(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "smollm2").mkdir(parents=True)
+    refused = run("eval", "agentgym/Maze-v0", "--policy", "mine/smollm").assert_one_line_error()
+    assert "unknown folder 'mine/smollm'; did you mean 'mine/smollm2'?" in refused
+
+
+def test_a_hanging_tool_ends_play(run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hang.py").write_text(HANG)
+    limits = EpisodeLimits(step_timeout_s=0.2)
+    monkeypatch.setattr("agentgym.cli.terminal.EpisodeLimits", lambda: limits)
+    (name,) = re.findall(r'register\("([\w-]+)"', HANG)
+    done = run("play", f"hang.py:{name}", "--policy", "random")
+    assert done.code == 1 and "not done after 0.2 s, at" in done.err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import shutil
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -54,6 +56,8 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     """The model with low-rank adapters, which alone are trained; rank 0 gives the model back."""
     if settings.rank == 0:
         return model
+    if settings.quantize == "none":  # peft imports bitsandbytes where it is, which then warns about its own kernels
+        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -66,7 +70,9 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapted: CausalLM = get_peft_model(model, config)
+        with warnings.catch_warnings():  # peft reads an attribute that transformers is about to rename
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+            adapted: CausalLM = get_peft_model(model, config)
     return adapted
 
 

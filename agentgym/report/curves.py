@@ -34,6 +34,12 @@ KNOWN: dict[str, tuple[str, Format, str]] = {
 }
 """Small multiples of the RL phase in order: label, format, explanation."""
 
+
+def of_envs(names: Sequence[str]) -> dict[str, tuple[str, Format, str]]:
+    """Return the small multiples of a mixture's environments, in the form of :data:`KNOWN`."""
+    return {f"{name}/success": (f"{name}: success", _SHARE, f"mean success of {name}'s episodes") for name in names}
+
+
 SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
     "loss": ("loss", _NUMBER, "cross-entropy over all weighted tokens"),
     "action_loss": ("loss on actions", _NUMBER, "cross-entropy over the demonstrated actions alone"),

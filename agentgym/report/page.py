@@ -13,6 +13,7 @@ from agentgym.report.charts import Frame, Point, as_share, interval_chart
 from agentgym.report.curves import (
     KNOWN,
     SFT_KNOWN,
+    of_envs,
     other_curves,
     small_multiples,
     status_chart,
@@ -51,7 +52,7 @@ def write_report(run_dir: Path, out: Path | None = None, megabytes: float = MEGA
         shown=_shown(run, traces),
         overview=_overview(run),
         success=success_curve(rl, evals),
-        multiples=small_multiples(rl, KNOWN),
+        multiples=small_multiples(rl, of_envs(_env_names(run)) | KNOWN),
         others=other_curves(rl),
         warm_start=small_multiples(sft, SFT_KNOWN),
         statuses=status_chart(rl),
@@ -133,28 +134,48 @@ def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:
     return f"{label}: {as_share(round(summary.success, 4))}" if run.kind == "suites" else label or "success"
 
 
+def _env_names(run: RunFolder) -> list[str]:
+    """Return the names of a mixture's environments, none for a run on one."""
+    return [str(env["name"]) for env in run.config.get("envs") or ()]
+
+
+def _by_env(run: RunFolder) -> dict[str, dict[str, EvalSummary]]:
+    """Return the evaluations of each environment by their moment; a run on one environment has one, without a name."""
+    found: dict[str, dict[str, EvalSummary]] = {name: {} for name in _env_names(run)}
+    for label, summary in run.summaries.items():
+        name = next((name for name in found if label.endswith(f"-{name}")), "")
+        found.setdefault(name, {})[label.removesuffix(f"-{name}") if name else label] = summary
+    return {name: summaries for name, summaries in found.items() if summaries}
+
+
 def _overview(run: RunFolder) -> dict[str, Any] | None:
-    """Success of each finished evaluation with its interval."""
+    """Success of each finished evaluation with its interval, environment by environment."""
     if not run.summaries:
         return None
+    by_env = _by_env(run)
     rows = [
-        Point(0.0, s.success, s.success_low, s.success_high, _row_label(run, label, s))
-        for label, s in run.summaries.items()
+        Point(0.0, s.success, s.success_low, s.success_high, _row_label(run, f"{name} {label}".strip(), s))
+        for name, summaries in by_env.items()
+        for label, s in summaries.items()
     ]
     margin = max(84, 8 * max(len(row.label) for row in rows))
     frame = Frame(width=336 + margin, height=34 + 30 * len(rows), left=margin, right=22, top=6, bottom=22)
     return {
         "width": frame.width,
-        "headline": [
-            {
-                "label": label,
-                "value": as_share(round(s.success, 4)),
-                "interval": f"{s.success_low:.1%} to {s.success_high:.1%}",
-                "num_episodes": s.num_episodes - s.num_failed,
-                "num_failed": s.num_failed,
-            }
-            for label, s in run.summaries.items()
+        "headlines": [
+            {"name": name, "rows": [_headline(label, summary) for label, summary in summaries.items()]}
+            for name, summaries in by_env.items()
             if run.kind != "suites"  # of which there may be many, on different tasks
         ],
         "chart": interval_chart(rows, frame=frame),
+    }
+
+
+def _headline(label: str, summary: EvalSummary) -> dict[str, Any]:
+    return {
+        "label": label,
+        "value": as_share(round(summary.success, 4)),
+        "interval": f"{summary.success_low:.1%} to {summary.success_high:.1%}",
+        "num_episodes": summary.num_episodes - summary.num_failed,
+        "num_failed": summary.num_failed,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -195,9 +196,13 @@ def test_a_run_is_evaluated_in_the_environment_that_is_named(finished: Path) -> 
     }
 
 
-def test_the_report_names_both_environments(finished: Path) -> None:
+def test_the_report_shows_each_environment_from_before_to_after(finished: Path) -> None:
     page = write_report(finished).read_text()
-    assert "Adding-v0" in page and "Picking-v0" in page and "after-colours" in page
+    assert "Adding-v0" in page and "Picking-v0" in page
+    headlines = page.split('<div class="headline">')[1:]
+    assert [re.findall(r'class="env">(\w+)<', headline) for headline in headlines] == [["adding"], ["colours"]]
+    assert all(re.findall(r"success (before|after)<", headline) == ["before", "after"] for headline in headlines)
+    assert "adding: success" in page and "colours: success" in page
 
 
 def test_eval_of_a_mixture_asks_which(finished: Path) -> None:

@@ -24,6 +24,7 @@ from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
 from agentgym.trainers.phases.mix import SftMix
+from agentgym.trainers.phases.probe import probe_tasks
 from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.phases.train_step import begin_period, train_step
 from agentgym.trainers.phases.warm_start import warm_start
@@ -128,6 +129,7 @@ class TrainingLoop:
                 await self.begin_rl()
             if config.sft.mix.weight:
                 self.mix = SftMix(config, run.model, rows)
+            await probe_tasks(run, self.log)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             if why := state.activity.trained.conclusion():

@@ -19,6 +19,7 @@ from agentgym.rollout.first_prompt import check_tools_fit
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.types import Task
@@ -34,6 +35,8 @@ def named(what: str, env_name: str) -> str:
     return f"{what}-{env_name}" if env_name else what
 
 
+MOST_PROBED = 10_000
+"""Most training tasks that a probe plays."""
 MakePool = Callable[[Callable[[], Env]], Pool]
 
 
@@ -58,6 +61,13 @@ class RunEnv:
         tasks = probe.tasks("train")
         self.train_tasks: Sequence[Task] = tasks[: config.env.num_train_tasks] if config.env.num_train_tasks else tasks
         self.eval_tasks: Sequence[Task] = probe.tasks(config.eval.split)
+        self.probed: Sequence[Visit] = ()
+        """The visit of each training task before RL, where the run probes them."""
+        if config.strategy.probe and len(self.train_tasks) > MOST_PROBED:
+            raise ConfigError(
+                f"strategy.probe would play {len(self.train_tasks):,} tasks of {config.env.id}: set env.num_train_tasks "
+                f"to at most {MOST_PROBED:,}"
+            )
         check_turns_left(config.context, probe)
         self.config = dataclasses.replace(config, context=config.context.with_example(probe))
         _check_sub_agents(config, probe)
@@ -74,6 +84,10 @@ class RunEnv:
     def prefix(self) -> str:
         """What the names of its own metrics begin with; empty in a run on one environment."""
         return f"{self.name}/" if self.name else ""
+
+    def keep_tasks(self, tasks: Sequence[Task], probed: Sequence[Visit]) -> None:
+        """Train on some of the training tasks alone, whose visits are known."""
+        self.train_tasks, self.probed = tasks, probed
 
     def make_env(self) -> Env:
         """Return a new environment."""

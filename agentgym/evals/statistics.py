@@ -52,6 +52,23 @@ def wilson_interval(num_successes: int, num_trials: int, z: float = 1.96) -> Est
     return Estimate(rate, max(0.0, min(rate, centre - half_width)), min(1.0, max(rate, centre + half_width)))
 
 
+def pass_at(num_trials: int, num_successes: int, k: int) -> float:
+    """Return the probability that at least one of ``k`` trials drawn from those made succeeded: pass@k, unbiased.
+
+    Source: Chen et al., "Evaluating Large Language Models Trained on Code" (2021), equation 1.
+
+    Raises:
+        ValueError: fewer than ``k`` trials were made.
+
+    Example:
+        >>> pass_at(4, 1, 1), pass_at(4, 1, 4), round(pass_at(10, 3, 2), 4)
+        (0.25, 1.0, 0.5333)
+    """
+    if k > num_trials:
+        raise ValueError(f"pass@{k} needs {k} trials, got {num_trials}")
+    return 1.0 - math.comb(num_trials - num_successes, k) / math.comb(num_trials, k)
+
+
 def mean_interval(
     values: Sequence[float], *, confidence: float = 0.95, num_resamples: int = 2000, seed: int = 0
 ) -> Estimate:

@@ -62,12 +62,15 @@ class EnvPlanner:
     Args:
         group_size: episodes of a group where the budget does not say otherwise.
         seed: random numbers of a step derive from (seed, step).
+        probed: a visit of each task from before the run, none if there were no such visits.
     """
 
-    def __init__(self, config: StrategyConfig, tasks: Sequence[Task], group_size: int, seed: int) -> None:
+    def __init__(
+        self, config: StrategyConfig, tasks: Sequence[Task], group_size: int, seed: int, probed: Sequence[Visit] = ()
+    ) -> None:
         self._config, self._group_size, self._seed = config, group_size, seed
         self._tasks, self._schedule = tasks, TaskSchedule(tasks, seed)
-        self.history = TaskHistory()
+        self.history = TaskHistory({at: (visit,) for at, visit in enumerate(probed)})
 
     def task(self, index: int) -> Task:
         """Return a task by its index."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from testkit.counting_runs import config, token_ages, trained_ordinals, weights
 
 from agentgym.check.chaos import Chaos
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import TrainConfig
@@ -148,3 +149,31 @@ def test_what_cannot_be_is_refused() -> None:
     refused("over_provision", KNAPSACK, "pipeline.over_provision=1")
     refused("scaling_inter can change nothing", 'strategy.horizon={"kind": "scaling_inter", "rounds": [4, 4]}')
     refused("did you mean 'knapsack'", 'strategy.budget={"kind": "knapsak"}')
+
+
+def test_a_probe_leaves_out_tasks_that_teach_nothing(tmp_path: Path) -> None:
+    made = run(tmp_path / "run", "strategy.probe=6", "env.num_train_tasks=12", KNAPSACK, checkpoint_every=1)
+    counts = json.loads((tmp_path / "run" / "probe.json").read_text())
+    mixed = {task for task, (size, num_successes) in counts.items() if 0 < num_successes < size}
+    assert len(counts) == 12 and 0 < len(mixed) < 12
+    played = {group.task.id for step in groups_of(tmp_path / "run") for group in step}
+    assert played and played <= mixed
+    first = [len(group.trajectories) for group in groups_of(tmp_path / "run")[0]]
+    assert sum(first) == 12, "the budget knows the tasks from the first step on"
+    held = read_checkpoint(tmp_path / "run", 6)
+    (history,) = held["plan"]["history"]
+    assert {visits[0][0] for visits in history.values()} == {-1} and len(history) == len(mixed)
+
+    expected = weights(tmp_path / "run")
+    drop_checkpoint(tmp_path / "run", 6)
+    (tmp_path / "run" / "model" / "model.safetensors").unlink()
+    train(made, tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == expected
+
+
+def test_a_probe_that_finds_nothing_to_learn_stops_the_run(tmp_path: Path) -> None:
+    with pytest.raises(RunStoppedError, match=r"none of 4 tasks is solved in some of 2 episodes and not in others"):
+        run(tmp_path / "run", "strategy.probe=2", "env.num_train_tasks=4", "sft.num_demos=8")
+    refused("must be 0 or at least 2", "strategy.probe=1")
+    with pytest.raises(ConfigError, match=r"set env.num_train_tasks to at most 10,000"):
+        run(tmp_path / "many", "strategy.probe=2", "env.num_train_tasks=0")

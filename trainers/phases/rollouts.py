@@ -36,7 +36,8 @@ class Rollouts:
         self._in_flight = config.pipeline.in_flight(replace(config.group, num_envs=-(-config.group.num_envs // parts)))
         seed = derive_seed(config.seed, "rl tasks")
         self._planners = [
-            EnvPlanner(env.config.strategy, env.train_tasks, env.config.group.group_size, seed) for env in run.envs
+            EnvPlanner(env.config.strategy, env.train_tasks, env.config.group.group_size, seed, env.probed)
+            for env in run.envs
         ]
         self._players = [
             GroupPlayer(

@@ -30,7 +30,15 @@ class StrategyConfig:
     horizon: Annotated[Any, ByKind(HORIZONS)] = FixedOptions()
     """The most turns of an episode."""
 
+    probe: int = 0
+    """Episodes of every training task before RL. Tasks that were always or never solved are left out, and the others'
+    results begin the history. 0 for none."""
+
     def __post_init__(self) -> None:
+        if self.probe < 0 or self.probe == 1:
+            raise ConfigError(
+                f"strategy.probe must be 0 or at least 2, got {self.probe}: one episode tells nothing apart"
+            )
         for options in (self.tasks, self.budget, self.horizon):
             if why := options.idle():
                 raise ConfigError(f"strategy: {options.kind} can change nothing ({why})")

@@ -1,0 +1,102 @@
+"""The tasks that RL can learn from: each training task is played a few times before it begins.
+
+Groups whose episodes all fail or all succeed give no gradient. A probe plays every training task ``strategy.probe`` times
+with the policy that RL begins with, leaves out those that were always or never solved, and hands the success rates of
+the others to task sources and budgets. ``probe.json`` in the run's folder keeps the results of all tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from agentgym.canonical import read_json
+from agentgym.errors import CorruptDataError, RunStoppedError
+from agentgym.evals.statistics import pass_at
+from agentgym.rollout.group import run_groups
+from agentgym.rollout.record import replace_text
+from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.strategies.history import Visit
+from agentgym.trainers.reporting.metrics import Log
+from agentgym.trainers.run import Run
+from agentgym.trainers.run_env import RunEnv, named
+
+BEFORE_RL = -1
+"""The step of a probe's visits."""
+Counts = Mapping[str, tuple[int, int]]
+"""Of each task by its id: episodes that were evidence, and successes."""
+
+
+async def probe_tasks(run: Run, log: Log) -> None:
+    """Probe every environment that asks for it, and narrow its training tasks. All ranks must call.
+
+    A run that is resumed reads what its first process found.
+
+    Raises:
+        RunStoppedError: no task is sometimes solved, or most episodes failed.
+    """
+    for env in run.envs:
+        if env.config.strategy.probe:
+            counts = await run.ranks.from_main(lambda env=env: _counts(run, env, log))  # type: ignore[misc]
+            kept = [task for task in env.train_tasks if _is_mixed(counts.get(task.id, (0, 0)))]
+            log.say(_line(env, counts, len(kept)))
+            if not kept:
+                raise RunStoppedError(
+                    f"none of {len(env.train_tasks)} tasks is solved in some of {env.config.strategy.probe} episodes and "
+                    "not in others, so RL has nothing to compare: take easier or harder tasks (env.kwargs), or a larger "
+                    "strategy.probe"
+                )
+            env.keep_tasks(kept, [Visit(BEFORE_RL, *counts[task.id]) for task in kept])
+
+
+async def _counts(run: Run, env: RunEnv, log: Log) -> Counts:
+    path = run.run_dir / f"{named('probe', env.name)}.json"
+    if path.is_file():
+        return _read(path)
+    config = env.config
+    log.begin("probe", len(env.train_tasks) * config.strategy.probe)
+    groups = await run_groups(
+        list(enumerate(env.train_tasks)),
+        env.pool,
+        run.make_agent(env),
+        replace(config.group, group_size=config.strategy.probe, min_valid=1),
+        seed=derive_seed(config.seed, "probe"),
+        on_episode=lambda request, trajectory: log.add_episode("probe", trajectory),
+    )
+    counts = {
+        group.task.id: (len(group.valid), sum(bool(member.success) for member in group.valid)) for group in groups
+    }
+    replace_text(path, json.dumps(counts, indent=1) + "\n")
+    return counts
+
+
+def _read(path: Path) -> Counts:
+    try:
+        saved = read_json(path.read_text(encoding="utf-8"))
+        return {str(task): (int(size), int(num_successes)) for task, (size, num_successes) in saved.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptDataError(f"{path} cannot be read ({error}); remove it, and the tasks are probed again") from error
+
+
+def _is_mixed(count: tuple[int, int]) -> bool:
+    size, num_successes = count
+    return 0 < num_successes < size
+
+
+def _line(env: RunEnv, counts: Counts, num_kept: int) -> str:
+    known = [count for count in counts.values() if count[0]]
+    never = sum(not num_successes for _, num_successes in known)
+    always = sum(num_successes == size for size, num_successes in known)
+    of = f" of {env.name}" if env.name else ""
+    return (
+        f"probe{of}: {len(counts)} tasks, {_passes(known, env.config.strategy.probe)}; {num_kept} are trained on, "
+        f"{never} were never solved, {always} always"
+    )
+
+
+def _passes(known: Sequence[tuple[int, int]], most: int) -> str:
+    sizes = [k for k in dict.fromkeys((1, most)) if all(size >= k for size, _ in known)]
+    return ", ".join(f"pass@{k} {fmean(pass_at(size, won, k) for size, won in known):.3f}" for k in sizes)

@@ -141,7 +141,7 @@ def find(reference: str) -> EnvEntry:
     if name not in _entries:
         _load_plugins()
     if name not in _entries:
-        raise unknown_name("environment", name, _entries, "agentgym list shows all")
+        raise unknown_name("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
     return _entries[name]
 
 

@@ -49,7 +49,7 @@ def checked(kind: Callable[..., T], values: Mapping[str, Any], prefix: str = "")
         first = error.errors()[0]
         message = first["msg"].removeprefix("Value error, ")
         if isinstance(first["input"], str) and first["input"][:1] in ("[", "{"):
-            message = "lists and objects are written as JSON, with names in double quotes"
+            message = 'lists and objects are written as JSON, as in \'[{"kind": "NAME"}]\''
         if not first["loc"]:
             raise ConfigError(message) from None
         where = ".".join([*([prefix] if prefix else []), *map(str, first["loc"])])

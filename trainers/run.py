@@ -258,12 +258,18 @@ class Run:
         texts: list[str] = []
         words: list[str] = []
         with progress_bars(Console(stderr=True, quiet=not self.ranks.is_main), transient=True) as bars:
-            self.announce(partial(bars.console.print, highlight=False, markup=False, soft_wrap=True))
+            say = partial(bars.console.print, highlight=False, markup=False, soft_wrap=True)
+            self.announce(say)
             for env in self.envs:
                 tasks = list(env.train_tasks[: config.num_text_episodes])
                 played = bars.track(tasks, description=" ".join(filter(None, ["texts of episodes", env.name])))
                 said, named = collect_texts(
-                    env.make_env, played, seed=self.config.seed, limits=env.config.group.limits, say=bars.console.print
+                    env.make_env,
+                    played,
+                    seed=self.config.seed,
+                    limits=env.config.group.limits,
+                    reference=env.config.env.id,
+                    say=say,
                 )
                 texts += [*said, *(env.config.context.phrases * config.num_text_episodes)]
                 words += named

@@ -65,8 +65,8 @@ class RunEnv:
         """The visit of each training task before RL, where the run probes them."""
         if config.strategy.probe and len(self.train_tasks) > MOST_PROBED:
             raise ConfigError(
-                f"strategy.probe would play {len(self.train_tasks):,} tasks of {config.env.id}: set env.num_train_tasks "
-                f"to at most {MOST_PROBED:,}"
+                f"strategy.probe would play {len(self.train_tasks):,} tasks of {config.env.id}: set "
+                f"env.num_train_tasks to at most {MOST_PROBED:,}"
             )
         check_turns_left(config.context, probe)
         self.config = dataclasses.replace(config, context=config.context.with_example(probe))

@@ -120,7 +120,7 @@ def _plan_on_paper(
     from rich.table import Table
 
     with loading(out.status, "planning"):  # a model that has to be built to be counted takes seconds
-        from agentgym.trainers.planning.dry_run import GIB, dry_run
+        from agentgym.trainers.planning.dry_run import dry_run
 
         found = dry_run(_config(recipe, overrides, resume), ranks, device_gib)
     out.result(found.as_dict())
@@ -132,7 +132,7 @@ def _plan_on_paper(
     unknown = "not known: the environment sets no env.kwargs.max_turns"
     for name, count in (("tokens", found.tokens_per_step), ("sampled", found.sampled_per_step)):
         table.add_row(f"[bold]{name} a step[/]", unknown if count is None else f"at most {count:,}")
-    cache = f"{found.kv_bytes_per_token:,} bytes a token, {found.kv_cache / GIB:.1f} GiB if all are at their longest"
+    cache = f"{found.kv_bytes_per_token:,} bytes a token, {_gib(found.kv_cache)} GiB if all are at their longest"
     table.add_row("[bold]engine's cache[/]", cache)
     for name, size in found.as_dict()["memory"].items():
         label = f"{name.replace('_', ' ')}, GiB" + (" a rank" if found.num_ranks > 1 else "")

@@ -167,6 +167,8 @@ def test_failed_episodes_are_named_by_a_run(run: Command, tmp_path: Path) -> Non
     assert done.code == 0, done.err
     assert "note: the tokenizer is trained without some texts, since the environment failed" in done.err
     assert "note: demos: an episode failed: Rare-v0" in done.err
+    assert re.search(r"\d+ demonstrations \(\d+ more failed\)", done.err)
+    assert "agentgym check rare.py:Rare-v0 finds such faults" in done.err
     assert re.search(r"16 test tasks, \d+ failed and not counted", done.err)
     assert re.search(r"note: step \d: \d+ of \d+ episodes failed and are left out; most often \(\d+x\)", done.err)
     assert done.err.count("episodes failed and are left out") == 1, "once a run"

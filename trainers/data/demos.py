@@ -25,8 +25,6 @@ from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 _FEW_FAILURES = 3
 """More tasks than these failed than were played, and the environment is taken to be broken."""
 
-_CHECK = "agentgym check ENV finds such faults"
-
 
 def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
     """The environment's oracle, a share ``noise`` of its actions replaced by random ones.
@@ -85,6 +83,7 @@ def collect_texts(
     seed: int,
     limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
     max_retries: int = 2,
+    reference: str = "ENV",
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[list[str], list[str]]:
     """Return the texts of some episodes and the words of valid actions, to train a small tokenizer on.
@@ -93,6 +92,7 @@ def collect_texts(
     environment, and left out when that has failed ``max_retries`` times.
 
     Args:
+        reference: the environment as commands name it, for messages.
         say: is told when the first episode fails, and at the end how many were left out.
 
     Raises:
@@ -100,7 +100,8 @@ def collect_texts(
     """
     texts: list[str] = []
     words: set[str] = set()
-    num_played, player = 0, _TextPlayer(make_env, limits, max_retries, say)
+    advice = f"agentgym check {reference} finds such faults"
+    num_played, player = 0, _TextPlayer(make_env, limits, max_retries, lambda line: say(f"{line}; {advice}"))
     try:
         for number, task in enumerate(tasks):
             found = player.play(task, derive_seed(seed, "texts", number))
@@ -119,8 +120,8 @@ def collect_texts(
             f"{type(error).__name__}: {error}"
         )
         if len(player.failures) > num_played:
-            raise RunStoppedError(f"no tokenizer can be trained: {line}")
-        say(f"note: the tokenizer is trained without some texts, since the environment failed: {line}; {_CHECK}")
+            raise RunStoppedError(f"no tokenizer can be trained: {line}; {advice}")
+        say(f"note: the tokenizer is trained without some texts, since the environment failed: {line}; {advice}")
     return texts, sorted(words)
 
 
@@ -146,7 +147,7 @@ class _TextPlayer:
             except Exception as error:
                 if not self._has_failed:
                     self._has_failed = True
-                    self._say(f"note: an episode failed while texts were collected, task {task.id}: {error}; {_CHECK}")
+                    self._say(f"note: an episode failed while texts were collected, task {task.id}: {error}")
                 self.close()
                 self._env = self._make_env()
                 if not retries_left or isinstance(error, HungError):  # which would hang as long again
@@ -162,6 +163,7 @@ class _TextPlayer:
 
 def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[list[str], set[str]]:
     """What is said in one episode, and the words that its valid actions name."""
+    limits = limits.of(env)
     texts: list[str] = []
     words: set[str] = set()
     with time_limit(limits.reset_timeout_s, f"{env.env_id} reset"):

@@ -1,8 +1,8 @@
 """The tasks that RL can learn from: each training task is played a few times before it begins.
 
-Groups whose episodes all fail or all succeed give no gradient. A probe plays every training task ``strategy.probe`` times
-with the policy that RL begins with, leaves out those that were always or never solved, and hands the success rates of
-the others to task sources and budgets. ``probe.json`` in the run's folder keeps the results of all tasks.
+Groups whose episodes all fail or all succeed give no gradient. A probe plays every training task ``strategy.probe``
+times with the policy that RL begins with, leaves out those that were always or never solved, and hands the success
+rates of the others to task sources and budgets. ``probe.json`` in the run's folder keeps the results of all tasks.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ async def probe_tasks(run: Run, log: Log) -> None:
             log.say(_line(env, counts, len(kept)))
             if not kept:
                 raise RunStoppedError(
-                    f"none of {len(env.train_tasks)} tasks is solved in some of {env.config.strategy.probe} episodes and "
-                    "not in others, so RL has nothing to compare: take easier or harder tasks (env.kwargs), or a larger "
-                    "strategy.probe"
+                    f"none of {len(env.train_tasks)} tasks is solved in some of {env.config.strategy.probe} episodes "
+                    "and not in others, so RL has nothing to compare: take easier or harder tasks (env.kwargs), or a "
+                    "larger strategy.probe"
                 )
             env.keep_tasks(kept, [Visit(BEFORE_RL, *counts[task.id]) for task in kept])
 

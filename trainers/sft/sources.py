@@ -205,7 +205,9 @@ class Sources:
         segments = [segment for demo in demos for segment in demo.segments]
         num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
         of = f" of {self.env.name}" if self.env.name else ""
-        self._log.say(f"{len(demos)} demonstrations{of}, {share:.0%} successful, {num_tokens:.0f} tokens each")
+        missing = f" ({len(tasks) - len(demos)} more failed)" if len(demos) < len(tasks) else ""
+        said = f"{len(demos)} demonstrations{of}{missing}, {share:.0%} successful, {num_tokens:.0f} tokens each"
+        self._log.say(said)
         return list(demos)
 
     async def _noise(self, task: Task) -> float:

@@ -36,9 +36,7 @@ class StrategyConfig:
 
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
-            raise ConfigError(
-                f"strategy.probe must be 0 or at least 2, got {self.probe}: one episode tells nothing apart"
-            )
+            raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
         for options in (self.tasks, self.budget, self.horizon):
             if why := options.idle():
                 raise ConfigError(f"strategy: {options.kind} can change nothing ({why})")

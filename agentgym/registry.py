@@ -111,10 +111,7 @@ def make(reference: str, **kwargs: Any) -> Env:
     entry = find(reference)
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
-    known = parameters_of(entry)
-    for key in kwargs:
-        if known is not None and key not in known:
-            raise unknown_name(f"argument of {entry.id}:", key, known)
+    check_arguments(entry, kwargs)
     try:
         made = gymnasium.make(entry.id, **kwargs).unwrapped
     except TypeError as error:
@@ -166,6 +163,19 @@ def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
     return found
+
+
+def check_arguments(entry: EnvEntry, kwargs: Mapping[str, Any]) -> None:
+    """Refuse arguments that an environment does not take.
+
+    Raises:
+        UnknownNameError: the message names near ones.
+        MissingExtraError: the class cannot be imported without its extra.
+    """
+    known = parameters_of(entry)
+    for key in kwargs:
+        if known is not None and key not in known:
+            raise unknown_name(f"argument of {entry.id}:", key, known)
 
 
 def turn_limit(reference: str, kwargs: Mapping[str, Any]) -> int | None:

@@ -328,7 +328,7 @@ def test_a_native_state_needs_load_state() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("-inf")])
 def test_awards_must_be_finite(value: float) -> None:
     env = started(Echo())
-    with pytest.raises(EnvError, match=r"Echo turn 0: the reward part 'bonus' is -?(nan|inf), expected a finite"):
+    with pytest.raises(EnvError, match=r"Echo reset: the reward part 'bonus' is -?(nan|inf), expected a finite"):
         env.award(value, "bonus")
 
 

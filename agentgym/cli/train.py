@@ -128,7 +128,9 @@ def _plan_on_paper(
     table.add_row(
         "[bold]model[/]", f"{found.model}, {found.num_parameters:,} parameters, {found.num_trained:,} trained"
     )
-    table.add_row("[bold]a step[/]", f"{found.rollouts_per_step:,} rollouts of {found.env}, {found.num_steps:,} steps")
+    is_named = resume is not None or any(text.startswith(("env.id=", "envs=")) for text in overrides)
+    env = found.env if is_named else f"{found.env} (the recipe's own)"
+    table.add_row("[bold]a step[/]", f"{found.rollouts_per_step:,} rollouts of {env}, {found.num_steps:,} steps")
     unknown = "not known: the environment sets no env.kwargs.max_turns"
     for name, count in (("tokens", found.tokens_per_step), ("sampled", found.sampled_per_step)):
         table.add_row(f"[bold]{name} a step[/]", unknown if count is None else f"at most {count:,}")

@@ -42,6 +42,8 @@ class EpisodeState:
     @property
     def place(self) -> str:
         """The turn with the tools that it calls, for messages."""
+        if not self.turn:
+            return "reset"
         calls = self.actions[-1].calls if self.actions else ()
         names = ", ".join(call.name for call in calls if isinstance(call, ToolCall))
         return f"turn {self.turn}" + (f" ({names})" if names else "")

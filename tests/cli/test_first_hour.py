@@ -292,6 +292,9 @@ def test_policies_and_recipes_of_a_file(run: Command, guess: str, tmp_path: Path
 def test_the_limit_of_turns_is_read_without_making_the_environment(run: Command, guess: str) -> None:
     assert turn_limit("agentgym/Maze-v0", {"max_turns": 3}) == 3
     assert turn_limit(guess, {}) == make(guess).max_turns
+    refused = run("train", "tiny", f"env.id={guess}", "env.kwargs.max_turn=4", "--dry-run").assert_one_line_error()
+    assert "did you mean 'max_turns'?" in refused
+    assert "(the recipe's own)" in run("train", "tiny", "--dry-run").out
     plan = run("train", "tiny", f"env.id={guess}", "--dry-run")
     assert plan.code == 0 and "not known" not in plan.out
     assert "not known" in run("train", "tiny", "env.id=agentgym/Maze-v0", "--dry-run").out

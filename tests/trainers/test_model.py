@@ -87,7 +87,7 @@ def test_an_environment_that_only_fails_is_given_up_early() -> None:
             played.append(task.id)
             yield task
 
-    with pytest.raises(EnvError, match="broken"):
+    with pytest.raises(RunStoppedError, match=r"4 of 4 episodes failed, .*: EnvError: broken; agentgym check ENV"):
         collect_texts(broken, tasks(), seed=0)
     assert len(played) == 4
 

@@ -22,8 +22,8 @@ from agentgym.rollout.request import EpisodeLimits
 from agentgym.rollout.seeds import derive_seed
 from agentgym.types import Message, Observation, Task, ToolCall, Trajectory
 
-_FEW_FAILURES = 3
-"""More tasks than these failed than were played, and the environment is taken to be broken."""
+_FEW_FAILURES, _FEW_HANGS = 3, 1
+"""More tasks than these failed, or hung, than were played, and the environment is taken to be broken."""
 
 
 def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
@@ -96,7 +96,7 @@ def collect_texts(
         say: is told when the first episode fails, and at the end how many were left out.
 
     Raises:
-        Exception: that of the environment, if most episodes fail.
+        RunStoppedError: most episodes fail; at the beginning a few are enough.
     """
     texts: list[str] = []
     words: set[str] = set()
@@ -109,8 +109,8 @@ def collect_texts(
                 num_played += 1
                 texts += found[0]
                 words |= found[1]
-            elif len(player.failures) > num_played + _FEW_FAILURES:
-                raise player.failures[-1][1]
+            elif len(player.failures) > num_played + player.patience:
+                break
     finally:
         player.close()
     if player.failures:
@@ -120,7 +120,7 @@ def collect_texts(
             f"{type(error).__name__}: {error}"
         )
         if len(player.failures) > num_played:
-            raise RunStoppedError(f"no tokenizer can be trained: {line}; {advice}")
+            raise RunStoppedError(f"no tokenizer can be trained: {line}; {advice}") from error
         say(f"note: the tokenizer is trained without some texts, since the environment failed: {line}; {advice}")
     return texts, sorted(words)
 
@@ -154,6 +154,11 @@ class _TextPlayer:
                     self.failures.append((task, error))
                     return None
         raise AssertionError("max_retries is at least 0")
+
+    @property
+    def patience(self) -> int:
+        """How many more tasks may fail than were played; a hang costs a minute each time."""
+        return _FEW_HANGS if self.failures and isinstance(self.failures[-1][1], HungError) else _FEW_FAILURES
 
     def close(self) -> None:
         """Close the environment; one that is broken may fail to close, too."""

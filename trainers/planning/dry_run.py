@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.registry import find, turn_limit
+from agentgym.registry import check_arguments, find, turn_limit
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
@@ -74,6 +74,9 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
             device that is too small.
     """
     entries = [find(own.env.id) for own in config.by_env.values()]
+    for entry, own in zip(entries, config.by_env.values(), strict=True):
+        if entry.is_available:
+            check_arguments(entry, own.env.kwargs)
     check_ranks(config, num_ranks)
     sizes, weights = plan_model(config.model)
     memory = footprint(config, sizes, weights, num_ranks)

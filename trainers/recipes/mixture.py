@@ -51,7 +51,7 @@ def mixture() -> TrainConfig:
                 kwargs=ONE_LINERS,
                 sft={"num_demos": 300, "noise": 0.0},
                 sampling={"max_new_tokens": 48},
-                credit={"estimator": "grpo", "shapers": ({"kind": "g_ra", "thresholds": (0.5,)},)},
+                credit={"estimator": "grpo", "shapers": [{"kind": "g_ra", "thresholds": [0.5]}]},
             ),
         ),
         model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1536, max_context_tokens=1024),

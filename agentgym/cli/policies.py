@@ -58,12 +58,13 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     if policy.startswith(ENDPOINT):
         from agentgym.trainers.engines.openai.endpoint import parse_endpoint
 
-        parse_endpoint(policy.removeprefix(ENDPOINT))
-        if plan.chat or plan.max_context_tokens or plan.context or plan.max_thinking_tokens:
+        endpoint = parse_endpoint(policy.removeprefix(ENDPOINT))
+        is_example = endpoint.tools == "text" and set(plan.context) <= {"example_turns", "examples"}
+        if plan.chat or plan.max_context_tokens or (plan.context and not is_example) or plan.max_thinking_tokens:
             raise UsageError(
                 "an endpoint renders conversations and reads calls itself; leave out --codec, chat.KEY=VALUE, "
                 "context.KEY=VALUE, --max-context-tokens and --max-thinking-tokens, and set them where the server is "
-                "started"
+                "started (context.example_turns works with openai:URL?tools=text)"
             )
         return
     need_train_extra("evaluating a model")
@@ -100,6 +101,7 @@ async def open_agents(
         return named_policy(policy), nothing
     from agentgym.engine import SamplingParams
     from agentgym.errors import UsageError
+    from agentgym.rollout.context import FULL
 
     sampling = SamplingParams(
         temperature=plan.temperature,
@@ -116,7 +118,7 @@ async def open_agents(
         except UsageError:
             await client.close()
             raise
-        return endpoint_agents(client, sampling), client.close
+        return endpoint_agents(client, sampling, FULL.changed(plan.context).examples), client.close
     from agentgym.trainers.models.policy import open_policy
 
     status = Console(stderr=True, highlight=False)

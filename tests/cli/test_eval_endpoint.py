@@ -68,6 +68,20 @@ def test_an_address_without_its_path_is_named(run: Command, guess: str, server: 
     assert f"did you mean {root}/v1?" in refused
 
 
+def test_a_worked_example_for_a_model_that_is_told_of_tools_in_words(
+    run: Command, guess: str, server: FakeOpenAI
+) -> None:
+    server.play = lambda body: completion('<tool_call>\n{"name": "guess", "arguments": {"number": 1}}\n</tool_call>')
+    policy = f"openai:{server.url}?model=m&tools=text"
+    done = run("eval", guess, "highest=1", "--policy", policy, "--episodes", "1", "context.example_turns=1", "--json")
+    assert done.json["success"] == 1.0
+    system, asked, said, task = server.requests[0]["messages"]
+    assert [row["role"] for row in (system, asked, said, task)] == ["system", "user", "assistant", "user"]
+    assert '"name": "guess"' in system["content"] and "<tool_call>" in said["content"]
+    refused = run("eval", guess, "--policy", f"openai:{server.url}", "context.example_turns=1").assert_one_line_error()
+    assert "works with openai:URL?tools=text" in refused
+
+
 def test_tools_that_the_model_never_sees_are_refused(run: Command, guess: str, server: FakeOpenAI) -> None:
     server.num_plain_tokens = 9
     policy = f"openai:{server.url}?model=m"

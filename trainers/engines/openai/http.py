@@ -208,17 +208,24 @@ class OpenAIAgent:
     """One episode of a policy behind an endpoint. The server holds nothing: each request is the whole conversation.
 
     ``generate_s`` of a decision is all the time until the answer, waiting for a busy server included.
+
+    Args:
+        example: messages of a worked example, which the conversation begins with; for ``tools=text`` alone.
     """
 
-    def __init__(self, client: OpenAIClient, sampling: SamplingParams, seed: int) -> None:
-        self._client, self._sampling, self._seed = client, sampling, seed
+    def __init__(self, client: OpenAIClient, sampling: SamplingParams, seed: int, example: Observation = ()) -> None:
+        self._client, self._sampling, self._seed, self._example = client, sampling, seed, example
         self._num_decisions = 0
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         endpoint, specs = self._client.endpoint, [escaped_tool(tool) for tool in tools]
         self._in_text = TextTools(FORMATS[endpoint.format], specs) if endpoint.tools == "text" else None
         opening = escaped_messages(observation)
-        self._conversation = Conversation(self._in_text.told(opening) if self._in_text else opening)
+        if self._in_text is not None:
+            opening = self._in_text.told(opening)
+            if self._example and tools:  # after the system message, which tells of the tools
+                opening = (opening[0], *self._in_text.shown(escaped_messages(self._example)), *opening[1:])
+        self._conversation = Conversation(opening)
         self._tools = [] if self._in_text else [tool.as_function() for tool in specs]
 
     async def decide(self) -> Decision | None:
@@ -252,11 +259,11 @@ class OpenAIAgent:
         pass
 
 
-def endpoint_agents(client: OpenAIClient, sampling: SamplingParams) -> MakeAgent:
-    """Agents that ask an endpoint."""
+def endpoint_agents(client: OpenAIClient, sampling: SamplingParams, example: Observation = ()) -> MakeAgent:
+    """Agents that ask an endpoint, after a worked example if one is given."""
 
     def make_agent(env: Env, seed: int) -> Agent:
-        return OpenAIAgent(client, sampling, seed)
+        return OpenAIAgent(client, sampling, seed, example)
 
     return make_agent
 

@@ -38,6 +38,11 @@ class TextTools:
             return (Message("system", text), *observation)
         return (Message("system", f"{first.text}\n\n{text}"), *rest)
 
+    def shown(self, example: Observation) -> Observation:
+        """Return the messages of a worked example as the conversation's own: calls and results as text."""
+        told = (self.written(one) if one.role == "assistant" else one for one in example if one.role != "system")
+        return self.replied(tuple(told))
+
     def replied(self, replies: Observation) -> Observation:
         """Return replies with tool results as user messages."""
         return tuple(_as_user(one) if one.role == "tool" else one for one in replies)

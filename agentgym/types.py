@@ -301,6 +301,9 @@ class Turn:
     """False if a call was malformed, unknown, refused by its schema or, by the env's word, impossible."""
     is_void: bool = False
     """True if the turn made no call and gave no answer (SimpleTIR's void turn)."""
+    hint: str = ""
+    """Help that the policy saw at the end of its prompt. ``prompt_ids`` do not have it, so the turn is trained, and
+    later turns are sampled, without it."""
     latency: Latency = Latency()
 
     @property
@@ -384,6 +387,22 @@ class Trajectory:
     the action that the environment was acting on."""
     player: int = 0
     """Whose turns these are in a game of several players, each with a trajectory of its own."""
+    parent: int = -1
+    """Position among the group's trajectories of the one that this one branched from; -1 if it began at the start."""
+    branch_turn: int = 0
+    """Turns before this one are copies of the parent's, with their tokens and rewards."""
+    replayed_step: int | None = None
+    """The training step in which it was first trained, if it is trained again; None for a new one."""
+
+    @property
+    def own_turns(self) -> tuple[Turn, ...]:
+        """Turns that were played in this trajectory: not copied, and not of an earlier step."""
+        return () if self.replayed_step is not None else self.turns[self.branch_turn :]
+
+    @property
+    def is_unaided(self) -> bool:
+        """True for a new episode that began at the start and got no hint."""
+        return self.parent < 0 and self.replayed_step is None and not any(turn.hint for turn in self.turns)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -219,6 +219,6 @@ class TrainingLoop:
         await run.update_engine(state.step + 1)
         clock.lap("sync")
 
-        state.num_trajectories += sum(len(group.trajectories) for group in groups)
+        state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
         speed = rollouts.metrics(metrics["sampled_tokens"], clock)
         return metrics | speed | clock.seconds | run.engine_metrics()

@@ -10,8 +10,9 @@ from typing import Any
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import check_estimator
 from agentgym.env.env import Env
+from agentgym.env.game_env import GameEnv
 from agentgym.env.sub_agents import AsksAgents
-from agentgym.errors import ConfigError
+from agentgym.errors import ConfigError, UsageError
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import check_turns_left
@@ -71,6 +72,7 @@ class RunEnv:
         check_turns_left(config.context, probe)
         self.config = dataclasses.replace(config, context=config.context.with_example(probe))
         _check_sub_agents(config, probe)
+        _check_branching(config, probe)
         check_estimator(config.credit)
         if "answer_logprobs" in config.credit.columns():
             check_references(self.train_tasks)
@@ -130,3 +132,20 @@ def _check_sub_agents(config: TrainConfig, env: Env) -> None:
         f"shaper information_gain, would take for turns of the main agent: set credit.estimator to one of {able} "
         "without it (composition rule 15)"
     )
+
+
+def _check_branching(config: TrainConfig, env: Env) -> None:
+    """Refuse branches and hints in environments that cannot have them.
+
+    Raises:
+        ConfigError: naming the environment, and why.
+    """
+    strategy = config.strategy
+    if strategy.branches and (isinstance(env, AsksAgents) or (isinstance(env, GameEnv) and env.num_players > 1)):
+        raise ConfigError(f"strategy.branching: {env.env_id} has several players or agents; episodes of one can branch")
+    if strategy.needs_oracle:
+        try:
+            env.reset(options={"task": env.tasks("train")[0]})
+            env.oracle()
+        except UsageError as error:
+            raise ConfigError(f"strategy: hints are what the oracle would do. {error}") from error

@@ -70,13 +70,11 @@ def _list_recipes(as_json: bool) -> None:
 
 def _list_credit(as_json: bool) -> None:
     from agentgym.credit.component import credit_table
-    from agentgym.trainers.config.train import arrays_only
     from agentgym.trainers.losses.component import loss_table
 
     titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
     with output(as_json) as out:
-        rows = [_component_row(c, arrays_only(c)) for c in credit_table()]
-        rows += [_component_row(c) for c in loss_table()]
+        rows = [_component_row(c) for c in (*credit_table(), *loss_table())]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Grid("name", "status", "paper", "released code", prose="paper", optional=["released code"])
         family = ""
@@ -106,9 +104,8 @@ def _list_strategies(as_json: bool) -> None:
         out.page(table)
 
 
-def _component_row(component: Component, hindrance: str = "") -> tuple[str, ...]:
-    trains = f"arrays only: {hindrance}" if hindrance else _TRAINS
-    trains += f", {component.limits}" if component.limits else ""
+def _component_row(component: Component) -> tuple[str, ...]:
+    trains = _TRAINS + (f", {component.limits}" if component.limits else "")
     c = component
     return c.name, c.family, c.status, trains, c.parity, c.paper, c.test
 

@@ -59,6 +59,8 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
             result[name] = [value for t in _members(groups) for value in PER_EPISODE[name](t)]
         else:
             raise unknown_name("recorded column", name, FROM_GROUPS, "supply it with TurnTable.with_columns")
+    if "parent" in result:
+        result["parent"] = _parents(groups)
     if "action" in result:
         result["action"] = codes_of(result["action"])
     if "answer" in result:
@@ -181,6 +183,19 @@ def _numbered(roles: Sequence[tuple[int, str]]) -> list[int]:
     return [num_players + agents.index(agent) if agent else player for player, agent in roles]
 
 
+def _parents(groups: Sequence[TrajectoryGroup]) -> list[int]:
+    """Return each turn's parent, counted over the valid trajectories of the batch as a table counts them."""
+    parents: list[int] = []
+    first = 0
+    for group in groups:
+        place = {id(t): first + at for at, t in enumerate(group.valid)}
+        for t in group.valid:
+            parent = place.get(id(group.trajectories[t.parent]), -1) if t.parent >= 0 else -1
+            parents += [parent] * len(t.turns)
+        first += len(group.valid)
+    return parents
+
+
 def _observations(trajectory: Trajectory) -> list[str]:
     said, texts = trajectory.observation, []
     for turn in trajectory.turns:
@@ -232,6 +247,8 @@ PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
     "observation": _observations,
     "is_truncated": lambda t: [t.status in CUT] * len(t.turns),
     "player_outcome": lambda t: [outcome_of(t)] * len(t.turns),
+    "parent": lambda t: [t.parent] * len(t.turns),
+    "branch_turn": lambda t: [t.branch_turn] * len(t.turns),
 }
 FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
 """Columns that :func:`turn_table` can fill."""

@@ -385,6 +385,24 @@ class Env(gymnasium.Env[Observation, Action]):
                 f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
             )
 
+    async def arestore(self, snapshot: Snapshot) -> None:
+        """:meth:`restore` as a coroutine, for native snapshots.
+
+        Raises:
+            UsageError: the snapshot holds actions alone, which :meth:`astep` can replay.
+            ReplayMismatchError: if the state reached is not the snapshot's.
+        """
+        if snapshot.native is None:
+            raise UsageError(f"{self.env_id}: arestore needs a native snapshot; replay its actions with astep")
+        if self.is_blocking:
+            await self._in_thread(self.restore, snapshot)
+        else:
+            self.restore(snapshot)
+
+    async def asnapshot(self) -> Snapshot:
+        """:meth:`snapshot` as a coroutine."""
+        return await self._in_thread(self.snapshot) if self.is_blocking else self.snapshot()
+
     # ---------------------------------------------------------------------------------------------------- private
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:

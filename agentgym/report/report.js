@@ -198,6 +198,8 @@
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
     if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");
+    if (at < row.member.branch_turn) chip(`copy of episode ${row.member.parent}`, "soft", "the episode branched off later");
+    if (turn.hint) chip("hint", "", `shown at the end of the prompt, and not trained: ${turn.hint}`);
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
     if (turn.played !== null) chip("replaced", "bad", `done in its place: ${turn.played}`);
@@ -282,7 +284,12 @@
       const head = make("h3", "", `${member.task}`);
       head.append(outcome);
       const facts = `return ${number(member.return)}, ${member.turns.length} turns, ${member.status.replaceAll("_", " ")}, seed ${member.seed}`;
-      page.replaceChildren(head, make("div", "soft", facts + (member.retries ? `, ${member.retries} retries` : "")));
+      const origin = [
+        member.retries ? `${member.retries} retries` : "",
+        member.parent === null ? "" : `branched from episode ${member.parent} at turn ${member.branch_turn + 1}`,
+        member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
+      ];
+      page.replaceChildren(head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", ")));
       if (member.error) page.append(make("pre", "reply error", member.error));
       if (member.data !== "{}") {
         const data = make("details");

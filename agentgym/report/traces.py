@@ -162,6 +162,9 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
         "return": trajectory.reward,
         "error": trajectory.error,
         "retries": trajectory.num_retries,
+        "parent": None if trajectory.parent < 0 else trajectory.parent + 1,
+        "branch_turn": trajectory.branch_turn,
+        "replayed": None if trajectory.replayed_step is None else trajectory.replayed_step + 1,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
         "opening_images": [image for message in trajectory.observation for image in images_of(message)],
         "turns": [
@@ -194,6 +197,7 @@ def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> di
         "key": turn.state_key,
         "valid": turn.is_valid,
         "void": turn.is_void,
+        "hint": turn.hint,
         "seconds": [turn.latency.render_s, turn.latency.generate_s, turn.latency.env_s],
     }
     if credit is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
@@ -47,6 +47,8 @@ class Decision:
     begins_segment: bool = False
     is_summary: bool = False
     """True for a summary of a full context, which the environment does not see."""
+    hint: str = ""
+    """Help that was shown at the end of the prompt, without being in ``prompt_ids``."""
     render_s: float = 0.0
     generate_s: float = 0.0
 
@@ -60,6 +62,7 @@ class Decision:
             num_thinking_tokens=self.num_thinking_tokens,
             action=self.action,
             state_key=state_key,
+            hint=self.hint,
             latency=Latency(self.render_s, self.generate_s),
         )
         if not self.is_summary:
@@ -89,6 +92,19 @@ class Agent(Protocol):
 
     async def end(self) -> None:
         """Free what the episode needed; called however it ended."""
+        ...
+
+
+@runtime_checkable
+class GuidedAgent(Agent, Protocol):
+    """An agent that can go on from another episode, and be helped."""
+
+    def repeat(self, turn: Turn) -> None:
+        """Take a turn of another episode as its own, in place of :meth:`decide`."""
+        ...
+
+    def show(self, action: Message) -> None:
+        """End the prompt of the next decision, and of no other, with a hint at an action."""
         ...
 
 
@@ -127,6 +143,7 @@ class ModelAgent:
         self._session_id = f"{seed:x}-{id(self):x}"
         self._num_decisions = 0
         self._render_s = 0.0
+        self._hint: Message | None = None
 
     def begin(self, observation: Observation, tools: Sequence[ToolSpec]) -> None:
         started = time.perf_counter()
@@ -139,6 +156,7 @@ class ModelAgent:
             if not self._num_decisions:
                 raise too_long(len(context.prompt_ids), self._room.window)
             return None
+        hint, shown_ids = self._prompt()
         num_new = context.max_new_tokens
         num_thinking = min(self._sampling.max_thinking_tokens, num_new - 1)
         sampling = replace(
@@ -147,10 +165,10 @@ class ModelAgent:
             max_new_tokens=num_new - num_thinking,
             max_thinking_tokens=num_thinking,
         )
-        prompt_ids, added_ids = context.prompt_ids, context.added_ids
+        added_ids = context.added_ids
         begins_segment, is_summary, is_open = context.begins_segment, context.is_summarising, context.opens_thinking
         started = time.perf_counter()
-        completion = await generate_in_budget(self._engine, self._renderer, prompt_ids, sampling, self._session_id)
+        completion = await generate_in_budget(self._engine, self._renderer, shown_ids, sampling, self._session_id)
         generate_s = time.perf_counter() - started
         started = time.perf_counter()
         action = context.add_completion(completion)
@@ -161,6 +179,7 @@ class ModelAgent:
             num_thinking_tokens=self._num_thinking(completion, is_open) if action.thinking else 0,
             begins_segment=begins_segment,
             is_summary=is_summary,
+            hint=hint,
             render_s=self._render_s + time.perf_counter() - started,
             generate_s=generate_s,
         )
@@ -176,6 +195,23 @@ class ModelAgent:
             self._blame(self._context.past[-1].action, error)
             raise
         self._render_s = time.perf_counter() - started
+
+    def repeat(self, turn: Turn) -> None:
+        self._context.add_completion(turn.completion)
+        self._num_decisions += 1
+
+    def show(self, action: Message) -> None:
+        self._hint = action
+
+    def _prompt(self) -> tuple[str, tuple[int, ...]]:
+        """Return the hint and the prompt that ends with it; no hint where there is none, or no room for it."""
+        context, action = self._context, self._hint
+        self._hint = None
+        if action is not None and not context.is_summarising:
+            hint, shown_ids = context.hinted(action)
+            if len(shown_ids) - len(context.prompt_ids) <= context.num_free_tokens - context.max_new_tokens:
+                return hint, shown_ids
+        return "", context.prompt_ids
 
     def _blame(self, action: str, error: Exception) -> None:
         """Raise :class:`PolicyFaultError` if the action alone cannot be rendered, whatever was answered."""

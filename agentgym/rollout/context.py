@@ -22,6 +22,7 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.rollout.example import worked_example
 from agentgym.rollout.memory import (
+    HINT,
     NOW,
     SUMMARY,
     TURNS_LEFT,
@@ -198,6 +199,11 @@ class Context:
         message = self._session.add_completion(completion)
         self.past.append(Exchange(self._now, self._as_text(message)))
         return message
+
+    def hinted(self, action: Message) -> tuple[str, tuple[int, ...]]:
+        """Return a hint at an action, and :attr:`prompt_ids` with the hint at their end."""
+        hint = self._as_text(action)
+        return hint, self._session.hinted_ids(HINT.format(text=hint))
 
     def add_replies(self, replies: Observation, played: Message | None = None) -> None:
         """Append the answer to the last action, or to ``played`` if that replaced it."""

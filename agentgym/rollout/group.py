@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from agentgym.env.env import Snapshot
 from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
 from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
@@ -26,6 +28,8 @@ from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, Traje
 
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""
+ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
+"""Chooses where the next episodes of a group begin, by those played so far and the number that are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,10 @@ class GroupPlayer:
         *,
         num_episodes: int | None = None,
         max_turns: int | None = None,
+        num_hinted: int = 0,
+        num_hints: int = 0,
         extend: Callable[[float], int] | None = None,
+        branch: ChooseStarts | None = None,
     ) -> TrajectoryGroup:
         """Play episodes of a task until the group is complete.
 
@@ -100,7 +107,11 @@ class GroupPlayer:
             ordinal: position of the task in the run's task order.
             num_episodes: by default ``group_size``.
             max_turns: most turns of an episode, beside the environment's own limit.
+            num_hinted: episodes, the last of the group, that get hints.
+            num_hints: turns of these with a hint, from the first on.
             extend: called with the success rate of the complete group; returns how many episodes more are played.
+            branch: called with the episodes so far and how many are left to play; returns the starts of some of them,
+                and is called again when these are done. By default all begin at the start of the task, at once.
         """
         request = RolloutRequest(
             task=task,
@@ -110,22 +121,55 @@ class GroupPlayer:
             limits=self._config.limits,
             max_turns=max_turns,
         )
+        if branch is not None:
+            return await self._play_waves(request, num_episodes or self._config.group_size, branch)
         quorum = self._quorum
         if num_episodes is not None:
             quorum = quorum.resized(num_episodes - self._config.group_size, self._config.group_size)
-        group = await self._play_members(request, 0, quorum)
+        starts = [START] * (quorum.num_started - num_hinted) + [Start(num_hints=num_hints)] * num_hinted
+        members = self._members(request, 0, starts)
+        group = await self._play_members(request, members, quorum)
         if extend and group.valid and (added := extend(fmean(bool(member.success) for member in group.valid))):
-            rest = await self._play_members(request, quorum.num_started, Quorum(num_started=added, num_needed=added))
+            members = self._members(request, quorum.num_started, [START] * added)
+            rest = await self._play_members(request, members, _all_of(members))
             group = replace(group, trajectories=(*group.trajectories, *rest.trajectories), cut=(*group.cut, *rest.cut))
         return group
 
-    async def _play_members(self, request: RolloutRequest, first: int, quorum: Quorum) -> TrajectoryGroup:
-        """Play the members from number ``first`` on until the quorum is complete."""
-        ordinal, numbers = request.ordinal, range(first, first + quorum.num_started)
-        members = [
-            _Member(replace(request, member=number, seed=derive_seed(self._seed, ordinal, number)))
-            for number in numbers
-        ]
+    async def _play_waves(self, request: RolloutRequest, size: int, branch: ChooseStarts) -> TrajectoryGroup:
+        """Play episodes wave by wave, each from where ``branch`` says, until the group has ``size`` or it says none."""
+        group = TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(), env_name=self._env_name)
+        played: list[_Member] = []
+        while (num_left := size - len(played)) and (starts := branch(group.trajectories, num_left)[:num_left]):
+            snapshots = [member.snapshots for member in played]
+            copied = [branch_from(start, group.trajectories, snapshots) for start in starts]
+            members = self._members(request, len(played), starts, copied)
+            wave = await self._play_members(request, members, _all_of(members))
+            group = replace(group, trajectories=(*group.trajectories, *wave.trajectories))
+            played += members
+        return group
+
+    def _members(
+        self,
+        request: RolloutRequest,
+        first: int,
+        starts: Sequence[Start],
+        copied: Sequence[Branch | None] = (),
+    ) -> list[_Member]:
+        """Return the members from number ``first`` on. Those whose branches are known can be branched from."""
+        members = []
+        for at, start in enumerate(starts):
+            seed = derive_seed(self._seed, request.ordinal, first + at)
+            own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints)
+            member = _Member(replace(own, branch=copied[at]) if copied else own)
+            if copied:
+                member.keep_snapshots()
+            members.append(member)
+        return members
+
+    async def _play_members(
+        self, request: RolloutRequest, members: Sequence[_Member], quorum: Quorum
+    ) -> TrajectoryGroup:
+        """Play members until the quorum is complete."""
         jobs = [asyncio.ensure_future(self._play_member(member)) for member in members]
         counting = await first_valid(jobs, is_evidence, quorum.num_needed)
         cut = [
@@ -135,7 +179,11 @@ class GroupPlayer:
         ]
         trajectories = tuple(trajectory for at in counting for trajectory in jobs[at].result())
         return TrajectoryGroup(
-            ordinal=ordinal, task=request.task, trajectories=trajectories, cut=tuple(cut), env_name=self._env_name
+            ordinal=request.ordinal,
+            task=request.task,
+            trajectories=trajectories,
+            cut=tuple(cut),
+            env_name=self._env_name,
         )
 
     async def _play_member(self, member: _Member) -> tuple[Trajectory, ...]:
@@ -169,11 +217,18 @@ class _Member:
 
     def __init__(self, request: RolloutRequest) -> None:
         self.request = request
+        self.snapshots: dict[int, Snapshot] = {}
+        """Native snapshots before its turns."""
         self._turns: list[Turn] | None = None
+
+    def keep_snapshots(self) -> None:
+        """Keep snapshots, so that others can branch from it."""
+        self.request = replace(self.request, on_snapshot=self.snapshots.__setitem__)
 
     def begin(self, num_retries: int, on_turn: Callable[[Turn], None]) -> RolloutRequest:
         """Return the request of an attempt, which notes its turns."""
         turns = self._turns = []
+        self.snapshots.clear()
 
         def note(turn: Turn) -> None:
             turns.append(turn)
@@ -192,6 +247,10 @@ class _Member:
             num_turns=len(turns),
             num_sampled_tokens=sum(turn.num_sampled_tokens for turn in turns),
         )
+
+
+def _all_of(members: Sequence[_Member]) -> Quorum:
+    return Quorum(num_started=len(members), num_needed=len(members))
 
 
 async def run_groups(

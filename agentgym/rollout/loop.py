@@ -24,11 +24,14 @@ from agentgym.errors import (
     InfrastructureError,
     PolicyFaultError,
     PromptTooLongError,
+    ReplayMismatchError,
     ToolError,
+    UsageError,
     boundary,
 )
-from agentgym.rollout.agent import Agent
+from agentgym.rollout.agent import Agent, GuidedAgent
 from agentgym.rollout.answers import checked_key, checked_step
+from agentgym.rollout.branch import Branch
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.voids import kind_of_action
@@ -58,11 +61,14 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     doing = "reset"
     voids: tuple[str, ...] = ()
     try:
-        observation = await _reset(env, request)
+        observation = await (_reset(env, request) if request.branch is None else _return(env, request, request.branch))
         with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
             agent.begin(observation, env.tools)
+        if request.branch is not None:
+            turns += _repeated(agent, request.branch)
         while True:
             state_key = _state_key(env)
+            await _look_ahead(env, request, agent, len(turns))
             doing = "sampling"
             with boundary(EngineError, "sampling"):
                 decision = await agent.decide()
@@ -102,6 +108,8 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
         error=None if error is None else cut_output(error),
         num_retries=request.num_retries,
         voids=voids,
+        parent=-1 if request.branch is None else request.branch.parent,
+        branch_turn=min(len(turns), request.num_copied),
     )
 
 
@@ -119,6 +127,54 @@ async def _reset(env: Env, request: RolloutRequest) -> Observation:
             begun = env.areset(seed=request.task.seed, options={"task": request.task})
             observation, _ = await _limited(env, begun, request.limits.reset_timeout_s, "reset")
         return as_observation(observation)
+
+
+async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observation:
+    """Bring the environment to the turn at which a branch begins, and return what it said first.
+
+    Raises:
+        ReplayMismatchError: it answered a replayed action otherwise than before.
+    """
+    if branch.snapshot is not None:
+        with boundary(EnvError, f"{env.env_id} restore"):
+            async with asyncio.timeout(request.limits.reset_timeout_s):
+                restored = env.arestore(branch.snapshot)
+                await _limited(env, restored, request.limits.reset_timeout_s, "restore")
+        return branch.observation
+    is_same = await _reset(env, request) == branch.observation
+    for turn, _ in branch.turns:
+        if turn.kind != "summary" and is_same:
+            outcome = await _step(env, turn, request.limits, None)
+            is_same = outcome.ended is None and replace(outcome.turn, latency=turn.latency) == turn
+        if not is_same:
+            raise ReplayMismatchError(
+                f"{env.env_id}: a branch replayed turn {turn.index + 1}, and the environment answered otherwise than "
+                "before; is all randomness drawn from self.np_random?"
+            )
+    return branch.observation
+
+
+def _repeated(agent: Agent, branch: Branch) -> list[tuple[Turn, bool]]:
+    """Let the agent take the turns that a branch copies, and return them."""
+    if not isinstance(agent, GuidedAgent):
+        raise UsageError("episodes branch where a model plays; this policy cannot go on from another episode")
+    for turn, _ in branch.turns:
+        agent.repeat(turn)
+        if turn.kind != "summary":
+            agent.observe(turn.replies, turn.played)
+    return list(branch.turns)
+
+
+async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns: int) -> None:
+    """Before a turn, take a snapshot and show a hint, where they are asked for."""
+    if request.on_snapshot is not None:
+        with boundary(EnvError, f"{env.env_id} snapshot", _PASSING):
+            snapshot = await env.asnapshot()
+        if snapshot.native is not None:
+            request.on_snapshot(num_turns, snapshot)
+    if num_turns - request.num_copied < request.num_hints and isinstance(agent, GuidedAgent):
+        with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
+            agent.show(env.oracle())
 
 
 async def _end(agent: Agent) -> None:

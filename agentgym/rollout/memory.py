@@ -11,6 +11,7 @@ TURNS_LEFT = "\nTurns left: {number}."
 TURNS_TAKEN = "Turns taken: {number}. The last of them:"
 NOW = "Now:"
 SUMMARY = "Summary of the turns so far:"
+HINT = "\nHint: {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,18 @@ def with_turns_left(observation: Observation, number: int) -> Observation:
     """
     if not observation:
         return observation
-    *before, last = observation
-    note = TURNS_LEFT.format(number=number)
-    content = last.content + note if isinstance(last.content, str) else (*last.content, TextPart(note))
-    return (*before, replace(last, content=content))
+    return (*observation[:-1], with_note(observation[-1], TURNS_LEFT.format(number=number)))
+
+
+def with_note(message: Message, note: str) -> Message:
+    """Return a message with text at its end.
+
+    Example:
+        >>> with_note(Message("user", "A room."), HINT.format(text="look")).text
+        'A room.\\nHint: look'
+    """
+    content = message.content
+    return replace(message, content=content + note if isinstance(content, str) else (*content, TextPart(note)))
 
 
 def scripted_summary(past: Sequence[Exchange], fits: Callable[[str], bool]) -> str:

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from agentgym.rollout.branch import Start
+from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
+from agentgym.rollout.replay import Place, SuccessStore, Swap, choose_swap
 from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.history import TaskHistory, Visit
-from agentgym.types import Task, TrajectoryGroup
+from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,10 @@ class GroupPlan:
     num_episodes: int
     max_turns: int | None
     """Most turns of an episode, beside the environment's own limit."""
+    num_hinted: int = 0
+    """Episodes with hints."""
+    num_hints: int = 0
+    """Turns of these with a hint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,8 @@ class PlanState:
     """Planned groups that were not trained yet, by ordinal."""
     history: tuple[Mapping[int, Any], ...] = ()
     """The results of each environment's tasks."""
+    successes: tuple[Mapping[int, Any], ...] = ()
+    """The successes of each environment that can be trained again."""
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> PlanState:
@@ -71,6 +80,7 @@ class EnvPlanner:
         self._config, self._group_size, self._seed = config, group_size, seed
         self._tasks, self._schedule = tasks, TaskSchedule(tasks, seed)
         self.history = TaskHistory({at: (visit,) for at, visit in enumerate(probed)})
+        self.successes = SuccessStore()
 
     def task(self, index: int) -> Task:
         """Return a task by its index."""
@@ -93,7 +103,55 @@ class EnvPlanner:
         tasks: list[int] = source.call(**source.arguments(values, config.tasks))
         horizon = config.horizon_rule
         max_turns = horizon.call(**horizon.arguments({"step": step}, config.horizon))
-        return [GroupPlan(env, task, size, max_turns) for task, size in zip(tasks, self._sizes(tasks), strict=True)]
+        return [
+            GroupPlan(env, task, size, max_turns, *self._hints(task, size))
+            for task, size in zip(tasks, self._sizes(tasks), strict=True)
+        ]
+
+    def branch(self, ordinal: int) -> ChooseStarts | None:
+        """Return what chooses the starts of a group's episodes; None if all begin at the start of the task at once."""
+        if not self._config.branches:
+            return None
+        rule, num_seen = self._config.branching_rule, 0
+
+        def choose(played: Sequence[Trajectory], num_left: int) -> Sequence[Start]:
+            nonlocal num_seen
+            values = {
+                "played": played,
+                "num_seen": num_seen,
+                "num_left": num_left,
+                "group_size": self._group_size,
+                "rng": np.random.default_rng([self._seed, ordinal, len(played)]),
+            }
+            num_seen = len(played)
+            starts: Sequence[Start] = rule.call(**rule.arguments(values, self._config.branching))
+            return starts
+
+        return choose
+
+    def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
+        """Return the earlier episode that takes the place of one of a group's, if one does."""
+        rule = self._config.replay_rule
+        rng = np.random.default_rng([self._seed, step, group.ordinal])
+
+        def choose(successes: Sequence[bool | None], num_stored: int) -> tuple[int, int] | None:
+            values = {"successes": successes, "num_stored": num_stored, "rng": rng}
+            chosen: tuple[int, int] | None = rule.call(**rule.arguments(values, self._config.replay))
+            return chosen
+
+        return choose_swap(group, self.successes, task, choose) if self._config.replays else None
+
+    def store(self, group: TrajectoryGroup, task: int, step: int) -> None:
+        """Note the successes of a group that was played, if any are to be trained again."""
+        if self._config.replays:
+            won = [Place(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
+            self.successes.add(task, won, self._config.replay.keep)
+
+    def _hints(self, task: int, size: int) -> tuple[int, int]:
+        rule = self._config.guidance_rule
+        values = {"rate": self.history.rate(task), "group_size": size}
+        num_hinted, num_hints = rule.call(**rule.arguments(values, self._config.guidance))
+        return int(num_hinted), int(num_hints)
 
     def _sizes(self, tasks: Sequence[int]) -> list[int]:
         if self._config.extends_groups:
@@ -133,6 +191,8 @@ class GroupPlanner:
         self._plans = dict(state.plans) if state else {}
         for env, history in zip(envs, state.history if state else (), strict=False):
             env.history = TaskHistory.from_dict(history)
+        for env, successes in zip(envs, state.successes if state else (), strict=False):
+            env.successes = SuccessStore.from_dict(successes)
 
     @property
     def state(self) -> PlanState:
@@ -142,6 +202,7 @@ class GroupPlanner:
             num_steps=self._num_steps,
             plans=dict(self._plans),
             history=tuple(env.history.to_dict() for env in self._envs),
+            successes=tuple(env.successes.to_dict() for env in self._envs),
         )
 
     def plan(self, ordinal: int) -> GroupPlan:
@@ -150,18 +211,28 @@ class GroupPlanner:
             self._plan_step()
         return self._plans[ordinal]
 
-    def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> None:
-        """Take in the groups of a step, whose plans are not needed any more."""
+    def observe(self, step: int, groups: Sequence[TrajectoryGroup]) -> list[Swap]:
+        """Take in the groups of a step, whose plans are not needed any more.
+
+        Returns:
+            The earlier episodes that are trained again in this step.
+        """
+        swaps: list[Swap] = []
         rates: list[tuple[int, float]] = []
         for group in groups:
             plan = self._plans.pop(group.ordinal, None)
             if plan is None:  # a rank that does not play has planned nothing
                 continue
-            num_successes = sum(bool(member.success) for member in group.valid)
-            self._envs[plan.env].history.add(plan.task, Visit(step, len(group.valid), num_successes))
-            if group.valid:
-                rates.append((plan.env, num_successes / len(group.valid)))
+            swap = self._envs[plan.env].swap(group, plan.task, step)
+            swaps += [swap] if swap else []
+            self._envs[plan.env].store(group, plan.task, step)
+            unaided = [member for member in group.valid if member.is_unaided]
+            num_successes = sum(bool(member.success) for member in unaided)
+            self._envs[plan.env].history.add(plan.task, Visit(step, len(unaided), num_successes))
+            if unaided:
+                rates.append((plan.env, num_successes / len(unaided)))
         self._mixture.observe(rates)
+        return swaps
 
     def metrics(self) -> dict[str, float]:
         """Return how many different tasks were played so far."""

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from agentgym.env.env import Env
+from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError
 from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.branch import Branch
 from agentgym.types import Task, Turn
 
 
@@ -65,7 +66,18 @@ class RolloutRequest:
     limits: EpisodeLimits = EpisodeLimits()
     max_turns: int | None = None
     """Most turns, beside the environment's own limit; None for that alone."""
+    branch: Branch | None = None
+    """The turns that the episode copies; None if it begins at the start of its task."""
+    num_hints: int = 0
+    """Turns, from the first that is played, whose prompts end with what the environment's oracle would do."""
     num_retries: int = 0
     """Earlier attempts, all failed."""
+    on_snapshot: Callable[[int, Snapshot], None] | None = None
+    """Called before each turn with its index and a native snapshot, where the environment has them."""
     on_turn: Callable[[Turn], None] = ignore_turn
     """Called after each turn."""
+
+    @property
+    def num_copied(self) -> int:
+        """Turns that the episode copies."""
+        return 0 if self.branch is None else len(self.branch.turns)

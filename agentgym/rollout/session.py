@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agentgym.rollout.memory import with_note
 from agentgym.types import Completion, FinishReason, Message, Observation, ToolSpec
 
 if TYPE_CHECKING:
@@ -55,6 +56,17 @@ class Session:
     def opens_thinking(self) -> bool:
         """True if the next completion begins inside thinking, which the prompt has opened."""
         return self._renderer.opens_after(self._tokens)
+
+    def hinted_ids(self, hint: str) -> tuple[int, ...]:
+        """Return :attr:`prompt_ids` with a hint at the end of the last observation; sampled tokens stay as they are."""
+        messages = (*self._messages[:-1], with_note(self._messages[-1], hint))
+        if self._num_committed:
+            said = max(at for at, message in enumerate(messages) if message.role == "assistant")
+            before, replies = messages[: said + 1], messages[said + 1 :]
+            added = self._renderer.suffix_ids(before, replies, self._tools, self._end)
+            if added is not None:
+                return (*self._tokens[: self._num_committed], *added)
+        return self._renderer.prompt_ids(messages, self._tools)
 
     def begin_segment(self, messages: Sequence[Message]) -> None:
         """Start a segment whose prompt is these messages."""

@@ -40,6 +40,7 @@ BUSY = {
     "kl": 0.1,
     "llds": 0.2,
     "credit/changed/salt": 0.4,
+    "strategy/changed/arpo": 3.0,
 }
 PARTS = {
     "clip_fraction": "the clip of loss.kind=ppo_clip",
@@ -48,6 +49,7 @@ PARTS = {
     "kl": "the regulariser kl",
     "llds": "the regulariser llds",
     "credit/changed/salt": "the credit component salt",
+    "strategy/changed/arpo": "the strategy arpo",
 }
 
 

@@ -198,5 +198,5 @@ def test_what_is_needed_follows_from_the_components() -> None:
 
 
 def test_what_nobody_can_fill_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match=r"parent \(rollouts do not branch\)"):
+    with pytest.raises(ConfigError, match="shared_prefix changes nothing where episodes do not branch"):
         train_config(CreditConfig(modulators=(SharedPrefixOptions(),)), group=GroupConfig(group_size=4))

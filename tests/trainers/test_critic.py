@@ -29,7 +29,6 @@ from agentgym.trainers.config.overrides import apply_overrides, save_config
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import (
     MADE_BY_TRAINER,
-    NOT_MADE,
     CriticConfig,
     EvalConfig,
     LoraSettings,
@@ -304,7 +303,7 @@ def test_every_column_is_made_or_refused_with_a_reason() -> None:
         for component in family.values()
         for name in component.columns(None if component.options is None else component.options())
     }
-    assert read <= {*FROM_GROUPS, *MADE_BY_TRAINER, *NOT_MADE}
+    assert read <= {*FROM_GROUPS, *MADE_BY_TRAINER}
     assert {name for name in ESTIMATORS if _is_refused(name)} == {"igpo"}, "without its shaper"
 
 

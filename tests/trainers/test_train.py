@@ -454,7 +454,7 @@ def test_information_gain_without_references_leaves_no_folder(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ('credit.modulators=[{"kind": "shared_prefix"}]', r"parent \(rollouts do not branch\)"),
+        ('credit.modulators=[{"kind": "shared_prefix"}]', "shared_prefix changes nothing where episodes do not branch"),
     ],
 )
 def test_components_the_trainer_cannot_feed_are_refused(override: str, message: str) -> None:

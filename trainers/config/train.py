@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from agentgym.credit import rules
 from agentgym.credit.columns import FROM_GROUPS
-from agentgym.credit.component import CreditComponent
 from agentgym.credit.compose import CreditConfig
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, unknown_name
@@ -227,8 +226,8 @@ class TrainConfig:
             raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
         self.context.check_room(self.model.max_context_tokens, self.sampling.max_completion_tokens)
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
-        self._check_budget()
-        check_columns(self.credit)
+        self._check_strategy()
+        check_columns(self.credit, branches=self.strategy.branches)
         rules.refuse_errors(self.findings())
         if self.engine.sleep and self.pipeline.mode != "sync":
             raise ConfigError(
@@ -294,7 +293,7 @@ class TrainConfig:
         """The configuration of each environment by its name; of a run on one environment, itself under ``""``."""
         return {env.name: self.for_env(env) for env in self.envs} or {"": self}
 
-    def _check_budget(self) -> None:
+    def _check_strategy(self) -> None:
         least = self.strategy.least
         if least is not None and least < self.group.min_valid:
             raise ConfigError(
@@ -303,6 +302,18 @@ class TrainConfig:
             )
         if least is not None and self.pipeline.over_provision:
             raise ConfigError("strategy.budget sets the sizes of groups: leave pipeline.over_provision at 0")
+        quorum = self.pipeline.quorum(self.group)
+        if self.strategy.branches and quorum.num_needed != quorum.num_started:
+            raise ConfigError(
+                "strategy.branching waits for the episodes it branches from: leave pipeline.over_provision at 0"
+            )
+        if self.strategy.replays and self.pipeline.mode == "periodic":
+            raise ConfigError("strategy.replay knows only after a step which group has no success: use another mode")
+        if self.strategy.off_policy and self.loss.mode == "decoupled" and not self.loss.corrections:
+            raise ConfigError(
+                f"{self.strategy.off_policy} train tokens that the policy would not have sampled so: name one of "
+                "loss.corrections, or set loss.mode=bypass"
+            )
 
     def _check_updates(self) -> None:
         if self.loss.has_opob and self.credit.modulators:
@@ -394,11 +405,6 @@ OF_CRITIC = ("value", "token_value", "q_value", "progress")
 """Columns that a critic makes."""
 MADE_BY_TRAINER = ("entropy", "token_entropy", "answer_logprobs", "answer_lengths", "drift", *OF_CRITIC)
 """Columns that :mod:`agentgym.trainers.scoring.columns` makes."""
-NOT_MADE = {
-    "parent": "rollouts do not branch",
-    "branch_turn": "rollouts do not branch",
-}
-"""Columns that nothing here can fill, with the reason."""
 
 
 def needed_columns(credit: CreditConfig) -> frozenset[str]:
@@ -416,32 +422,23 @@ def needed_columns(credit: CreditConfig) -> frozenset[str]:
     return frozenset(names)
 
 
-def arrays_only(component: CreditComponent) -> str:
-    """Return why a component of credit cannot train in the loop, empty if it can.
-
-    Example:
-        >>> from agentgym.credit.component import ESTIMATORS, MODULATORS
-        >>> arrays_only(MODULATORS["shared_prefix"]), arrays_only(ESTIMATORS["gigpo"])
-        ('rollouts do not branch', '')
-    """
-    names = component.columns(None if component.options is None else component.options())
-    return ", ".join(dict.fromkeys(NOT_MADE[name] for name in names if name in NOT_MADE))
-
-
-def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER) -> None:
+def check_columns(credit: CreditConfig, made: Sequence[str] = MADE_BY_TRAINER, *, branches: bool = False) -> None:
     """Refuse components whose input a trainer does not have, rather than train without it.
 
     Args:
         made: columns that the trainer makes, beside those that episodes record.
+        branches: whether episodes branch, so that credit of branches has something to act on.
 
     Raises:
         ConfigError: naming the columns and why they are missing.
     """
     names = credit.columns()
+    if "branch_turn" in names and not branches:
+        kinds = " and ".join(c.name for c, options in credit.components() if "branch_turn" in c.columns(options))
+        raise ConfigError(f"credit by {kinds} changes nothing where episodes do not branch: set strategy.branching")
     missing = [name for name in names if name not in (*FROM_GROUPS, *made)]
     if missing:
-        reasons = ", ".join(f"{name} ({NOT_MADE.get(name, 'made by our own trainer alone')})" for name in missing)
         raise ConfigError(
-            f"credit needs columns that the trainer does not have: {reasons}; "
-            "the component works on plain arrays (docs/credit.md)"
+            f"credit needs columns that this trainer does not make: {', '.join(missing)}; agentgym train does, and the "
+            "component works on plain arrays (docs/credit.md)"
         )

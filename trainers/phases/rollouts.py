@@ -9,6 +9,7 @@ from dataclasses import replace
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
+from agentgym.rollout.replay import swapped
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.distributed.devices import beside
@@ -28,7 +29,8 @@ class Rollouts:
     """
 
     def __init__(self, run: Run, state: StreamState | None = None, plan: PlanState | None = None) -> None:
-        config, self._ranks = run.config, run.ranks
+        config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
+        self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
         """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
@@ -89,7 +91,10 @@ class Rollouts:
             env.task(plan.task),
             num_episodes=plan.num_episodes,
             max_turns=plan.max_turns,
+            num_hinted=plan.num_hinted,
+            num_hints=plan.num_hints,
             extend=env.extend,
+            branch=env.branch(ordinal),
         )
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
@@ -99,8 +104,14 @@ class Rollouts:
             period: takes each group's gradient when the group is done, in a thread beside the rollouts.
         """
         groups = await self._take(step, clock, period)
-        self._planner.observe(step, groups)
-        return groups
+        swaps = self._planner.observe(step, groups)
+        if not self._replays:
+            return groups
+
+        async def replayed() -> list[TrajectoryGroup]:
+            return swapped(groups, swaps, self._run_dir)
+
+        return await self._ranks.from_main(replayed)
 
     async def _take(self, step: int, clock: Clock, period: Period | None) -> Sequence[TrajectoryGroup]:
         if self._mode != "async":  # nothing was played during the step before

@@ -16,7 +16,7 @@ from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
-from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts
+from agentgym.trainers.reporting.rollout_metrics import describe_mixture, describe_rollouts, strategy_effects
 from agentgym.trainers.run import Run
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
@@ -88,6 +88,7 @@ def train_step(
     described = describe_rollouts(verdicts, version=step) | describe_mixture(
         [env.name for env in config.envs], verdicts
     )
+    described |= strategy_effects((env.config.strategy for env in run.envs), described)
     for part in credited:
         described |= part.metrics
     return described | learnt | update.metrics | {"lr": rate} | (mixed.metrics() if mixed else {})

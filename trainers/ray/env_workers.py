@@ -57,7 +57,8 @@ class RayPool:
             request,
             make_agent=self._shared.ref(request.make_agent),
             opponent=None if request.opponent is None else self._shared.ref(request.opponent),
-            on_turn=ignore_turn,  # it stays in this process
+            on_turn=ignore_turn,  # both stay in this process
+            on_snapshot=None,
         )
         attempt = Attempt(key=uuid.uuid4().hex, request=sent, make_env=self._shared.ref(self._make_env))
         async with self._workers.lend() as worker:

@@ -50,8 +50,8 @@ def changed_by_corrections(
 class Activity:
     """Counts, part by part, the training steps in a row in which it changed nothing.
 
-    Watches the loss's clip, each correction, token mask and regulariser, and each credit component that reports its
-    effect (``credit/changed/NAME``). Steps that trained no token are not counted.
+    Watches the loss's clip, each correction, token mask and regulariser, and each credit component and strategy that reports
+    its effect (``credit/changed/NAME``, ``strategy/changed/NAME``). Steps that trained no token are not counted.
 
     Example:
         >>> activity = Activity(LossConfig(corrections=()), patience=2)
@@ -122,9 +122,10 @@ class Activity:
             **{f"the correction {part.kind}": f"changed/{part.kind}" for part in config.corrections},
             **{f"the token mask {part.kind}": f"changed/{part.kind}" for part in config.token_masks},
             **{
-                f"the credit component {name.removeprefix('credit/changed/')}": name
+                f"{part} {name.removeprefix(prefix)}": name
+                for prefix, part in (("credit/changed/", "the credit component"), ("strategy/changed/", "the strategy"))
                 for name in metrics
-                if name.startswith("credit/changed/")
+                if name.startswith(prefix)
             },
         }
         effects = clip | terms | {part: metrics.get(name, 0.0) for part, name in shares.items()}

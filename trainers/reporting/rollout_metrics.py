@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import get_args
 
+from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.voids import suspicious_kinds, voids_of
 from agentgym.trainers.data.samples import ZERO, GroupVerdict
 from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall
@@ -25,10 +26,14 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     ``voids/ENV/KIND`` counts failures of the infrastructure by what was going on, over all attempts, and ``void_alarm``
     the kinds of action after which it fails more often than after others (:func:`suspicious_kinds`).
     ``num_patched`` counts the turns of an episode in whose place another action was played. A mean of nothing is NaN.
+    ``success``, ``return`` and ``num_turns`` are those of new episodes that began at the start and got no hint.
+    ``num_branches``, ``num_hints`` and ``num_replayed`` count branches, turns with a hint and episodes that are trained
+    again. Turns that a branch copied, and those of episodes that are trained again, count in no number about turns.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
-    turns = [turn for t in valid for turn in t.turns]
+    unaided = [t for t in valid if t.is_unaided]
+    turns = [turn for t in valid for turn in t.own_turns]
     anchor_sizes = [size for verdict in verdicts for size in verdict.credit.anchor_size.tolist()]
     shared = [size for size in anchor_sizes if size >= 2]
     advantages = [advantage for verdict in verdicts for advantage in verdict.credit.advantage.tolist()]
@@ -38,9 +43,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     statuses = Counter(t.status for t in everyone)
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
     return {
-        "success": _mean([bool(t.success) for t in valid]),
-        "return": _mean([t.reward or 0.0 for t in valid]),
-        "num_turns": _mean([len(t.turns) for t in valid]),
+        "success": _mean([bool(t.success) for t in unaided]),
+        "return": _mean([t.reward or 0.0 for t in unaided]),
+        "num_turns": _mean([len(t.turns) for t in unaided]),
         "invalid_share": _mean([not turn.is_valid for turn in turns]),
         "void_share": _mean([turn.is_void for turn in turns]),
         "num_calls": _mean([sum(isinstance(call, ToolCall) for call in turn.action.calls) for turn in turns]),
@@ -56,6 +61,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_summaries": _mean([sum(turn.kind == "summary" for turn in t.turns) for t in valid]),
         "num_patched": _mean([sum(turn.played is not None for turn in t.turns) for t in valid]),
         "num_segments": _mean([len(t.segments) for t in valid]),
+        "num_branches": float(sum(t.parent >= 0 for t in valid)),
+        "num_hints": float(sum(bool(turn.hint) for turn in turns)),
+        "num_replayed": float(sum(t.replayed_step is not None for t in valid)),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "void_alarm": float(len(suspicious_kinds(everyone))),
         "num_dropped_groups": float(sum(dropped.values())),
@@ -65,6 +73,20 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         **{f"dropped/{reason}": float(dropped[reason]) for reason in ("zero_variance", "too_few_valid")},
         **{f"status/{status}": float(statuses[status]) for status in Status},
         **{f"voids/{env}/{kind}": float(count) for (env, kind), count in sorted(voids_of(everyone).items())},
+    }
+
+
+def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return what each strategy that branches, guides or replays did in a step, from its numbers; 0 for nothing."""
+    return {
+        f"strategy/changed/{part.kind}": numbers[number]
+        for strategy in strategies
+        for part, acts, number in (
+            (strategy.branching, strategy.branches, "num_branches"),
+            (strategy.guidance, strategy.guides, "num_hints"),
+            (strategy.replay, strategy.replays, "num_replayed"),
+        )
+        if acts
     }
 
 

@@ -23,7 +23,19 @@ TASK_SOURCES = Registry[Component](
 )
 BUDGETS = Registry[Component]("budget", "agentgym.rollout.strategies", ("rates", "group_size", "rate"))
 HORIZONS = Registry[Component]("horizon", "agentgym.rollout.strategies", ("step",))
-FAMILIES = {"task source": TASK_SOURCES, "budget": BUDGETS, "horizon": HORIZONS}
+BRANCHINGS = Registry[Component](
+    "branching", "agentgym.rollout.strategies", ("played", "num_seen", "num_left", "group_size", "rng")
+)
+GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size"))
+REPLAYS = Registry[Component]("replay", "agentgym.rollout.strategies", ("successes", "num_stored", "rng"))
+FAMILIES = {
+    "task source": TASK_SOURCES,
+    "budget": BUDGETS,
+    "horizon": HORIZONS,
+    "branching": BRANCHINGS,
+    "guidance": GUIDANCE,
+    "replay": REPLAYS,
+}
 
 
 def task_source(name: str, **facts: Any) -> Callable[[F], F]:
@@ -54,6 +66,34 @@ def budget(name: str, **facts: Any) -> Callable[[F], F]:
 def horizon(name: str, **facts: Any) -> Callable[[F], F]:
     """Register a horizon: a function from ``step`` to the most turns of an episode, None for the environment's own."""
     return _decorator("horizon", name, facts)
+
+
+def branching(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a branching: a function to the starts of a group's next episodes, called until the group is complete.
+
+    It may take ``played`` (the trajectories of the group so far, failed ones included), ``num_seen`` (how many of them
+    it has seen before), ``num_left`` (episodes left to play), ``group_size``, ``rng`` and its options. It returns
+    :class:`~agentgym.rollout.branch.Start` for some of the episodes left, or nothing to leave the rest out.
+    """
+    return _decorator("branching", name, facts)
+
+
+def guidance(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register guidance: a function to ``(episodes with hints, turns with a hint in each)`` of a group.
+
+    It may take ``rate`` (unaided success of the task so far, None where it is unknown), ``group_size`` and options.
+    """
+    return _decorator("guidance", name, facts)
+
+
+def replay(name: str, **facts: Any) -> Callable[[F], F]:
+    """Register a replay: a function to ``(member, stored)``, or None: the member of a group that a stored success takes
+    the place of.
+
+    It may take ``successes`` (of each member, None if it failed with the infrastructure), ``num_stored`` (stored
+    successes of the task, the oldest first), ``rng`` and its options, whose ``keep`` limits what is stored of a task.
+    """
+    return _decorator("replay", name, facts)
 
 
 def _decorator(family: str, name: str, facts: dict[str, Any]) -> Callable[[F], F]:

@@ -7,10 +7,13 @@ from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind, Component
-from agentgym.rollout.strategies.component import BUDGETS, HORIZONS, TASK_SOURCES
+from agentgym.rollout.strategies.at_once import AtOnceOptions
+from agentgym.rollout.strategies.component import BRANCHINGS, BUDGETS, GUIDANCE, HORIZONS, REPLAYS, TASK_SOURCES
 from agentgym.rollout.strategies.even import EvenOptions
 from agentgym.rollout.strategies.fixed import FixedOptions
+from agentgym.rollout.strategies.fresh import FreshOptions
 from agentgym.rollout.strategies.order import OrderOptions
+from agentgym.rollout.strategies.unaided import UnaidedOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,12 @@ class StrategyConfig:
     """The number of episodes of each group."""
     horizon: Annotated[Any, ByKind(HORIZONS)] = FixedOptions()
     """The most turns of an episode."""
+    branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
+    """Where the episodes of a group begin."""
+    guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
+    """The hints that episodes get."""
+    replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()
+    """The earlier episodes that are trained again."""
 
     probe: int = 0
     """Episodes of every training task before RL. Tasks that were always or never solved are left out, and the others'
@@ -37,9 +46,13 @@ class StrategyConfig:
     def __post_init__(self) -> None:
         if self.probe < 0 or self.probe == 1:
             raise ConfigError(f"strategy.probe must be 0 or at least 2, got {self.probe}")
-        for options in (self.tasks, self.budget, self.horizon):
+        for options in (self.tasks, self.budget, self.horizon, self.branching, self.guidance, self.replay):
             if why := options.idle():
                 raise ConfigError(f"strategy: {options.kind} can change nothing ({why})")
+        if self.branches and self.guides:
+            raise ConfigError("strategy.guidance gives hints to episodes that begin at the start: leave branching out")
+        if self.branches and self.extends_groups:
+            raise ConfigError(f"{self.budget.kind} extends groups, and {self.branching.kind} fills them: choose one")
 
     @property
     def task_source(self) -> Component:
@@ -55,6 +68,46 @@ class StrategyConfig:
     def horizon_rule(self) -> Component:
         """The horizon."""
         return HORIZONS[self.horizon.kind]
+
+    @property
+    def branching_rule(self) -> Component:
+        """The branching."""
+        return BRANCHINGS[self.branching.kind]
+
+    @property
+    def guidance_rule(self) -> Component:
+        """The guidance."""
+        return GUIDANCE[self.guidance.kind]
+
+    @property
+    def replay_rule(self) -> Component:
+        """The replay."""
+        return REPLAYS[self.replay.kind]
+
+    @property
+    def branches(self) -> bool:
+        """True if episodes begin elsewhere than at the start of their task."""
+        return not isinstance(self.branching, AtOnceOptions)
+
+    @property
+    def guides(self) -> bool:
+        """True if the guidance gives hints."""
+        return not isinstance(self.guidance, UnaidedOptions)
+
+    @property
+    def replays(self) -> bool:
+        """True if earlier episodes are trained again."""
+        return not isinstance(self.replay, FreshOptions)
+
+    @property
+    def needs_oracle(self) -> bool:
+        """True if episodes get hints, which the environment's oracle gives."""
+        return self.guides or bool(getattr(self.branching, "num_hints", 0))
+
+    @property
+    def off_policy(self) -> str:
+        """The strategies that train tokens as if they had been sampled from another prompt or policy; empty if none."""
+        return " and ".join([*(["hints"] if self.needs_oracle else []), *(["replay"] if self.replays else [])])
 
     @property
     def extends_groups(self) -> bool:

@@ -1,0 +1,113 @@
+"""The successes of a run that can be trained again, as places in its records.
+
+The episodes themselves stay in the records, so that the store is small, and a checkpoint holds all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError
+from agentgym.rollout.record import read_records, record_path
+from agentgym.types import Trajectory, TrajectoryGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of an episode in the records of a run."""
+
+    step: int
+    ordinal: int
+    """Of its group."""
+    member: int
+    """Position among the group's trajectories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A member of a group, and the earlier episode that takes its place."""
+
+    ordinal: int
+    member: int
+    stored: Place
+
+
+class SuccessStore:
+    """The latest successes of every task of an environment, oldest first, by index into the training tasks.
+
+    Example:
+        >>> store = SuccessStore()
+        >>> store.add(3, [Place(0, 5, 1), Place(1, 9, 0)], keep=1)
+        >>> store.places(3), store.places(4)
+        ((Place(step=1, ordinal=9, member=0),), ())
+    """
+
+    def __init__(self, places: Mapping[int, tuple[Place, ...]] | None = None) -> None:
+        self._places = dict(places or {})
+
+    def add(self, task: int, places: Sequence[Place], keep: int) -> None:
+        """Note successes of a task, and forget the oldest of more than ``keep``."""
+        if places:
+            self._places[task] = (*self.places(task), *places)[-keep:]
+
+    def places(self, task: int) -> tuple[Place, ...]:
+        """Return the places of a task's successes."""
+        return self._places.get(task, ())
+
+    def to_dict(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Return plain values for a checkpoint."""
+        return {task: [(at.step, at.ordinal, at.member) for at in places] for task, places in self._places.items()}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[int, Any]) -> SuccessStore:
+        """Return the store that :meth:`to_dict` described."""
+        return cls({int(task): tuple(Place(*place) for place in places) for task, places in saved.items()})
+
+
+def swapped(groups: Sequence[TrajectoryGroup], swaps: Sequence[Swap], run_dir: Path) -> list[TrajectoryGroup]:
+    """Return the groups with some members replaced by earlier episodes out of the run's records.
+
+    Raises:
+        CorruptDataError: a record is missing or was changed.
+    """
+    read: dict[int, dict[int, TrajectoryGroup]] = {}
+    by_ordinal: dict[int, list[Swap]] = {}
+    for swap in swaps:
+        by_ordinal.setdefault(swap.ordinal, []).append(swap)
+        if swap.stored.step not in read:
+            records = read_records(record_path(run_dir, swap.stored.step))
+            read[swap.stored.step] = {record.group.ordinal: record.group for record in records}
+    made = []
+    for group in groups:
+        members = list(group.trajectories)
+        for swap in by_ordinal.get(group.ordinal, ()):
+            members[swap.member] = _found(read[swap.stored.step], swap.stored, group, run_dir)
+        made.append(replace(group, trajectories=tuple(members)))
+    return made
+
+
+def _found(recorded: Mapping[int, TrajectoryGroup], place: Place, group: TrajectoryGroup, run_dir: Path) -> Trajectory:
+    of = recorded.get(place.ordinal)
+    if of is None or place.member >= len(of.trajectories) or of.task != group.task:
+        raise CorruptDataError(
+            f"{record_path(run_dir, place.step)} has no episode {place.member} of group {place.ordinal} on task "
+            f"{group.task.id}, which is to be trained again; the record was changed"
+        )
+    stored = of.trajectories[place.member]
+    # a branch is trained whole: its parent is not there
+    return replace(stored, replayed_step=place.step, parent=-1, branch_turn=0)
+
+
+Choose = Callable[[Sequence[bool | None], int], tuple[int, int] | None]
+"""From each member's success and the number of stored successes to the member that one takes the place of."""
+
+
+def choose_swap(group: TrajectoryGroup, store: SuccessStore, task: int, choose: Choose) -> Swap | None:
+    """Return the swap of a group, None if it stays as it is."""
+    successes = [member.success if member.status.is_evidence else None for member in group.trajectories]
+    places = store.places(task)
+    chosen = choose(successes, len(places))
+    return None if chosen is None else Swap(group.ordinal, chosen[0], places[chosen[1]])

@@ -1,0 +1,53 @@
+"""Hints for tasks that fail, fewer the more often they succeed.
+
+Part of each group gets hints of the environment's oracle in its first turns. What is sampled with a hint is trained
+without it, and corrected as off-policy. Sources: "Scaf-GRPO: Scaffolded Group Relative Policy Optimization for
+Enhancing LLM Reasoning" (hints only where the policy fails), "GHPO: Adaptive Guidance for Stable and Efficient LLM
+Reinforcement Learning" (strength by difficulty). Both show parts of a reference solution; here it is the next action.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from agentgym.plugins import Options
+from agentgym.rollout.strategies.component import guidance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FadingOptions(Options):
+    """Settings of fading hints."""
+
+    kind: str = "fading"
+    share: float = 0.5
+    """Share of a group's episodes with hints."""
+    most: int = 4
+    """Turns with a hint at success 0."""
+    target: float = 0.5
+    """Success of a task from which on it gets no hints; between, their number falls in proportion."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 < self.share < 1, message=f"share must be between 0 and 1, got {self.share}")
+        self.check(is_ok=self.most >= 1, message=f"most must be at least 1, got {self.most}")
+        self.check(is_ok=0 < self.target <= 1, message=f"target must be in (0, 1], got {self.target}")
+
+
+@guidance(
+    "fading",
+    paper="Scaf-GRPO; GHPO: Adaptive Guidance for Stable and Efficient LLM Reinforcement Learning",
+    status="experimental",
+    limits="needs an environment with an oracle",
+    test="tests/rollout/test_branching.py::test_hints_fade_as_success_rises",
+)
+def fading(rate: float | None, group_size: int, options: FadingOptions) -> tuple[int, int]:
+    """Return how many episodes get hints, and in how many turns.
+
+    Example:
+        >>> [fading(rate, 8, FadingOptions()) for rate in (None, 0.0, 0.25, 0.5)]
+        [(0, 0), (4, 4), (4, 2), (0, 0)]
+    """
+    if rate is None or rate >= options.target:
+        return 0, 0
+    num_hints = math.ceil(options.most * (1 - rate / options.target))
+    return max(1, round(options.share * group_size)), num_hints

@@ -1,0 +1,78 @@
+"""Failed episodes are tried again from the turn at which they went wrong.
+
+Source: "Reflect-then-Retry Reinforcement Learning" (R3L). Half of a group begins at the start; each failure is then
+retried from a pivot, and the modulator ``r3l_pivot`` leaves what both share out of the loss. In the paper the model
+reflects on a failure, names the pivot and advises itself. Here the pivot follows from the record, and the advice is a
+hint of the environment's oracle (``num_hints``), which is left out of what is trained, as the paper's is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from agentgym.plugins import Options
+from agentgym.rollout.branch import START, Start
+from agentgym.rollout.strategies.component import branching
+from agentgym.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryOptions(Options):
+    """Settings of retries."""
+
+    kind: str = "retry"
+    initial: float = 0.5
+    """Share of the group that begins at the start of the task."""
+    pivot: Literal["fault", "random"] = "fault"
+    """``fault``: the first turn that was refused or void, or to whose state a later turn came back; the middle of an
+    episode without one. ``random``: any turn but the first."""
+    num_hints: int = 0
+    """Turns of a retry, from the pivot on, with a hint of the environment's oracle."""
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=0 < self.initial < 1, message=f"initial must be between 0 and 1, got {self.initial}")
+        self.check(is_ok=self.num_hints >= 0, message=f"num_hints must be at least 0, got {self.num_hints}")
+
+
+@branching(
+    "retry",
+    paper="Reflect-then-Retry Reinforcement Learning",
+    status="experimental",
+    limits="the pivot follows from the record; the model does not reflect",
+    test="tests/rollout/test_branching.py::test_failures_are_retried_from_their_fault",
+)
+def retry(
+    played: Sequence[Trajectory], num_left: int, group_size: int, rng: np.random.Generator, options: RetryOptions
+) -> list[Start]:
+    """Return a retry of each failure, then starts at the beginning.
+
+    Example:
+        >>> retry((), 4, 4, np.random.default_rng(0), RetryOptions()) == [START, START]
+        True
+    """
+    if not played:
+        return [START] * min(num_left, max(1, round(options.initial * group_size)))
+    failed = [at for at, t in enumerate(played) if t.status.is_evidence and not t.success and len(t.turns) > 1]
+    starts = [Start(parent=at, turn=pivot_of(played[at], rng, options), num_hints=options.num_hints) for at in failed][
+        :num_left
+    ]
+    return starts + [START] * (num_left - len(starts))
+
+
+def pivot_of(trajectory: Trajectory, rng: np.random.Generator, options: RetryOptions) -> int:
+    """Return the turn to begin a retry with, at least 1."""
+    turns = trajectory.turns
+    if options.pivot == "random":
+        return int(rng.integers(1, len(turns)))
+    first_of: dict[str | None, int] = {}
+    for at, turn in enumerate(turns):
+        if not turn.is_valid or turn.is_void:
+            return max(1, at)
+        if turn.state_key is not None and turn.state_key in first_of:
+            return max(1, first_of[turn.state_key])  # what was done there led back to it
+        first_of[turn.state_key] = at
+    return max(1, len(turns) // 2)

@@ -29,9 +29,9 @@ def test_two_arms_are_compared_at_equal_tokens(tmp_path: Path) -> None:
         return runs
 
     first = compare("plain")
-    both = compare("plain", "scaling_inter")
+    both = compare("plain", "scaling_inter", "distill")
     assert both[0] == first[0], "a run that is there is kept"
-    assert [run["arm"] for run in both] == ["plain", "scaling_inter"]
+    assert [run["arm"] for run in both] == ["plain", "scaling_inter", "distill"]
     budget = min(run["tokens"][-1] for run in both)  # type: ignore[index]
     said = (tmp_path / "out.md").read_text()
     assert budget > 0 and f"{budget:,.0f} sampled tokens each" in said and "| scaling_inter |" in said

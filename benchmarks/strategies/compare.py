@@ -1,6 +1,9 @@
 """Rollout strategies against the plain run, from the same warm starts, at equal sampled tokens.
 
-    python benchmarks/strategies/compare.py --output benchmarks/strategies/scarce
+    python benchmarks/strategies/compare.py --output benchmarks/strategies/scarce \
+        --arms plain vade knapsack dars scaling_inter
+    python benchmarks/strategies/compare.py --output benchmarks/strategies/branches \
+        --arms plain arpo arpo_hard retry retry_r3l retry_hint hints replay distill distill_alone
     python benchmarks/strategies/compare.py --arms plain vade --seeds 0 --steps 2 --every 1 --episodes 8 --output OUT \
         -- sft.num_demos=60
 
@@ -32,13 +35,27 @@ from agentgym.trainers.recipes import load_recipe
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORLD = ("sft.num_demos=2000", "groups_per_step=4", "optimizer.lr=3e-4", "env.num_train_tasks=128")
 """A weak start (about one success in ten), so most groups fail as a whole, and tasks that come around again."""
+ARPO = 'strategy.branching={"kind": "arpo", "log_vocabulary": 6.93}'
+RETRY = 'strategy.branching={"kind": "retry"}'
+DISTILL = 'loss.regularisers=[{"kind": "distill", "teacher": "TEACHER", "coef": 0.5}]'
 ARMS = {
     "plain": (),
     "vade": ('strategy.tasks={"kind": "vade", "pool": 128}',),
     "knapsack": ('strategy.budget={"kind": "knapsack", "low": 4, "high": 24}',),
     "dars": ('strategy.budget={"kind": "dars", "high": 24}',),
     "scaling_inter": ('strategy.horizon={"kind": "scaling_inter", "rounds": [6, 10, 16], "steps": 20}',),
+    "arpo": (ARPO,),
+    "arpo_hard": (ARPO, 'credit.modulators=[{"kind": "shared_prefix"}]'),
+    "retry": (RETRY,),
+    "retry_r3l": (RETRY, 'credit.modulators=[{"kind": "r3l_pivot"}]'),
+    "retry_hint": ('strategy.branching={"kind": "retry", "num_hints": 1}',),
+    "hints": ('strategy.guidance={"kind": "fading", "most": 4}',),
+    "replay": ('strategy.replay={"kind": "success"}',),
+    "distill": (DISTILL,),
+    "distill_alone": (DISTILL, "loss.weight=0", "zero_variance_filter=off"),
 }
+TEACHER_DEMOS = 6000
+"""Demonstrations of the teacher of ``distill``: those of the recipe, three times those of the start."""
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Two-sided 95 % points of Student's t by number of values."""
 
@@ -71,8 +88,20 @@ def start(seed: int, changes: Sequence[str], folder: Path) -> Path:
     return folder / "model"
 
 
+def teacher(seed: int, changes: Sequence[str], folder: Path) -> Path:
+    """Return the folder of a model that saw more demonstrations, which all arms of a seed that have a teacher share."""
+    if not (folder / "model").is_dir():
+        overrides = [*WORLD, f"sft.num_demos={TEACHER_DEMOS}", *changes, f"seed={seed}", "num_steps=0"]
+        train(apply_overrides(load_recipe("household-demo"), overrides), folder)
+    return folder / "model"
+
+
 def run_arm(arm: str, seed: int, options: argparse.Namespace, model: Path, folder: Path) -> Run:
     """Train one arm from a warm start."""
+    of_arm = list(ARMS[arm])
+    if any("TEACHER" in change for change in of_arm):
+        taught_by = teacher(seed, options.changes, folder.parent / f"teacher-{seed}")
+        of_arm = [change.replace("TEACHER", str(taught_by)) for change in of_arm]
     overrides = [
         *WORLD,
         *options.changes,
@@ -82,7 +111,7 @@ def run_arm(arm: str, seed: int, options: argparse.Namespace, model: Path, folde
         f"eval.num_episodes={options.episodes}",
         "sft.num_demos=0",
         f"model.path={json.dumps(str(model))}",
-        *ARMS[arm],
+        *of_arm,
     ]
     config = apply_overrides(load_recipe("household-demo"), overrides)
     result = train(config, folder)

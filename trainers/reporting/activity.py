@@ -50,8 +50,8 @@ def changed_by_corrections(
 class Activity:
     """Counts, part by part, the training steps in a row in which it changed nothing.
 
-    Watches the loss's clip, each correction, token mask and regulariser, and each credit component and strategy that reports
-    its effect (``credit/changed/NAME``, ``strategy/changed/NAME``). Steps that trained no token are not counted.
+    Watches the loss's clip, each correction, token mask and regulariser, and each credit component and strategy that
+    reports its effect (``credit/changed/NAME``, ``strategy/changed/NAME``). Steps that trained no token do not count.
 
     Example:
         >>> activity = Activity(LossConfig(corrections=()), patience=2)

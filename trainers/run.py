@@ -32,6 +32,7 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
+from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, never_trained
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.quantized import kept_state
@@ -77,6 +78,12 @@ class Run:
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
         self.model = shard(self.model, ranks, config.loss.precision)
         self._engine = None if self._served is None else self._make_engine(self._served)
+        memory = f"judge-{ranks.rank}" if ranks.count > 1 else "judge"
+        self.judges = {
+            env.key: Judge(env.config.judge, run_dir / f"{named(memory, env.name)}.jsonl")
+            for env in self.envs
+            if env.config.judge.is_on and self._served is not None
+        }
 
     def announce(self, say: Callable[[str], None]) -> None:
         """Say where the run goes, once: before its first episodes, which may take long."""
@@ -110,6 +117,8 @@ class Run:
             await self.cluster.connect(say)
         if self._engine is not None and self._served is not None:
             await connect_engine(self._engine, self.config, self._served, self.tokenizer, self.run_dir, say)
+        for judge in self.judges.values():
+            await judge.client.check()
 
     def engine_metrics(self) -> dict[str, float]:
         """Counters since this process began: the engine's, of its servers where it has some, and the env workers'."""
@@ -176,6 +185,8 @@ class Run:
         """Give up the engine and the environments."""
         if self._engine is not None:
             await self._engine.close()
+        for judge in self.judges.values():
+            await judge.client.close()
         for env in self.envs:
             await env.close()
         if self.cluster is not None:

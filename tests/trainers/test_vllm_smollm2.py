@@ -24,9 +24,11 @@ from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import read_json_lines, read_records
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
+from agentgym.trainers.judges.config import JudgeConfig
+from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
-from agentgym.types import Trajectory
+from agentgym.types import Trajectory, TrajectoryGroup
 
 PYTHON = os.environ.get("AGENTGYM_VLLM_PYTHON", "")
 pytestmark = [
@@ -145,3 +147,21 @@ def test_a_small_model_learns_what_the_server_says_as_a_teacher(server: Server, 
     assert len(taught) == 6 and all(turn.usage and turn.usage.completion_tokens for turn in turns)
     losses = [row["loss"] for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "sft"]
     assert losses[-1] < losses[0]
+
+
+def test_a_real_server_keeps_to_the_form_of_a_verdict(server: Server, tmp_path: Path) -> None:
+    """SmolLM2 is no good judge; the form of its answers is the server's doing."""
+    (group,) = [TrajectoryGroup(ordinal=0, task=one.task, trajectories=(one,)) for one in play(str(server.model))[:1]]
+    chosen = JudgeConfig(model=f"openai:{server.url}/v1", max_chars=1000, max_new_tokens=250, num_tries=5)
+
+    async def grade() -> tuple[TrajectoryGroup, dict[str, float]]:
+        judge = Judge(chosen, tmp_path / "judge.jsonl")
+        graded = await judge.graded(group)
+        await judge.client.close()
+        return graded, judge.take_metrics()
+
+    graded, counts = asyncio.run(grade())
+    (episode,) = graded.trajectories
+    (row,) = read_json_lines(tmp_path / "judge.jsonl")
+    (part,) = [part for turn in episode.turns for part in turn.reward_parts if part.name == "judge"]
+    assert [part.value] == row["scores"] and 0 <= part.value <= 1 and counts["judge/tokens"] > 100

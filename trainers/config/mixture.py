@@ -9,7 +9,7 @@ from typing import Any
 
 from agentgym.errors import ConfigError
 
-CHANGEABLE = ("credit", "columns", "group", "context", "strategy", "sampling", "sft", "eval")
+CHANGEABLE = ("credit", "columns", "group", "context", "strategy", "judge", "sampling", "sft", "eval")
 """Parts of the configuration that each environment of a mixture may set for itself."""
 OF_SFT = ("num_demos", "noise", "keep", "without_oracle")
 """The keys of ``sft`` among these: what concerns one environment's demonstrations, and not the phase."""
@@ -39,6 +39,7 @@ class MixedEnv:
     group: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
     strategy: Mapping[str, Any] = field(default_factory=dict)
+    judge: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
     sft: Mapping[str, Any] = field(default_factory=dict)
     """``num_demos``, ``noise``, ``keep`` and ``without_oracle`` alone."""

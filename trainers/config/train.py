@@ -27,6 +27,7 @@ from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodi
 from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.judges.config import JudgeConfig
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.ray.config import ClusterConfig
 
@@ -204,6 +205,8 @@ class TrainConfig:
     context: ContextConfig = ContextConfig()
     strategy: StrategyConfig = StrategyConfig()
     """The tasks that steps play, the sizes of their groups, and the lengths of their episodes."""
+    judge: JudgeConfig = JudgeConfig()
+    """A model that grades episodes, as a part of their reward."""
     engine: EngineConfig = EngineConfig()
     cluster: ClusterConfig = ClusterConfig()
     ranks: RanksConfig = RanksConfig()

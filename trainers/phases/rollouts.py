@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agentgym.rollout.group import GroupPlayer
@@ -30,6 +30,7 @@ class Rollouts:
 
     def __init__(self, run: Run, state: StreamState | None = None, plan: PlanState | None = None) -> None:
         config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
+        self._envs = run.envs
         self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
@@ -41,6 +42,7 @@ class Rollouts:
             EnvPlanner(env.config.strategy, env.train_tasks, env.config.group.group_size, seed, env.probed)
             for env in run.envs
         ]
+        self._judges = [run.judges.get(env.key) for env in run.envs]
         self._players = [
             GroupPlayer(
                 env.pool,
@@ -83,10 +85,10 @@ class Rollouts:
         """The state of the planner of groups, to save in a checkpoint."""
         return self._planner.state
 
-    def _play(self, ordinal: int) -> Awaitable[TrajectoryGroup]:
+    async def _play(self, ordinal: int) -> TrajectoryGroup:
         plan = self._planner.plan(ordinal)
-        env = self._planners[plan.env]
-        return self._players[plan.env].play(
+        env, judge = self._planners[plan.env], self._judges[plan.env]
+        group = await self._players[plan.env].play(
             ordinal,
             env.task(plan.task),
             num_episodes=plan.num_episodes,
@@ -96,6 +98,7 @@ class Rollouts:
             extend=env.extend,
             branch=env.branch(ordinal),
         )
+        return group if judge is None else await judge.graded(group)
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
         """Wait for the groups of a step, and return them by ordinal. All ranks must call, also those that do not play.
@@ -144,6 +147,12 @@ class Rollouts:
             "groups_ahead": float(self.state.next_ordinal - self.state.num_taken),
             "in_flight_limit": float(self._in_flight.limit),
             **self._planner.metrics(),
+            **{
+                f"{env.prefix}{name}": value
+                for env, judge in zip(self._envs, self._judges, strict=True)
+                if judge is not None
+                for name, value in judge.take_metrics().items()
+            },
         }
 
     async def close(self) -> None:

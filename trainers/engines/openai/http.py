@@ -75,9 +75,17 @@ class OpenAIClient:
         )
 
     async def complete(
-        self, messages: Sequence[WireMessage], tools: Sequence[JsonSchema], sampling: SamplingParams
+        self,
+        messages: Sequence[WireMessage],
+        tools: Sequence[JsonSchema],
+        sampling: SamplingParams,
+        schema: JsonSchema | None = None,
     ) -> Said:
-        """The next assistant message of a conversation."""
+        """The next assistant message of a conversation.
+
+        Args:
+            schema: JSON schema that the message must have, where the server can.
+        """
         body: dict[str, object] = {
             "model": await self._model_name(),
             "messages": messages,
@@ -85,6 +93,9 @@ class OpenAIClient:
             "top_p": sampling.top_p,
             "seed": sampling.seed % 2**_NUM_SEED_BITS,
         }
+        if schema is not None:
+            form = {"name": "answer", "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         with_tools = body | {"tools": tools} if tools else body
         try:
             answer = await self._ask(*_COMPLETIONS, with_tools | {self._limit_name: sampling.max_new_tokens})

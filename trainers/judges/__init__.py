@@ -1,0 +1,1 @@
+"""Judges: models that grade episodes, as a part of their reward."""

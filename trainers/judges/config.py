@@ -1,0 +1,77 @@
+"""Settings of a judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agentgym.errors import ConfigError
+from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
+
+ENDPOINT = "openai:"
+RUBRIC = (
+    "How well does the agent reach the goal that its first message states? An episode that reaches it is better than "
+    "one that does not; of two that do, the shorter one is better; steps towards the goal count for something."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeConfig:
+    """A model that grades episodes by a rubric. Its scores, from 0 to 1, become parts of the reward.
+
+    Example:
+        >>> JudgeConfig(model="openai:http://127.0.0.1:8000/v1?model=judge", grades="groups").is_on
+        True
+    """
+
+    model: str = ""
+    """An OpenAI-compatible endpoint, ``openai:URL?model=NAME``; ``agentgym serve-model MODEL`` starts one with a local
+    model. Empty for no judge."""
+    grades: Literal["episodes", "groups", "turns"] = "episodes"
+    """``episodes``: each on its own. ``groups``: all episodes of a group beside each other, without a reference (ART's
+    RULER). ``turns``: every turn of an episode, as process rewards."""
+    rubric: str = RUBRIC
+    """What the judge is to look at."""
+    weight: float = 1.0
+    """Reward of a score of 1."""
+    role: Literal["outcome", "process"] = "outcome"
+    """Role of the reward part of an episode; those of turns are process rewards."""
+    votes: int = 1
+    """Verdicts of which the mean is taken. Each sees the episodes of a group in another order."""
+    temperature: float = 1.0
+    max_new_tokens: int = 1024
+    num_tries: int = 3
+    """Answers that a vote may take until one is a verdict."""
+    max_chars: int = 12_000
+    """Longest transcript of an episode; turns in its middle are left out of longer ones."""
+    num_requests: int = 16
+    """Requests at the same time."""
+    structured: bool = True
+    """Ask the server for an answer of the verdict's JSON schema (``response_format``), which most servers can."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            return
+        if not self.model.startswith(ENDPOINT):
+            raise ConfigError(f"judge.model must be an endpoint, openai:URL?model=NAME, got {self.model!r}")
+        if self.weight == 0 or not self.rubric.strip():
+            raise ConfigError("judge.weight must not be 0, and judge.rubric must say something")
+        for name in ("votes", "max_new_tokens", "num_tries", "num_requests"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"judge.{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_chars < 1000:
+            raise ConfigError(f"judge.max_chars must be at least 1000, got {self.max_chars}")
+        if self.temperature < 0:
+            raise ConfigError(f"judge.temperature must be at least 0, got {self.temperature}")
+        if self.endpoint.tools != "server":
+            raise ConfigError("judge.model: a judge takes no tools; leave tools= out of its address")
+
+    @property
+    def is_on(self) -> bool:
+        """True if there is a judge."""
+        return bool(self.model)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the judge is."""
+        return parse_endpoint(self.model.removeprefix(ENDPOINT))

@@ -1,0 +1,202 @@
+"""A judge at work: it asks, takes votes, remembers verdicts, and gives rewards.
+
+A judge that fails is a failure of the infrastructure: the episodes that it was to grade count as failed, since nobody
+knows their reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from agentgym.canonical import digest
+from agentgym.engine import SamplingParams
+from agentgym.errors import EngineError
+from agentgym.rollout.record import append_json_line, read_json_lines
+from agentgym.rollout.seeds import derive_seed
+from agentgym.tool import cut_output
+from agentgym.trainers.engines.openai.http import OpenAIClient
+from agentgym.trainers.judges.config import JudgeConfig
+from agentgym.trainers.judges.question import Question, ask_about_episodes, ask_about_turns, read_verdict
+from agentgym.types import RewardPart, RewardRole, Segment, Status, Trajectory, TrajectoryGroup
+
+NAME = "judge"
+"""Name of the reward part."""
+
+
+class JudgeError(EngineError):
+    """A judge gave no verdict."""
+
+
+@dataclass(slots=True)
+class JudgeCounts:
+    """What a judge did since the last step."""
+
+    num_verdicts: float = 0.0
+    num_remembered: float = 0.0
+    """Verdicts that were known from the same question before."""
+    num_unreadable: float = 0.0
+    """Answers that were no verdict."""
+    num_failed: float = 0.0
+    """Episodes without a reward because the judge failed."""
+    score: float = 0.0
+    """Sum of the scores, of which metrics show the mean."""
+    num_scores: float = 0.0
+    tokens: float = 0.0
+    """Tokens that the endpoint says it read and wrote."""
+    seconds: float = 0.0
+    """Sum of the waiting times of all verdicts."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers for a step's metrics; a mean of nothing is NaN."""
+        counts = {f"judge/{name}": value for name, value in asdict(self).items()}
+        num_scores = counts.pop("judge/num_scores")
+        counts["judge/score"] = self.score / num_scores if num_scores else float("nan")
+        return counts
+
+
+class Judge:
+    """Grades the episodes of groups.
+
+    Args:
+        memory: a file of verdicts, which a resumed run knows again.
+    """
+
+    def __init__(self, config: JudgeConfig, memory: Path, client: OpenAIClient | None = None) -> None:
+        self.config, self._memory = config, memory
+        self.client = client or OpenAIClient(config.endpoint, config.num_requests)
+        self._known = {row["key"]: (tuple(row["scores"]), row["reason"]) for row in read_json_lines(memory)}
+        self._counts = JudgeCounts()
+
+    async def graded(self, group: TrajectoryGroup) -> TrajectoryGroup:
+        """Return a group with the judge's rewards; episodes that it could not grade have failed."""
+        valid = [at for at, one in enumerate(group.trajectories) if one.status.is_evidence and one.turns]
+        members = list(group.trajectories)
+        parts = [valid] if self.config.grades == "groups" else [[at] for at in valid]
+        graded = await asyncio.gather(*(self._graded([members[at] for at in part]) for part in parts if part))
+        for part, made in zip([part for part in parts if part], graded, strict=True):
+            for at, one in zip(part, made, strict=True):
+                members[at] = one
+        return replace(group, trajectories=tuple(members))
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return what was counted since the last call."""
+        counts, self._counts = self._counts, JudgeCounts()
+        return counts.metrics()
+
+    async def _graded(self, trajectories: list[Trajectory]) -> list[Trajectory]:
+        try:
+            if self.config.grades == "turns":
+                (one,) = trajectories
+                question = ask_about_turns(one, self.config.rubric, self.config.max_chars)
+                return [self._with_turns(one, await self._mean([question] * self.config.votes))]
+            scores = await self._voted(trajectories)
+        except EngineError as error:
+            self._counts.num_failed += len(trajectories)
+            return [_ungraded(one, error) for one in trajectories]
+        return [self._with_score(one, score) for one, score in zip(trajectories, scores, strict=True)]
+
+    async def _voted(self, trajectories: Sequence[Trajectory]) -> list[float]:
+        """Return the mean score of each episode over the votes, which see the episodes in different orders."""
+        orders = []
+        for vote in range(self.config.votes):
+            seed = derive_seed(*(one.seed for one in trajectories), "judge's order", vote)
+            orders.append(np.random.default_rng(seed).permutation(len(trajectories)))
+        asked = [
+            ask_about_episodes([trajectories[at] for at in order], self.config.rubric, self.config.max_chars)
+            for order in orders
+        ]
+        votes = await asyncio.gather(*(self._verdict(question, vote) for vote, question in enumerate(asked)))
+        places = [np.argsort(order) for order in orders]
+        return [
+            fmean(scores[int(place[at])] for scores, place in zip(votes, places, strict=True))
+            for at in range(len(trajectories))
+        ]
+
+    async def _mean(self, questions: Sequence[Question]) -> list[float]:
+        votes = await asyncio.gather(*(self._verdict(question, vote) for vote, question in enumerate(questions)))
+        return [fmean(scores) for scores in zip(*votes, strict=True)]
+
+    async def _verdict(self, question: Question, vote: int) -> tuple[float, ...]:
+        """Return a verdict: a remembered one to the same question, else the first readable answer.
+
+        Raises:
+            JudgeError: no answer was a verdict.
+            EngineError: the endpoint failed.
+        """
+        key = digest([self.config.model, self.config.temperature, vote, [dict(one) for one in question.messages]])
+        self._counts.num_verdicts += 1
+        if key in self._known:
+            self._counts.num_remembered += 1
+            return self._known[key][0]
+        faults: list[str] = []
+        for number in range(self.config.num_tries):
+            text = await self._answer(question, derive_seed("judge", key, number))
+            try:
+                scores, reason = read_verdict(text, question.ids)
+            except ValueError as error:
+                self._counts.num_unreadable += 1
+                faults.append(str(error))
+                continue
+            self._known[key] = scores, reason
+            append_json_line(self._memory, {"key": key, "scores": scores, "reason": cut_output(reason, 2000)})
+            return scores
+        raise JudgeError(f"{self.config.endpoint.url} gave no verdict in {len(faults)} answers, at last: {faults[-1]}")
+
+    async def _answer(self, question: Question, seed: int) -> str:
+        sampling = SamplingParams(
+            max_new_tokens=self.config.max_new_tokens, temperature=self.config.temperature, seed=seed
+        )
+        started = time.perf_counter()
+        said = await self.client.complete(
+            question.messages, (), sampling, schema=question.schema if self.config.structured else None
+        )
+        self._counts.seconds += time.perf_counter() - started
+        if said.usage is not None:
+            self._counts.tokens += said.usage.prompt_tokens + said.usage.completion_tokens
+        return said.action.text
+
+    def _with_score(self, trajectory: Trajectory, score: float) -> Trajectory:
+        """Add the reward of an episode to the last turn of its main agent."""
+        self._count(score)
+        part = RewardPart(NAME, self.config.weight * score, RewardRole(self.config.role))
+        last = max(at for at, segment in enumerate(trajectory.segments) if not segment.agent)
+        segments = list(trajectory.segments)
+        *before, turn = segments[last].turns
+        turn = replace(turn, reward_parts=(*turn.reward_parts, part))
+        segments[last] = replace(segments[last], turns=(*before, turn))
+        return replace(trajectory, segments=tuple(segments))
+
+    def _with_turns(self, trajectory: Trajectory, scores: Sequence[float]) -> Trajectory:
+        """Add a process reward to every turn."""
+        left = iter(scores)
+        segments: list[Segment] = []
+        for segment in trajectory.segments:
+            turns = []
+            for turn in segment.turns:
+                score = next(left)
+                self._count(score)
+                part = RewardPart(NAME, self.config.weight * score, RewardRole.PROCESS)
+                turns.append(replace(turn, reward_parts=(*turn.reward_parts, part)))
+            segments.append(replace(segment, turns=tuple(turns)))
+        return replace(trajectory, segments=tuple(segments))
+
+    def _count(self, score: float) -> None:
+        self._counts.score += score
+        self._counts.num_scores += 1
+
+
+def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:
+    return replace(
+        trajectory,
+        status=Status.ABORTED,
+        success=None,
+        error=cut_output(f"the judge: {error}"),
+        voids=(*trajectory.voids, NAME),
+    )

@@ -91,14 +91,15 @@ def swapped(groups: Sequence[TrajectoryGroup], swaps: Sequence[Swap], run_dir: P
 
 def _found(recorded: Mapping[int, TrajectoryGroup], place: Place, group: TrajectoryGroup, run_dir: Path) -> Trajectory:
     of = recorded.get(place.ordinal)
-    if of is None or place.member >= len(of.trajectories) or of.task != group.task:
+    task = group.task
+    if of is None or place.member >= len(of.trajectories) or of.task.content_hash != task.content_hash:
         raise CorruptDataError(
             f"{record_path(run_dir, place.step)} has no episode {place.member} of group {place.ordinal} on task "
-            f"{group.task.id}, which is to be trained again; the record was changed"
+            f"{task.id}, which is to be trained again; the record was changed"
         )
     stored = of.trajectories[place.member]
     # a branch is trained whole: its parent is not there
-    return replace(stored, replayed_step=place.step, parent=-1, branch_turn=0)
+    return replace(stored, task=task, replayed_step=place.step, parent=-1, branch_turn=0)
 
 
 Choose = Callable[[Sequence[bool | None], int], tuple[int, int] | None]

@@ -17,7 +17,7 @@ from testkit.worlds import Counter, LongCounter
 
 from agentgym.credit.columns import turn_table
 from agentgym.env.env import Env, Snapshot
-from agentgym.errors import ConfigError, UsageError
+from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.rollout.agent import MakeAgent, ScriptedAgent
 from agentgym.rollout.branch import START, Start, branch_from
 from agentgym.rollout.context import FULL, ContextConfig
@@ -25,7 +25,8 @@ from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.plan import EnvPlanner
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.record import GroupRecord, read_records, write_records
+from agentgym.rollout.record import GroupRecord, read_records, record_path, write_records
+from agentgym.rollout.replay import Place, Swap, swapped
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.strategies.arpo import ArpoOptions, arpo, branch_probability
 from agentgym.rollout.strategies.config import StrategyConfig
@@ -239,6 +240,21 @@ def test_the_credit_table_knows_parents_and_records_keep_them(tmp_path: Path) ->
     write_records(tmp_path / "r.jsonl.gz", [GroupRecord(group=mixed)])
     (record,) = read_records(tmp_path / "r.jsonl.gz")
     assert record.group == mixed
+
+
+def test_a_stored_episode_is_found_though_json_has_no_tuples(tmp_path: Path) -> None:
+    task = Task(id="t-1", split="train", seed=1, data={"kinds": ("mug", "pan")})
+    stored = episode([-1.0, -2.0], success=True, task=task, parent=0, branch_turn=1)
+    own = TrajectoryGroup(ordinal=3, task=task, trajectories=(episode([-1.0], task=task), stored))
+    write_records(record_path(tmp_path, 2), [GroupRecord(group=own)])
+    fresh = TrajectoryGroup(ordinal=9, task=task, trajectories=(episode([-3.0], task=task),) * 2)
+    (made,) = swapped([fresh], [Swap(9, 1, Place(2, 3, 1))], tmp_path)
+    assert made.trajectories == (
+        fresh.trajectories[0], replace(stored, replayed_step=2, parent=-1, branch_turn=0),
+    )  # fmt: skip
+    other = replace(fresh, task=replace(task, seed=2))
+    with pytest.raises(CorruptDataError, match="the record was changed"):
+        swapped([other], [Swap(9, 1, Place(2, 3, 1))], tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------------- strategies

@@ -7,9 +7,11 @@ knows their reward.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -34,31 +36,9 @@ class JudgeError(EngineError):
     """A judge gave no verdict."""
 
 
-@dataclass(slots=True)
-class JudgeCounts:
-    """What a judge did since the last step."""
-
-    num_verdicts: float = 0.0
-    num_remembered: float = 0.0
-    """Verdicts that were known from the same question before."""
-    num_unreadable: float = 0.0
-    """Answers that were no verdict."""
-    num_failed: float = 0.0
-    """Episodes without a reward because the judge failed."""
-    score: float = 0.0
-    """Sum of the scores, of which metrics show the mean."""
-    num_scores: float = 0.0
-    tokens: float = 0.0
-    """Tokens that the endpoint says it read and wrote."""
-    seconds: float = 0.0
-    """Sum of the waiting times of all verdicts."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return numbers for a step's metrics; a mean of nothing is NaN."""
-        counts = {f"judge/{name}": value for name, value in asdict(self).items()}
-        num_scores = counts.pop("judge/num_scores")
-        counts["judge/score"] = self.score / num_scores if num_scores else float("nan")
-        return counts
+COUNTS = ("num_verdicts", "num_remembered", "num_unreadable", "num_failed", "tokens", "seconds")
+"""Verdicts; those that were known from the same question; answers that were none; episodes without a reward because the
+judge failed; tokens that the endpoint says it read and wrote; seconds of waiting for it, summed."""
 
 
 class Judge:
@@ -72,7 +52,7 @@ class Judge:
         self.config, self._memory = config, memory
         self.client = client or OpenAIClient(config.endpoint, config.num_requests)
         self._known = {row["key"]: (tuple(row["scores"]), row["reason"]) for row in read_json_lines(memory)}
-        self._counts = JudgeCounts()
+        self._counts: Counter[str] = Counter()
 
     async def graded(self, group: TrajectoryGroup) -> TrajectoryGroup:
         """Return a group with the judge's rewards; episodes that it could not grade have failed."""
@@ -86,9 +66,10 @@ class Judge:
         return replace(group, trajectories=tuple(members))
 
     def take_metrics(self) -> dict[str, float]:
-        """Return what was counted since the last call."""
-        counts, self._counts = self._counts, JudgeCounts()
-        return counts.metrics()
+        """Return the :data:`COUNTS` since the last call, and the mean score; NaN if there was none."""
+        counts, self._counts = self._counts, Counter()
+        score = counts["score"] / counts["num_scores"] if counts["num_scores"] else math.nan
+        return {"judge/score": score, **{f"judge/{name}": float(counts[name]) for name in COUNTS}}
 
     async def _graded(self, trajectories: list[Trajectory]) -> list[Trajectory]:
         try:
@@ -98,7 +79,7 @@ class Judge:
                 return [self._with_turns(one, await self._mean([question] * self.config.votes))]
             scores = await self._voted(trajectories)
         except EngineError as error:
-            self._counts.num_failed += len(trajectories)
+            self._counts["num_failed"] += len(trajectories)
             return [_ungraded(one, error) for one in trajectories]
         return [self._with_score(one, score) for one, score in zip(trajectories, scores, strict=True)]
 
@@ -131,9 +112,9 @@ class Judge:
             EngineError: the endpoint failed.
         """
         key = digest([self.config.model, self.config.temperature, vote, [dict(one) for one in question.messages]])
-        self._counts.num_verdicts += 1
+        self._counts["num_verdicts"] += 1
         if key in self._known:
-            self._counts.num_remembered += 1
+            self._counts["num_remembered"] += 1
             return self._known[key][0]
         faults: list[str] = []
         for number in range(self.config.num_tries):
@@ -141,7 +122,7 @@ class Judge:
             try:
                 scores, reason = read_verdict(text, question.ids)
             except ValueError as error:
-                self._counts.num_unreadable += 1
+                self._counts["num_unreadable"] += 1
                 faults.append(str(error))
                 continue
             self._known[key] = scores, reason
@@ -157,9 +138,9 @@ class Judge:
         said = await self.client.complete(
             question.messages, (), sampling, schema=question.schema if self.config.structured else None
         )
-        self._counts.seconds += time.perf_counter() - started
+        self._counts["seconds"] += time.perf_counter() - started
         if said.usage is not None:
-            self._counts.tokens += said.usage.prompt_tokens + said.usage.completion_tokens
+            self._counts["tokens"] += said.usage.prompt_tokens + said.usage.completion_tokens
         return said.action.text
 
     def _with_score(self, trajectory: Trajectory, score: float) -> Trajectory:
@@ -188,8 +169,8 @@ class Judge:
         return replace(trajectory, segments=tuple(segments))
 
     def _count(self, score: float) -> None:
-        self._counts.score += score
-        self._counts.num_scores += 1
+        self._counts["score"] += score
+        self._counts["num_scores"] += 1
 
 
 def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +52,7 @@ class Judge:
         self.config, self._memory = config, memory
         self.client = client or OpenAIClient(config.endpoint, config.num_requests)
         self._known = {row["key"]: (tuple(row["scores"]), row["reason"]) for row in read_json_lines(memory)}
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, float] = defaultdict(float)
 
     async def graded(self, group: TrajectoryGroup) -> TrajectoryGroup:
         """Return a group with the judge's rewards; episodes that it could not grade have failed."""
@@ -67,9 +67,9 @@ class Judge:
 
     def take_metrics(self) -> dict[str, float]:
         """Return the :data:`COUNTS` since the last call, and the mean score; NaN if there was none."""
-        counts, self._counts = self._counts, Counter()
+        counts, self._counts = self._counts, defaultdict(float)
         score = counts["score"] / counts["num_scores"] if counts["num_scores"] else math.nan
-        return {"judge/score": score, **{f"judge/{name}": float(counts[name]) for name in COUNTS}}
+        return {"judge/score": score, **{f"judge/{name}": counts[name] for name in COUNTS}}
 
     async def _graded(self, trajectories: list[Trajectory]) -> list[Trajectory]:
         try:

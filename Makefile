@@ -105,7 +105,7 @@ $(WEBAPP)/.installed: pyproject.toml
 
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install $(WEBAPP)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers
+	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

@@ -20,6 +20,9 @@ def view(
     out_path: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/report.html]")
     ] = None,
+    beside: Annotated[
+        Path | None, typer.Option("--beside", metavar="RUN", help="Another run, shown beside this one.")
+    ] = None,
     megabytes: Annotated[
         float | None, typer.Option(min=0.1, help="Size of the episodes in the page. [default: 12]")
     ] = None,
@@ -31,7 +34,7 @@ def view(
     from agentgym.report.traces import MEGABYTES
 
     with output(as_json) as out:
-        path = write_report(run, None if out_path is None else page_path(out_path), megabytes or MEGABYTES)
+        path = write_report(run, None if out_path is None else page_path(out_path), megabytes or MEGABYTES, beside)
         out.result({"report": str(path)})
         out.console.print(str(path), soft_wrap=True, markup=False)
         if episodes:

@@ -44,6 +44,16 @@ class Point:
 Format = Callable[[float], str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The curve of another run, drawn dashed in the same chart."""
+
+    name: str
+    xs: Sequence[float] = ()
+    ys: Sequence[float] = ()
+    points: Sequence[Point] = ()
+
+
 def as_number(value: float) -> str:
     """A value in few characters.
 
@@ -113,25 +123,44 @@ def line_chart(
     show: Format = as_number,
     from_zero: bool = False,
     points: Sequence[Point] = (),
+    beside: Beside | None = None,
 ) -> Markup:
-    """One curve: raw values faint, their moving average strong, measured points with intervals on top."""
+    """One curve: raw values faint, their moving average strong, measured points with intervals on top.
+
+    Args:
+        beside: the curve of another run; it may have other steps.
+    """
     xs, ys = thinned(xs, ys)
     if not ys and not points:
         return Markup('<p class="none">no values</p>')
-    lows = [*ys, *(p.low for p in points), *([0.0] if from_zero else [])]
-    axes = _Axes(frame, [*xs, *(p.x for p in points)], lows, [*ys, *(p.high for p in points)])
-    window = max(2, len(ys) // 12)
-    smooth = moving_average(ys, window)
-    parts = [*axes.grid(show), _path("raw", axes, xs, ys)]
+    other_xs, other_ys = thinned(beside.xs, beside.ys) if beside else ([], [])
+    marked = [*points, *(beside.points if beside else ())]
+    lows = [*ys, *other_ys, *(p.low for p in marked), *([0.0] if from_zero else [])]
+    axes = _Axes(frame, [*xs, *other_xs, *(p.x for p in marked)], lows, [*ys, *other_ys, *(p.high for p in marked)])
+    smooth, words = _smoothed("step", xs, ys, show)
+    parts = [*axes.grid(show)]
+    hover = [*zip(map(axes.x, xs), words, strict=True), *((axes.x(p.x), p.label) for p in points)]
+    if beside and other_ys:
+        other_smooth, other_words = _smoothed(f"{beside.name}, step", other_xs, other_ys, show)
+        parts.append(_path("beside", axes, other_xs, other_smooth if len(other_ys) > 8 else other_ys))
+        hover += zip(map(axes.x, other_xs), other_words, strict=True)
+    parts += [_dot(axes, point, "dot beside") for point in (beside.points if beside else ())]
+    parts.append(_path("raw", axes, xs, ys))
     if len(ys) > 8:
         parts.append(_path("smooth", axes, xs, smooth))
     parts += [_dot(axes, point) for point in points]
+    return _svg(frame, hover, parts)
+
+
+def _smoothed(what: str, xs: Sequence[float], ys: Sequence[float], show: Format) -> tuple[list[float], list[str]]:
+    """Return the moving average of a curve, and what its points say."""
+    window = max(2, len(ys) // 12)
+    smooth = moving_average(ys, window)
     words = [
-        f"step {x:g}: {show(y)}" + (f" (mean of {window}: {show(s)})" if len(ys) > 8 else "")
+        f"{what} {x:g}: {show(y)}" + (f" (mean of {window}: {show(s)})" if len(ys) > 8 else "")
         for x, y, s in zip(xs, ys, smooth, strict=True)
     ]
-    hover = [*zip(map(axes.x, xs), words, strict=True), *((axes.x(p.x), p.label) for p in points)]
-    return _svg(frame, hover, parts)
+    return smooth, words
 
 
 def stacked_chart(
@@ -218,17 +247,17 @@ def _area(css: str, axes: _Axes, xs: Sequence[float], floor: Sequence[float], to
     return f'<polygon class="area {css}" points="{" ".join(outline)}"/>'
 
 
-def _dot(axes: _Axes, point: Point) -> str:
+def _dot(axes: _Axes, point: Point, css: str = "dot") -> str:
     x = axes.x(point.x)
-    return _line("whisker", x, axes.y(point.low), x, axes.y(point.high)) + _circle(x, axes.y(point.y), 4)
+    return _line("whisker", x, axes.y(point.low), x, axes.y(point.high)) + _circle(x, axes.y(point.y), 4, css)
 
 
 def _line(css: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{css}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _circle(x: float, y: float, radius: int) -> str:
-    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
+def _circle(x: float, y: float, radius: int, css: str = "dot") -> str:
+    return f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
 
 
 def _text(css: str, x: float, y: float, text: str, *, anchor: str = "start") -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agentgym.report.charts import Format, Frame, Point, as_number, as_share, line_chart, stacked_chart
+from agentgym.report.charts import Beside, Format, Frame, Point, as_number, as_share, line_chart, stacked_chart
 from agentgym.types import Status
 
 _SHARE, _NUMBER = as_share, as_number
@@ -61,6 +61,18 @@ class Curve:
     last: str
     """The latest value, ready to be shown."""
     chart: Markup
+    last_beside: str = ""
+    """The latest value of the run beside it, if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What another run logged, for curves beside this run's."""
+
+    name: str
+    rl: Sequence[dict[str, Any]] = ()
+    sft: Sequence[dict[str, Any]] = ()
+    evals: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,46 +85,70 @@ class Share:
     text: str
 
 
-def success_curve(rows: Sequence[dict[str, Any]], eval_rows: Sequence[dict[str, Any]]) -> Curve | None:
+def success_curve(
+    rows: Sequence[dict[str, Any]], eval_rows: Sequence[dict[str, Any]], beside: Rows | None = None
+) -> Curve | None:
     """Training success per step, with the evaluations as dots; None without either."""
     xs, ys = _column(rows, "success")
-    points = [
+    points = _evaluations(eval_rows, "evaluation")
+    if not ys and not points:
+        return None
+    other = None
+    if beside is not None:
+        other_xs, other_ys = _column(beside.rl, "success")
+        named = _evaluations(beside.evals, f"{beside.name}, evaluation")
+        other = Beside(name=beside.name, xs=other_xs, ys=other_ys, points=named)
+    of_other = f"; dashed and hollow: {beside.name}" if beside is not None else ""
+    return Curve(
+        label="success",
+        about=f"share of the step's episodes that succeed; dots are evaluations with 95 % intervals{of_other}",
+        last=as_share(ys[-1]) if ys else as_share(points[-1].y),
+        chart=line_chart(xs, ys, frame=_WIDE, show=as_share, from_zero=True, points=points, beside=other),
+        last_beside=as_share(other.ys[-1]) if other and other.ys else "",
+    )
+
+
+def small_multiples(
+    rows: Sequence[dict[str, Any]],
+    known: dict[str, tuple[str, Format, str]],
+    beside: Sequence[dict[str, Any]] = (),
+    beside_name: str = "",
+) -> list[Curve]:
+    """The known curves that the rows hold, each with that of the run beside it."""
+    curves: list[Curve] = []
+    for name, (label, show, about) in known.items():
+        xs, ys = _column(rows, name)
+        if ys:
+            other_xs, other_ys = _column(beside, name)
+            other = Beside(name=beside_name, xs=other_xs, ys=other_ys) if other_ys else None
+            chart = line_chart(xs, ys, show=show, from_zero=min([*ys, *other_ys]) >= 0, beside=other)
+            last_beside = show(other_ys[-1]) if other_ys else ""
+            text = f"{name}: {about}"
+            curves.append(Curve(label=label, about=text, last=show(ys[-1]), chart=chart, last_beside=last_beside))
+    return curves
+
+
+def _evaluations(rows: Sequence[dict[str, Any]], what: str) -> list[Point]:
+    return [
         Point(
             float(row["step"]),
             float(row["success"]),
             float(row.get("success_low", row["success"])),
             float(row.get("success_high", row["success"])),
-            f"evaluation at step {row['step']}: {as_share(float(row['success']))}",
+            f"{what} at step {row['step']}: {as_share(float(row['success']))}",
         )
-        for row in eval_rows
+        for row in rows
         if "success" in row
     ]
-    if not ys and not points:
-        return None
-    return Curve(
-        label="success",
-        about="share of the step's episodes that succeed; dots are evaluations with 95 % intervals",
-        last=as_share(ys[-1]) if ys else as_share(points[-1].y),
-        chart=line_chart(xs, ys, frame=_WIDE, show=as_share, from_zero=True, points=points),
-    )
 
 
-def small_multiples(rows: Sequence[dict[str, Any]], known: dict[str, tuple[str, Format, str]]) -> list[Curve]:
-    """The known curves that the rows hold."""
-    curves: list[Curve] = []
-    for name, (label, show, about) in known.items():
-        xs, ys = _column(rows, name)
-        if ys:
-            chart = line_chart(xs, ys, show=show, from_zero=min(ys) >= 0)
-            curves.append(Curve(label=label, about=f"{name}: {about}", last=show(ys[-1]), chart=chart))
-    return curves
-
-
-def other_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+def other_curves(
+    rows: Sequence[dict[str, Any]], beside: Sequence[dict[str, Any]] = (), beside_name: str = ""
+) -> list[Curve]:
     """The remaining numbers of the rows, under their own names."""
     shown = {"phase", "step", "success", *KNOWN}
     names = sorted({name for row in rows for name in row if name not in shown and "/" not in name})
-    return small_multiples(rows, {name: (name, _NUMBER, "as logged") for name in names})
+    return small_multiples(rows, {name: (name, _NUMBER, "as logged") for name in names}, beside, beside_name)
 
 
 def status_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.evals.runner import EvalSummary
+from agentgym.report.beside import compared, join_traces, name_beside
 from agentgym.report.charts import Frame, Point, as_share, interval_chart
 from agentgym.report.curves import (
     KNOWN,
     SFT_KNOWN,
+    Rows,
     of_envs,
     other_curves,
     small_multiples,
@@ -26,13 +28,19 @@ from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
 from agentgym.rollout.record import replace_text
 
+_PHASES = {"rl": "rl", "sft": "sft", "evals": "eval"}
+"""Phases in the metrics, by their names in :class:`~agentgym.report.curves.Rows`."""
 
-def write_report(run_dir: Path, out: Path | None = None, megabytes: float = MEGABYTES) -> Path:
+
+def write_report(
+    run_dir: Path, out: Path | None = None, megabytes: float = MEGABYTES, beside: Path | None = None
+) -> Path:
     """Write the report of a training run, an evaluation or suites, finished or not.
 
     Args:
         out: the file; ``report.html`` in the run's folder by default.
         megabytes: size of the episodes in it.
+        beside: another run, whose curves, settings, results and episodes are shown beside this one's.
 
     Returns:
         The file's path.
@@ -42,8 +50,14 @@ def write_report(run_dir: Path, out: Path | None = None, megabytes: float = MEGA
         CorruptDataError: it is no run, or something in it cannot be read.
     """
     run = open_run_folder(run_dir)
-    traces = sample_traces(run, load_token_text(_tokenizer_path(run)), megabytes)
+    other = None if beside is None else open_run_folder(beside)
+    traces = sample_traces(run, load_token_text(_tokenizer_path(run)), megabytes if other is None else megabytes / 2)
     rl, sft, evals = (run.metrics.get(phase, []) for phase in ("rl", "sft", "eval"))
+    rows = Rows(name="")
+    if other is not None:
+        name = name_beside(run, other)
+        rows = Rows(name=name, **{phase: other.metrics.get(of, []) for phase, of in _PHASES.items()})
+        traces = join_traces(traces, sample_traces(other, load_token_text(_tokenizer_path(other)), megabytes / 2), name)
     page = render(
         "report.html.jinja",
         run=run,
@@ -51,10 +65,11 @@ def write_report(run_dir: Path, out: Path | None = None, megabytes: float = MEGA
         config=json.dumps(run.config, indent=2, ensure_ascii=False) if run.config else "",
         shown=_shown(run, traces),
         overview=_overview(run),
-        success=success_curve(rl, evals),
-        multiples=small_multiples(rl, of_envs(_env_names(run)) | KNOWN),
-        others=other_curves(rl),
-        warm_start=small_multiples(sft, SFT_KNOWN),
+        comparison=None if other is None else compared(run, other),
+        success=success_curve(rl, evals, rows if other is not None else None),
+        multiples=small_multiples(rl, of_envs(_env_names(run)) | KNOWN, rows.rl, rows.name),
+        others=other_curves(rl, rows.rl, rows.name),
+        warm_start=small_multiples(sft, SFT_KNOWN, rows.sft, rows.name),
         statuses=status_chart(rl),
         times=time_chart(rl),
         as_share=as_share,

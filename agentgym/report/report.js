@@ -51,6 +51,21 @@
   let here = 0;
   const hidden = { status: new Set(), outcome: new Set() };
   const outcomeOf = (m) => outcomeMark(m.success)[2];
+  let wanted = "";
+
+  // All text of an episode, once it is searched for the first time.
+  const texts = new Map();
+  const textOf = (member) => {
+    if (!texts.has(member)) {
+      texts.set(member, [
+        member.task, member.data, member.opening, member.error, member.seed,
+        ...member.turns.flatMap((t) => [t.action, t.thinking, t.played, t.hint, t.key, ...t.replies.map((r) => r.text), ...t.malformed]),
+      ].filter(Boolean).join("\n").toLowerCase());
+    }
+    return texts.get(member);
+  };
+  const isShown = (member) => !hidden.status.has(member.status) && !hidden.outcome.has(outcomeOf(member))
+    && (!wanted || textOf(member).includes(wanted));
 
   const toggles = (kind, values) => {
     $(kind).replaceChildren(...values.map((value) => {
@@ -114,7 +129,7 @@
   const showGroups = () => {
     rows = [];
     const cards = section.groups.map((group) => {
-      const shown = group.members.filter((m) => !hidden.status.has(m.status) && !hidden.outcome.has(outcomeOf(m)));
+      const shown = group.members.filter(isShown);
       if (!shown.length) return null;
       const card = make("div", "group card");
       const title = make("h3", "", group.title);
@@ -131,7 +146,10 @@
     });
     $("groups").replaceChildren(...cards.filter(Boolean));
     if (rows.length) show(rows[0], 0, false);
-    else $("groups").append(make("p", "none", "No episode is left by these filters."));
+    else {
+      $("groups").append(make("p", "none", "No episode is left by these filters."));
+      $("episode").replaceChildren();
+    }
   };
 
   const actionOf = (turn) => {
@@ -264,6 +282,15 @@
     return [film];
   };
 
+  // In the evaluation of the other run at the same moment, the episode of the same task.
+  const twinOf = (member) => {
+    if (!section.is_eval || section.of === undefined) return null;
+    const moment = (s) => (s.of ? s.label.slice(s.of.length + 2) : s.label);
+    const other = traces.sections.find((s) => s.is_eval && s.of !== section.of && moment(s) === moment(section));
+    const found = other && other.groups.flatMap((g) => g.members).find((m) => m.task === member.task && m.data === member.data);
+    return found ? { section: other, member: found } : null;
+  };
+
   const promptOf = (turn) => {
     if (turn.prompt === null) return [];
     const prompt = make("details");
@@ -290,6 +317,18 @@
         member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
       ];
       page.replaceChildren(head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", ")));
+      const twin = twinOf(member);
+      if (twin) {
+        const button = make("button", "chip", `the same task in ${twin.section.label}`);
+        button.onclick = () => {
+          const at = traces.sections.indexOf(twin.section);
+          $("section").value = at;
+          pick(at);
+          const found = rows.find((r) => r.member === twin.member);
+          if (found) show(found, 0);
+        };
+        page.append(button);
+      }
       if (member.error) page.append(make("pre", "reply error", member.error));
       if (member.data !== "{}") {
         const data = make("details");
@@ -324,7 +363,7 @@
   };
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
     const go = (by) => { const next = rows[rows.indexOf(open) + by]; if (next) show(next, 0); };
     const actions = { j: () => mark(here + 1), k: () => mark(here - 1), n: () => go(1), p: () => go(-1) };
     if (actions[event.key]) { actions[event.key](); event.preventDefault(); }
@@ -338,12 +377,36 @@
     open = null;
     showGroups();
   };
-  $("section").append(...traces.sections.map((s, at) => {
+  const options = traces.sections.map((s, at) => {
     const option = make("option", "", `${s.label} (${s.note})`);
     option.value = at;
     return option;
-  }));
+  });
+  $("section").append(...options);
   $("section").onchange = (event) => pick(+event.target.value);
+
+  const numFound = (s) => s.groups.flatMap((g) => g.members).filter((m) => textOf(m).includes(wanted)).length;
+  const search = (text) => {
+    wanted = text.trim().toLowerCase();
+    options.forEach((option, at) => {
+      const s = traces.sections[at];
+      option.textContent = `${s.label} (${wanted ? plural(numFound(s), "match").replace("matchs", "matches") : s.note})`;
+    });
+    const here = traces.sections.indexOf(section);
+    const first = traces.sections.findIndex((s) => wanted && numFound(s));
+    if (wanted && !numFound(section) && first >= 0) {
+      $("section").value = first;
+      pick(first);
+    } else {
+      $("section").value = here;
+      showGroups();
+    }
+  };
+  let typing = null;
+  $("search").oninput = (event) => {
+    clearTimeout(typing);
+    typing = setTimeout(() => search(event.target.value), 150);
+  };
   const last = traces.sections.map((s) => s.is_eval).lastIndexOf(false);
   $("section").value = Math.max(0, last);
   pick(Math.max(0, last));

@@ -152,6 +152,7 @@ def run_dir(tmp_path: Path) -> Path:
     folder = tmp_path / "mugs-001"
     folder.mkdir()
     config = {
+        "eval": {"kwargs": {}},
         "recipe": "mugs", "seed": 7, "env": {"id": "Mugs-v0", "kwargs": {"num_mugs": 3}},
         "credit": {"estimator": "gigpo"},
     }  # fmt: skip

@@ -6,6 +6,7 @@ import errno
 import html
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -328,3 +329,34 @@ def test_the_configuration_is_in_the_page(run_dir: Path) -> None:
     shown = re.search(r"<summary>configuration</summary><pre>(.*?)</pre>", page_of(run_dir), re.DOTALL)
     assert shown is not None
     assert json.loads(html.unescape(shown.group(1))) == json.loads((run_dir / "config.json").read_text())
+
+
+def test_another_run_beside_this_one(run_dir: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "mugs-002"
+    shutil.copytree(run_dir, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"seed": 8, "credit": {"estimator": "grpo"}}))
+    page = write_report(run_dir, tmp_path / "both.html", beside=other).read_text(encoding="utf-8")
+    assert "Beside mugs-002" in page and "2 settings differ" in page
+    assert re.search(r"<td>credit.estimator</td><td>&#34;gigpo&#34;</td><td>&#34;grpo&#34;</td>", page)
+    assert page.count('class="beside"') == page.count('class="smooth"') > 10, "each curve has its sister"
+    assert "dashed and hollow: mugs-002" in page and "mugs-002, step 12: " in html.unescape(page)
+    assert re.search(r"<td>\+0.0%</td><td>[^<]+</td><td>1</td><td>10</td>", page), "the same episodes, so no difference"
+    sections = traces_of(page)["sections"]
+    assert {section["of"] for section in sections} == {"", "mugs-002"}
+    assert [s["label"].removeprefix("mugs-002: ") for s in sections if s["of"]] == [
+        s["label"] for s in sections if not s["of"]
+    ]
+
+
+def test_what_cannot_stand_beside_a_run(run_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is the run itself"):
+        write_report(run_dir, beside=run_dir)
+    with pytest.raises(UsageError, match="no folder"):
+        write_report(run_dir, beside=tmp_path / "none")
+    twin = tmp_path / "elsewhere" / run_dir.name
+    shutil.copytree(run_dir, twin)
+    shutil.rmtree(twin / "eval")
+    page = write_report(run_dir, tmp_path / "both.html", beside=twin).read_text(encoding="utf-8")
+    assert f"Beside {twin}" in page, "the path, where the names are alike"
+    assert "Their settings are the same." in page and "has no finished evaluation" in page

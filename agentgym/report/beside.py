@@ -1,0 +1,63 @@
+"""Another run beside this one: how their results and settings differ, and the episodes of both."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agentgym.errors import UsageError
+from agentgym.evals.compare import compare, config_differences, open_evaluations, pair_evaluations
+from agentgym.report.charts import as_share
+from agentgym.report.run_folder import RunFolder
+
+
+def name_beside(run: RunFolder, other: RunFolder) -> str:
+    """Return what the other run is called: its folder's name, or its path where both have the same.
+
+    Raises:
+        UsageError: it is the same folder.
+    """
+    if run.path.resolve() == other.path.resolve():
+        raise UsageError(f"{other.path} is the run itself; name another one beside it")
+    return other.name if other.name != run.name else str(other.path)
+
+
+def compared(run: RunFolder, other: RunFolder) -> dict[str, Any]:
+    """Return the evaluations of the same tasks, pair by pair, and the settings that differ; empty where there is none.
+
+    Differences are of this run minus the other one.
+    """
+    try:
+        pairs = pair_evaluations(open_evaluations(other.path), open_evaluations(run.path))
+        found = [compare(*pair) for pair in pairs]
+        why = "" if found else "no evaluation is of the same environment in both runs"
+    except UsageError as error:  # one has not finished, or has no evaluation
+        found, why = [], str(error)
+    rows = [
+        {
+            "name": one.suite_or_env,
+            "here": as_share(round(one.success_b, 4)),
+            "there": as_share(round(one.success_a, 4)),
+            "difference": f"{one.difference:+.1%}",
+            "interval": f"{one.difference_low:+.1%} to {one.difference_high:+.1%}",
+            "p_value": f"{one.p_value:.2g}",
+            "num_pairs": one.num_pairs,
+        }
+        for one in found
+    ]
+    settings = [
+        {"name": name, "here": _shown(here), "there": _shown(there)}
+        for name, (there, here) in config_differences(other.path, run.path).items()
+    ]
+    return {"name": name_beside(run, other), "path": str(other.path), "rows": rows, "why": why, "settings": settings}
+
+
+def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the traces of both runs; sections of the other one bear its name."""
+    named = [{**section, "label": f"{name}: {section['label']}", "of": name} for section in others["sections"]]
+    own = [{**section, "of": ""} for section in traces["sections"]]
+    return {**traces, "scale": max(traces["scale"], others["scale"]), "sections": [*own, *named]}
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,76 @@
+"""Search in the report, in Chromium: what is found, where, and the same task in the other run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
+from agentgym.report import write_report
+
+pytestmark = [pytest.mark.gui, pytest.mark.skipif(not has_chromium(), reason=f"needs Chromium: {INSTALL}")]
+SETTLED_MS = 400
+
+
+@pytest.fixture
+def page(run_dir: Path, tmp_path: Path) -> Iterator[Any]:
+    """The report of a run beside another, opened; an error in it fails the test."""
+    from playwright.sync_api import sync_playwright
+
+    other = tmp_path / "other" / "mugs-002"
+    shutil.copytree(run_dir, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"seed": 8}))
+    path = write_report(run_dir, tmp_path / "both.html", beside=other)
+    errors: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        shown = browser.new_page(viewport={"width": 1300, "height": 900})
+        shown.on("pageerror", lambda error: errors.append(str(error)))
+        shown.goto(path.as_uri())
+        yield shown
+        browser.close()
+    assert errors == []
+
+
+def search(page: Any, text: str) -> list[str]:
+    """Type into the search field; return the sections as they are listed."""
+    page.fill("#search", text)
+    page.wait_for_timeout(SETTLED_MS)
+    return list(page.locator("#section option").all_inner_texts())
+
+
+def test_search_shows_matches_and_counts_them_everywhere(page: Any) -> None:
+    num_all = page.locator("button.member").count()
+    sections = search(page, "PICK UP")
+    assert page.locator("button.member").count() == num_all > 0, "case does not matter, and every reply says it"
+    assert all("match" in section for section in sections)
+    search(page, "no such words")
+    assert "No episode is left" in page.locator("#groups").inner_text()
+    assert page.locator("#episode").inner_text() == ""
+    sections = search(page, "")
+    assert page.locator("button.member").count() == num_all and not any("match" in section for section in sections)
+
+
+def test_search_goes_where_the_first_match_is(page: Any) -> None:
+    sections = search(page, "test-1")
+    assert "evaluation" in page.locator("#section option:checked").inner_text()
+    assert sections[0].endswith("(0 matches)") and any(section.endswith("(1 match)") for section in sections)
+    page.focus("#search")
+    before = page.locator(".turn.here .about > b").inner_text()
+    page.keyboard.press("j")
+    assert page.locator(".turn.here .about > b").inner_text() == before, "keys in the field are text"
+
+
+def test_the_same_task_in_the_other_run(page: Any) -> None:
+    search(page, "test-1")
+    here = page.locator("#section option:checked").inner_text()
+    page.locator("text=the same task in mugs-002").click()
+    there = page.locator("#section option:checked").inner_text()
+    assert there == f"mugs-002: {here}"
+    assert page.locator("#episode h3").inner_text().startswith("test-1")

@@ -391,6 +391,8 @@ class Trajectory:
     """Position among the group's trajectories of the one that this one branched from; -1 if it began at the start."""
     branch_turn: int = 0
     """Turns before this one are copies of the parent's, with their tokens and rewards."""
+    num_reflection_tokens: int = 0
+    """Tokens that the policy sampled about another episode before it began this one."""
     replayed_step: int | None = None
     """The training step in which it was first trained, if it is trained again; None for a new one."""
 

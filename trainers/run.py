@@ -22,6 +22,7 @@ from agentgym.progress import progress_bars
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.pool import EnvPool, Pool
+from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import load_config, save_config, to_dict
@@ -218,6 +219,10 @@ class Run:
             return ModelAgent(engine, renderer, chosen, seed, context, env.max_turns)
 
         return make
+
+    def make_reflect(self, env: RunEnv) -> Reflect | None:
+        """Return what lets the run's policy read its failures; None on a rank that does not play."""
+        return None if self._engine is None else reflect_with(self._engine, self.renderer, env.config.sampling)
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
         """AdamW over what is trained."""

@@ -29,6 +29,11 @@ class Start:
     """The first turn that is played anew."""
     num_hints: int = 0
     """Turns from there on whose prompts end with what the environment's oracle would do."""
+    reflects: bool = False
+    """The policy reads the parent's episode first. If it names a turn and gives advice, the episode begins there, and
+    the advice ends the first prompt."""
+    advice: str = ""
+    """A hint for the first turn, in words."""
 
     @property
     def is_branch(self) -> bool:

@@ -25,7 +25,7 @@ class Delegation:
 
     def __init__(self, play: Callable[[Env, RolloutRequest], Awaitable[Trajectory]], request: RolloutRequest) -> None:
         self._play = play
-        self._request = replace(request, num_retries=0, num_hints=0, on_turn=ignore_turn)
+        self._request = replace(request, num_retries=0, num_hints=0, advice="", on_turn=ignore_turn)
         self._num_invocations = self._num_running = 0
         self.segments: list[Segment] = []
         self.clock: asyncio.Timeout | None = None

@@ -21,6 +21,7 @@ from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
+from agentgym.rollout.reflection import Reflect
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.tool import cut_output
@@ -68,6 +69,7 @@ class GroupPlayer:
         on_episode: called with the request and the trajectory of each finished episode; for each player of a game.
         opponent: plays against the policy in games of several players; without one the policy plays all of them.
         env_name: name of the environment in a run that mixes several.
+        reflect: lets the policy read a failed episode, for branches that ask for it.
     """
 
     def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -82,7 +84,9 @@ class GroupPlayer:
         on_episode: OnEpisode = lambda request, trajectory: None,
         opponent: MakeAgent | None = None,
         env_name: str = "",
+        reflect: Reflect | None = None,
     ) -> None:
+        self._reflect = reflect
         self._opponent, self._env_name = opponent, env_name
         self._pool, self._make_actor, self._config, self._seed = pool, make_agent, config, seed
         self._quorum = quorum or Quorum(num_started=config.group_size, num_needed=config.group_size)
@@ -141,12 +145,32 @@ class GroupPlayer:
         played: list[_Member] = []
         while (num_left := size - len(played)) and (starts := branch(group.trajectories, num_left)[:num_left]):
             snapshots = [member.snapshots for member in played]
+            thought = await asyncio.gather(
+                *(
+                    self._reflected(start, group, derive_seed(self._seed, request.ordinal, len(played) + at, "reflect"))
+                    for at, start in enumerate(starts)
+                )
+            )
+            starts = [start for start, _ in thought]
             copied = [branch_from(start, group.trajectories, snapshots) for start in starts]
             members = self._members(request, len(played), starts, copied)
             wave = await self._play_members(request, members, _all_of(members))
-            group = replace(group, trajectories=(*group.trajectories, *wave.trajectories))
+            made = [
+                replace(one, num_reflection_tokens=num_tokens)
+                for one, (_, num_tokens) in zip(wave.trajectories, thought, strict=True)
+            ]
+            group = replace(group, trajectories=(*group.trajectories, *made))
             played += members
         return group
+
+    async def _reflected(self, start: Start, group: TrajectoryGroup, seed: int) -> tuple[Start, int]:
+        """Return where an episode begins after the policy has thought about its parent, and the tokens that took."""
+        if not start.reflects or self._reflect is None:
+            return start, 0
+        found = await self._reflect(group.trajectories[start.parent], seed)
+        if not found.turn:
+            return start, found.num_tokens
+        return replace(start, turn=found.turn, advice=found.advice), found.num_tokens
 
     def _members(
         self,
@@ -159,7 +183,7 @@ class GroupPlayer:
         members = []
         for at, start in enumerate(starts):
             seed = derive_seed(self._seed, request.ordinal, first + at)
-            own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints)
+            own = replace(request, member=first + at, seed=seed, num_hints=start.num_hints, advice=start.advice)
             member = _Member(replace(own, branch=copied[at]) if copied else own)
             if copied:
                 member.keep_snapshots()

@@ -172,7 +172,11 @@ async def _look_ahead(env: Env, request: RolloutRequest, agent: Agent, num_turns
             snapshot = await env.asnapshot()
         if snapshot.native is not None:
             request.on_snapshot(num_turns, snapshot)
-    if num_turns - request.num_copied < request.num_hints and isinstance(agent, GuidedAgent):
+    if not isinstance(agent, GuidedAgent):
+        return
+    if request.advice and num_turns == request.num_copied:
+        agent.show(Message("assistant", request.advice))
+    elif num_turns - request.num_copied < request.num_hints:
         with boundary(EnvError, f"{env.env_id} oracle", _PASSING):
             agent.show(env.oracle())
 

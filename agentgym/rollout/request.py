@@ -70,6 +70,8 @@ class RolloutRequest:
     """The turns that the episode copies; None if it begins at the start of its task."""
     num_hints: int = 0
     """Turns, from the first that is played, whose prompts end with what the environment's oracle would do."""
+    advice: str = ""
+    """A hint in words, for the first turn that is played."""
     num_retries: int = 0
     """Earlier attempts, all failed."""
     on_snapshot: Callable[[int, Snapshot], None] | None = None

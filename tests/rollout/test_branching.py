@@ -16,6 +16,7 @@ from testkit.tokenizers_for_tests import HERMES, THINKING
 from testkit.worlds import Counter, LongCounter
 
 from agentgym.credit.columns import turn_table
+from agentgym.engine import SamplingParams
 from agentgym.env.env import Env, Snapshot
 from agentgym.errors import ConfigError, CorruptDataError, UsageError
 from agentgym.rollout.agent import MakeAgent, ScriptedAgent
@@ -26,6 +27,7 @@ from agentgym.rollout.loop import run_episode
 from agentgym.rollout.plan import EnvPlanner
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.record import GroupRecord, read_records, record_path, write_records
+from agentgym.rollout.reflection import reflect_with
 from agentgym.rollout.replay import Place, Swap, swapped
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.strategies.arpo import ArpoOptions, arpo, branch_probability
@@ -327,6 +329,51 @@ def test_failures_are_retried_from_their_fault() -> None:
     assert retry(played, 4, 8, RNG(0), options) == [Start(parent=0, turn=3, num_hints=2), START, START, START]
 
 
+def reflecting_group(engine: DrawingEngine, said: str) -> tuple[TrajectoryGroup, list[str]]:
+    """A group whose failures are retried after the policy has said something about them; and what it was asked."""
+    planner = EnvPlanner(StrategyConfig(branching=RetryOptions(pivot="reflect")), [TASK], 4, 7)
+    asked: list[str] = []
+    answer = DrawingEngine((said,))
+
+    class Listening(DrawingEngine):
+        async def generate(self, prompt_ids: Any, sampling: SamplingParams, *, session_id: str = "") -> Completion:
+            asked.append(self.text(prompt_ids))
+            return await answer.generate(prompt_ids, sampling, session_id=session_id)
+
+    reflect = reflect_with(Listening((said,)), engine.renderer, SamplingParams(max_new_tokens=80))
+
+    async def run() -> TrajectoryGroup:
+        player = GroupPlayer(
+            EnvPool(LongCounter, 8), engine.agents(), GroupConfig(group_size=4, num_envs=8), seed=1, reflect=reflect
+        )
+        return await player.play(0, TASK, num_episodes=4, branch=planner.branch(0))
+
+    return asyncio.run(run()), asked
+
+
+def test_a_failure_is_retried_where_the_policy_says_with_its_advice() -> None:
+    engine = DrawingEngine(("nothing", "add: 1"))
+    group, asked = reflecting_group(engine, '{"turn": 5, "advice": "Count on."}')
+    retries = group.trajectories[2:]
+    assert [(t.parent, t.branch_turn) for t in retries] == [(0, 4), (1, 4)]
+    assert [t.own_turns[0].hint for t in retries] == ["Count on.", "Count on."]
+    assert not any(turn.hint for t in retries for turn in t.own_turns[1:])
+    assert sum("Hint: Count on." in engine.text(prompt) for prompt in engine.prompts) == 2
+    assert all("Count on" not in engine.text(segment.token_ids) for t in retries for segment in t.segments)
+    assert all(t.num_reflection_tokens > 5 for t in retries) and len(asked) == 2
+    assert '"turn": 30' in asked[0] and "An agent failed" in asked[0]
+
+
+@pytest.mark.parametrize(
+    "said", ["no idea", '{"turn": 99, "advice": "x"}', '{"turn": true, "advice": "x"}', '{"turn": 3}']
+)
+def test_a_reflection_without_use_leaves_the_retry_at_the_fault(said: str) -> None:
+    group, _ = reflecting_group(DrawingEngine(("nothing", "add: 1")), said)
+    retries = group.trajectories[2:]
+    assert all(t.parent >= 0 and t.branch_turn >= 1 and not any(turn.hint for turn in t.turns) for t in retries)
+    assert all(t.num_reflection_tokens > 0 for t in retries), "what it cost is counted"
+
+
 def test_hints_fade_as_success_rises() -> None:
     planner = EnvPlanner(StrategyConfig(guidance=FadingOptions(most=4, target=0.5)), [TASK], 8, 7)
 
@@ -371,7 +418,8 @@ def test_options_name_what_is_wrong() -> None:
         lambda: ArpoOptions(initial=0.0),
         lambda: ArpoOptions(beam=1),
         lambda: RetryOptions(num_hints=-1),
+        lambda: RetryOptions(pivot="reflect", num_hints=1),
         lambda: FadingOptions(share=1.0),
     ):
-        with pytest.raises(ConfigError, match="must be"):
+        with pytest.raises(ConfigError, match=r"must be|leave num_hints out"):
             options()

@@ -132,6 +132,17 @@ def test_a_resumed_run_ends_in_the_same_weights(overrides: tuple[str, ...], tmp_
     assert sorted(trained_ordinals(tmp_path / "run")) == list(range(18)), "every group is trained once"
 
 
+def test_a_model_is_asked_about_its_failures(tmp_path: Path) -> None:
+    run(tmp_path / "run", 'strategy.branching={"kind": "retry", "pivot": "reflect"}', "model.max_context_tokens=1600")
+    rows = rows_of(tmp_path / "run")
+    members = [member for group in groups_of(tmp_path / "run") for member in group.trajectories]
+    num_reflections = sum(member.num_reflection_tokens > 0 for member in members)
+    assert 0 < sum(row["num_reflections"] for row in rows) == num_reflections
+    played = sum(len(turn.completion.token_ids) for member in members for turn in member.own_turns)
+    thought = sum(member.num_reflection_tokens for member in members)
+    assert sum(row["sampled_tokens"] for row in rows) == played + thought
+
+
 @pytest.mark.parametrize("mode", ["periodic", "async"])
 def test_other_schedules_branch_and_take_every_group_once(mode: str, tmp_path: Path) -> None:
     run(tmp_path / "run", *ARPO, f"pipeline.mode={mode}")

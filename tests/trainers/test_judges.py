@@ -19,11 +19,12 @@ from testkit.made_groups import group, trajectory, turn
 from agentgym.credit.columns import outcome_of
 from agentgym.errors import ConfigError, RunStoppedError, UsageError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.rollout.transcript import transcript
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.engines.openai.http import OpenAIClient
 from agentgym.trainers.judges.config import JudgeConfig
 from agentgym.trainers.judges.judge import Judge
-from agentgym.trainers.judges.question import ask_about_episodes, ask_about_turns, read_verdict, transcript
+from agentgym.trainers.judges.question import ask_about_episodes, ask_about_turns, read_verdict
 from agentgym.trainers.loop import train
 from agentgym.types import Message, RewardRole, Status, ToolCall, Trajectory, TrajectoryGroup
 

@@ -52,6 +52,7 @@ class Rollouts:
                 quorum=config.pipeline.quorum(env.config.group),
                 in_flight=self._in_flight,
                 env_name=env.name,
+                reflect=run.make_reflect(env),
             )
             for env in run.envs
         ]

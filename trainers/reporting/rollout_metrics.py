@@ -27,8 +27,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     the kinds of action after which it fails more often than after others (:func:`suspicious_kinds`).
     ``num_patched`` counts the turns of an episode in whose place another action was played. A mean of nothing is NaN.
     ``success``, ``return`` and ``num_turns`` are those of new episodes that began at the start and got no hint.
-    ``num_branches``, ``num_hints`` and ``num_replayed`` count branches, turns with a hint and episodes that are trained
-    again. Turns that a branch copied, and those of episodes that are trained again, count in no number about turns.
+    ``num_branches``, ``num_hints``, ``num_reflections`` and ``num_replayed`` count branches, turns with a hint, retries
+    after a reflection and episodes that are trained again. Turns that a branch copied, and those of episodes that are
+    trained again, count in no number about turns.
     """
     everyone = [t for verdict in verdicts for t in verdict.group.trajectories]
     valid = [t for t in everyone if t.status.is_evidence]
@@ -52,7 +53,9 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "malformed_calls": _mean([sum(isinstance(call, MalformedCall) for call in t.action.calls) for t in turns]),
         "cut_share": _mean([turn.completion.finish_reason is FinishReason.LENGTH for turn in turns]),
         "thinking_tokens": _mean([turn.num_thinking_tokens for turn in turns]),
-        "sampled_tokens": float(sum(len(turn.completion.token_ids) for turn in turns)),
+        "sampled_tokens": float(
+            sum(len(turn.completion.token_ids) for turn in turns) + sum(t.num_reflection_tokens for t in valid)
+        ),
         "staleness_mean": _mean(ages),
         "staleness_max": float(max(ages, default=0)),
         "anchor_share": len(shared) / max(1, len(anchor_sizes)),
@@ -63,6 +66,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
         "num_segments": _mean([len(t.segments) for t in valid]),
         "num_branches": float(sum(t.parent >= 0 for t in valid)),
         "num_hints": float(sum(bool(turn.hint) for turn in turns)),
+        "num_reflections": float(sum(t.num_reflection_tokens > 0 for t in valid)),
         "num_replayed": float(sum(t.replayed_step is not None for t in valid)),
         "num_retries": float(sum(t.num_retries for t in everyone)),
         "void_alarm": float(len(suspicious_kinds(everyone))),
@@ -79,12 +83,13 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
 def strategy_effects(strategies: Iterable[StrategyConfig], numbers: Mapping[str, float]) -> dict[str, float]:
     """Return what each strategy that branches, guides or replays did in a step, from its numbers; 0 for nothing."""
     return {
-        f"strategy/changed/{part.kind}": numbers[number]
+        f"strategy/changed/{name}": numbers[number]
         for strategy in strategies
-        for part, acts, number in (
-            (strategy.branching, strategy.branches, "num_branches"),
-            (strategy.guidance, strategy.guides, "num_hints"),
-            (strategy.replay, strategy.replays, "num_replayed"),
+        for name, acts, number in (
+            (strategy.branching.kind, strategy.branches, "num_branches"),
+            (strategy.guidance.kind, strategy.guides, "num_hints"),
+            (f"{strategy.branching.kind}'s reflection", strategy.reflects, "num_hints"),
+            (strategy.replay.kind, strategy.replays, "num_replayed"),
         )
         if acts
     }

@@ -105,9 +105,15 @@ class StrategyConfig:
         return self.guides or bool(getattr(self.branching, "num_hints", 0))
 
     @property
+    def reflects(self) -> bool:
+        """True if the policy reads its failures before it tries again."""
+        return getattr(self.branching, "pivot", "") == "reflect"
+
+    @property
     def off_policy(self) -> str:
         """The strategies that train tokens as if they had been sampled from another prompt or policy; empty if none."""
-        return " and ".join([*(["hints"] if self.needs_oracle else []), *(["replay"] if self.replays else [])])
+        helps = self.needs_oracle or self.reflects
+        return " and ".join([*(["hints"] if helps else []), *(["replay"] if self.replays else [])])
 
     @property
     def extends_groups(self) -> bool:

@@ -1,9 +1,10 @@
 """Failed episodes are tried again from the turn at which they went wrong.
 
 Source: "Reflect-then-Retry Reinforcement Learning" (R3L). Half of a group begins at the start; each failure is then
-retried from a pivot, and the modulator ``r3l_pivot`` leaves what both share out of the loss. In the paper the model
-reflects on a failure, names the pivot and advises itself. Here the pivot follows from the record, and the advice is a
-hint of the environment's oracle (``num_hints``), which is left out of what is trained, as the paper's is.
+retried from a pivot, and the modulator ``r3l_pivot`` leaves what both share out of the loss. With ``pivot=reflect``
+the model reads its failure, names the pivot and advises itself, as in the paper. Without, the pivot follows from the
+record, and the environment's oracle may give hints (``num_hints``). Advice and hints are left out of what is trained.
+The paper also trains the model to reflect, by supervised learning; this does not.
 """
 
 from __future__ import annotations
@@ -27,22 +28,27 @@ class RetryOptions(Options):
     kind: str = "retry"
     initial: float = 0.5
     """Share of the group that begins at the start of the task."""
-    pivot: Literal["fault", "random"] = "fault"
+    pivot: Literal["fault", "random", "reflect"] = "fault"
     """``fault``: the first turn that was refused or void, or to whose state a later turn came back; the middle of an
-    episode without one. ``random``: any turn but the first."""
+    episode without one. ``random``: any turn but the first. ``reflect``: the one that the model names; ``fault`` where
+    it names none."""
     num_hints: int = 0
     """Turns of a retry, from the pivot on, with a hint of the environment's oracle."""
 
     def __post_init__(self) -> None:
         self.check(is_ok=0 < self.initial < 1, message=f"initial must be between 0 and 1, got {self.initial}")
         self.check(is_ok=self.num_hints >= 0, message=f"num_hints must be at least 0, got {self.num_hints}")
+        self.check(
+            is_ok=self.pivot != "reflect" or not self.num_hints,
+            message="with pivot=reflect the model advises itself: leave num_hints out",
+        )
 
 
 @branching(
     "retry",
     paper="Reflect-then-Retry Reinforcement Learning",
     status="experimental",
-    limits="the pivot follows from the record; the model does not reflect",
+    limits="the model is not trained to reflect",
     test="tests/rollout/test_branching.py::test_failures_are_retried_from_their_fault",
 )
 def retry(
@@ -57,8 +63,14 @@ def retry(
     if not played:
         return [START] * min(num_left, max(1, round(options.initial * group_size)))
     failed = [at for at, t in enumerate(played) if t.status.is_evidence and not t.success and len(t.turns) > 1]
-    starts = [Start(parent=at, turn=pivot_of(played[at], rng, options), num_hints=options.num_hints) for at in failed][
-        :num_left
+    starts = [
+        Start(
+            parent=at,
+            turn=pivot_of(played[at], rng, options),
+            num_hints=options.num_hints,
+            reflects=options.pivot == "reflect",
+        )
+        for at in failed[:num_left]
     ]
     return starts + [START] * (num_left - len(starts))
 

@@ -1,0 +1,61 @@
+"""An episode as text for a model to read: each message is JSON on a line of its own, so none can pass for another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from agentgym.types import Message, ToolCall, Trajectory, Turn
+
+
+def transcript(trajectory: Trajectory, max_chars: int) -> str:
+    """Return an episode as lines of JSON, without what the agent thought.
+
+    Of an episode that is too long, turns in the middle are left out, and a line says how many.
+
+    Example:
+        >>> from agentgym.types import Status, Task
+        >>> task = Task(id="t", split="train", seed=0)
+        >>> told = (Message("user", "Find it."),)
+        >>> made = Trajectory(task=task, env_id="x", status=Status.COMPLETED, segments=(), seed=0, observation=told)
+        >>> print(transcript(made, 1000))
+        {"environment": "Find it."}
+        {"end": "completed"}
+    """
+    longest = max_chars // 8
+    first = [_line(environment=_cut(message.text, longest)) for message in trajectory.observation]
+    turns = [[*_lines_of(turn, at, longest)] for at, turn in enumerate(trajectory.turns, 1)]
+    end = _line(end=str(trajectory.status))
+    room = max_chars - sum(map(len, first)) - len(end)
+    sizes = [sum(map(len, lines)) for lines in turns]
+    num_left_out = 0
+    while len(turns) > 1 and sum(sizes) > room:  # the middle goes first: the goal and the end say most
+        middle = len(turns) // 2
+        num_left_out += 1
+        del turns[middle], sizes[middle]
+    if num_left_out:
+        turns.insert((len(turns) + 1) // 2, [_line(left_out=f"{num_left_out} turns")])
+    return "\n".join([*first, *(line for lines in turns for line in lines), end])
+
+
+def _lines_of(turn: Turn, number: int, longest: int) -> Iterator[str]:
+    calls = [
+        {call.name: dict(call.arguments)} if isinstance(call, ToolCall) else {"unreadable": call.text}
+        for call in turn.action.calls
+    ]
+    called = {"calls": _cut(json.dumps(calls, ensure_ascii=False), longest)} if calls else {}
+    yield _line(turn=number, agent=_cut(_said(turn.action), longest), **called)
+    for reply in turn.replies:
+        yield _line(turn=number, environment=_cut(reply.text, longest))
+
+
+def _said(action: Message) -> str:
+    return action.text if action.answer is not None or not action.thinking else action.text.rpartition("</think>")[2]
+
+
+def _line(**facts: object) -> str:
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}... ({len(text)} characters)"

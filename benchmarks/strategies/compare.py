@@ -3,7 +3,7 @@
     python benchmarks/strategies/compare.py --output benchmarks/strategies/scarce \
         --arms plain vade knapsack dars scaling_inter
     python benchmarks/strategies/compare.py --output benchmarks/strategies/branches \
-        --arms plain arpo arpo_hard retry retry_r3l retry_hint hints replay distill distill_alone
+        --arms plain arpo arpo_hard retry retry_r3l retry_hint hints replay echo distill distill_alone
     python benchmarks/strategies/compare.py --arms plain vade --seeds 0 --steps 2 --every 1 --episodes 8 --output OUT \
         -- sft.num_demos=60
 
@@ -51,6 +51,7 @@ ARMS = {
     "retry_hint": ('strategy.branching={"kind": "retry", "num_hints": 1}',),
     "hints": ('strategy.guidance={"kind": "fading", "most": 4}',),
     "replay": ('strategy.replay={"kind": "success"}',),
+    "echo": ("loss.echo=0.05",),
     "distill": (DISTILL,),
     "distill_alone": (DISTILL, "loss.weight=0", "zero_variance_filter=off"),
 }

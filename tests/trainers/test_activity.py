@@ -25,6 +25,7 @@ from agentgym.trainers.reporting.activity import Activity, changed_by_correction
 
 LOSS = LossConfig(
     num_updates=2,
+    echo=0.1,
     corrections=(of.TokenTisOptions(), of.VcpoOptions()),
     regularisers=(of.KlOptions(), of.LldsOptions()),
     token_masks=(ClipCovOptions(),),
@@ -41,6 +42,7 @@ BUSY = {
     "llds": 0.2,
     "credit/changed/salt": 0.4,
     "strategy/changed/arpo": 3.0,
+    "echo/loss": 1.2,
 }
 PARTS = {
     "clip_fraction": "the clip of loss.kind=ppo_clip",
@@ -50,6 +52,7 @@ PARTS = {
     "llds": "the regulariser llds",
     "credit/changed/salt": "the credit component salt",
     "strategy/changed/arpo": "the strategy arpo",
+    "echo/loss": "loss.echo",
 }
 
 

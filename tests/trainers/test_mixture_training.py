@@ -219,3 +219,29 @@ def test_one_environments_credit_is_computed_again_from_the_record(finished: Pat
     for wrong in ([], ["--env", "colour"]):
         refused = CliRunner().invoke(app, ["credit", str(finished), *wrong, "--json"])
         assert refused.exit_code == 2 and "--env adding|colours" in refused.stdout
+
+
+def test_several_games_by_self_play_have_averages_of_their_own(tmp_path: Path) -> None:
+    """SPIRAL on two games: role-conditioned averages by game and by role."""
+    envs = [
+        {"id": f"agentgym/{game}-v0", "kwargs": {"opponent": "self"}, "eval": {"kwargs": {"opponent": "random"}}}
+        for game in ("TicTacToe", "KuhnPoker")
+    ]
+    made = apply_overrides(
+        single(num_steps=3, groups_per_step=4),
+        [
+            f"envs={json.dumps(envs)}",
+            "credit.estimator=rae",
+            "model.max_context_tokens=400",
+            "sft.num_demos=0",
+        ],
+    )
+    train(made, tmp_path / "run")
+    for record in records(tmp_path / "run"):
+        players = Counter(member.player for member in record.group.trajectories)
+        assert {*players} == {0, 1} and players[0] == players[1]
+    memory = read_checkpoint(tmp_path / "run", 3)["credit"]
+    assert set(memory) == {"tictactoe", "kuhnpoker"}
+    averages = [memory[name]["memory"]["rae"] for name in memory]
+    assert all(average and {*average} <= {"0", "1"} for average in averages), "by role"
+    assert averages[0] != averages[1], "by game"

@@ -317,5 +317,5 @@ def test_a_message_that_the_template_rewrites_cannot_be_a_loss_role(tmp_path: Pa
         HERMES.replace("{{ message.content }}\n</tool_response>", "{{ message.content[:14] }}\n</tool_response>")
     )
     demo = trajectory_of(ROW, tmp_path, by)
-    with pytest.raises(UsageError, match=r"rewrites the tool message 'The count is 1\.'.*leave 'tool' out"):
+    with pytest.raises(UsageError, match=r"rewrites the tool message 'The count is 1\.'.*leave the role out"):
         sft_rows([demo], SftConfig(loss_roles=("tool",)), by.renderer)

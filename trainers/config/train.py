@@ -321,6 +321,10 @@ class TrainConfig:
     def _check_updates(self) -> None:
         if self.loss.has_opob and self.credit.modulators:
             raise ConfigError("vcpo's baseline needs the returns as they are: leave credit.modulators out")
+        if self.loss.echo and self.context.policy != "full":
+            raise ConfigError(
+                "loss.echo finds what the environment answered in whole histories: set context.policy=full"
+            )
         if self.sft.mix.weight and self.loss.minibatch == "rows":
             raise ConfigError("sft.mix counts on the same number of updates in each step: set loss.minibatch=episodes")
 

@@ -55,6 +55,8 @@ class LossConfig:
     """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
     weight: float = 1.0
     """Weight of the policy loss beside the regularisers; 0 learns by those alone."""
+    echo: float = 0.0
+    """Weight of the cross-entropy of what the environment answers (ECHO); 0 for none."""
     corrections: tuple[Annotated[Any, ByKind(CORRECTIONS)], ...] = (TokenTisOptions(),)
     """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
     token_masks: tuple[Annotated[Any, ByKind(TOKEN_MASKS)], ...] = ()
@@ -106,10 +108,10 @@ class LossConfig:
                 raise ConfigError(f"{', '.join(twice)} is named twice")
         rules.refuse_errors(self.findings())
         self._check_parts()
-        if self.weight < 0:
-            raise ConfigError(f"weight must be at least 0, got {self.weight}")
-        if self.weight == 0 and not self.regularisers:
-            raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill")
+        if self.weight < 0 or self.echo < 0:
+            raise ConfigError(f"weight and echo must be at least 0, got {self.weight} and {self.echo}")
+        if self.weight == 0 and not self.regularisers and not self.echo:
+            raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
         if self.teacher and self.regulariser("kl"):
             raise ConfigError("distill and kl would each score a model of their own; name one of them")
 

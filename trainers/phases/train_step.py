@@ -8,7 +8,9 @@ from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
+from agentgym.trainers.phases.added_loss import add_all
 from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns
+from agentgym.trainers.phases.echo import echo_of
 from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.period import Period
@@ -79,8 +81,10 @@ def train_step(
     rate = learning_rate(config.optimizer, step, config.num_steps)
     for parameters in state.optimizer.param_groups:
         parameters["lr"] = rate
-    mixed = mix.at_step(step) if mix else None
-    add_gradient = mixed.add_gradient if mixed else None
+    added = [mix.at_step(step)] if mix else []
+    if config.loss.echo:
+        added.append(echo_of(groups, config.loss, state.model, run.renderer))
+    add_gradient = add_all(added)
     update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient)
     state.entropy_history = update.history
     clock.lap("train")
@@ -91,7 +95,13 @@ def train_step(
     described |= strategy_effects((env.config.strategy for env in run.envs), described)
     for part in credited:
         described |= part.metrics
-    return described | learnt | update.metrics | {"lr": rate} | (mixed.metrics() if mixed else {})
+    return (
+        described
+        | learnt
+        | update.metrics
+        | {"lr": rate}
+        | {name: value for loss in added for name, value in loss.metrics().items()}
+    )
 
 
 def _update(

@@ -129,6 +129,8 @@ class Activity:
             },
         }
         effects = clip | terms | {part: metrics.get(name, 0.0) for part, name in shares.items()}
+        if config.echo:
+            effects["loss.echo"] = metrics.get("echo/loss", 0.0)
         if config.correction("vcpo"):
             effects["the correction vcpo"] = float(metrics.get("lr_scale", 1.0) < 1 - CHANGE)
         return effects

@@ -19,7 +19,7 @@ from agentgym.credit.table import Bools
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.trainers.config.sft import SftConfig
-from agentgym.types import Observation, Segment, Trajectory
+from agentgym.types import Observation, Segment, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +46,47 @@ def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRende
             is_sampled = np.asarray(segment.loss_mask, dtype=bool)
             weighs_one = is_sampled if "assistant" in config.loss_roles else np.zeros_like(is_sampled)
             if others:
-                weighs_one = weighs_one | _is_of_roles(segment, added, others, renderer)
+                of_roles = _is_of_roles(segment, added, others, renderer, "leave the role out of sft.loss_roles")
+                weighs_one = weighs_one | of_roles
             weights = np.where(weighs_one, 1.0, config.observation_weight).astype(np.float32)
             rows.append(SftRow(segment.token_ids, weights, is_sampled))
     return rows
+
+
+def reply_rows(trajectories: Sequence[Trajectory], renderer: ChatRenderer) -> list[SftRow]:
+    """Return rows in which what environments answered weighs 1, and all else 0; rows without an answer are left out.
+
+    The first observation is no answer. Nor are turns that were copied or belong to an earlier step. Where the contents
+    of messages cannot be told from the template's tokens around them, these weigh 1, too.
+    """
+    rows = []
+    for one in trajectories:
+        if one.replayed_step is not None:
+            continue
+        seen = 0
+        for segment, added in _with_messages(one):
+            masks = [
+                _reply_mask(turn, messages, renderer, begins=at == 0)
+                if seen + at > one.branch_turn
+                else np.zeros(len(turn.prompt_ids) + len(turn.completion.token_ids), dtype=bool)
+                for at, (turn, messages) in enumerate(zip(segment.turns, added, strict=True))
+            ]
+            seen += len(added)
+            wanted = np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
+            if wanted.any():
+                rows.append(SftRow(segment.token_ids, wanted.astype(np.float32), np.asarray(segment.loss_mask, bool)))
+    return rows
+
+
+def _reply_mask(turn: Turn, messages: Observation, renderer: ChatRenderer, *, begins: bool) -> Bools:
+    """Return which tokens of a turn are the environment's answer to the one before; of a new prompt contents alone."""
+    try:
+        return _is_of_roles(Segment((turn,)), [messages], {"tool", "user"}, renderer, "")
+    except UsageError:  # the tokenizer encodes a part of a conversation otherwise, or the template rewrites messages
+        size = 0 if begins or not messages else len(turn.prompt_ids)
+        mask = np.zeros(len(turn.prompt_ids) + len(turn.completion.token_ids), dtype=bool)
+        mask[:size] = True
+        return mask
 
 
 def digest_of(rows: Sequence[SftRow]) -> str:
@@ -76,8 +113,14 @@ def _with_messages(demo: Trajectory) -> Iterator[tuple[Segment, list[Observation
         yield segment, added
 
 
-def _is_of_roles(segment: Segment, added: Sequence[Observation], roles: set[str], renderer: ChatRenderer) -> Bools:
-    """Return which tokens of a segment render the contents of new messages of these roles, shape ``[T]``."""
+def _is_of_roles(
+    segment: Segment, added: Sequence[Observation], roles: set[str], renderer: ChatRenderer, otherwise: str
+) -> Bools:
+    """Return which tokens of a segment render the contents of new messages of these roles, shape ``[T]``.
+
+    Raises:
+        UsageError: they cannot be found; the message ends with ``otherwise``.
+    """
     parts = []
     for turn, messages in zip(segment.turns, added, strict=True):
         mask = np.zeros(len(turn.prompt_ids), dtype=bool)
@@ -91,7 +134,7 @@ def _is_of_roles(segment: Segment, added: Sequence[Observation], roles: set[str]
                 if at < 0 and message.role in roles:
                     raise UsageError(
                         f"the model's chat template rewrites the {message.role} message {content[:40]!r}, so its "
-                        f"tokens cannot be found: leave {message.role!r} out of sft.loss_roles"
+                        f"tokens cannot be found: {otherwise}"
                     )
                 if at < 0:
                     continue

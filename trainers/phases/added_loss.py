@@ -1,0 +1,82 @@
+"""A loss of next tokens beside RL: every optimizer step adds its weighted gradient to that of the policy loss.
+
+The loss is the mean over weighted tokens, whatever the micro-batches and the ranks: each micro-batch is divided by the
+weights of the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from agentgym.errors import RunStoppedError
+from agentgym.trainers.data.batch import rows_of_similar_length
+from agentgym.trainers.data.layout import recomputed
+from agentgym.trainers.distributed.sharding import ranks_of
+from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.models.precision import computing
+from agentgym.trainers.phases.optimizer_step import AddGradient
+from agentgym.trainers.phases.sft import sft_sums
+from agentgym.trainers.sft.rows import SftRow
+from agentgym.trainers.types import CausalLM, Metrics
+
+
+class AddedLoss:
+    """The added loss of one step of RL.
+
+    Args:
+        rows_of: the rows of each of the step's optimizer steps, by number.
+        name: what its metrics begin with.
+    """
+
+    def __init__(
+        self,
+        config: LossConfig,
+        model: CausalLM,
+        rows_of: Callable[[int], Sequence[SftRow]],
+        weight: float,
+        name: str,
+    ) -> None:
+        self._config, self._model, self._rows_of = config, model, rows_of
+        self._weight, self._name = weight, name
+        self._losses: list[float] = []
+
+    def add_gradient(self, number: int) -> None:
+        """Add the gradient of the weighted loss to the optimizer step of that number.
+
+        Raises:
+            RunStoppedError: the loss is not finite.
+        """
+        rows = self._rows_of(number)
+        divisor = float(sum(row.weights[1:].sum(dtype="float64") for row in rows))
+        if not divisor:
+            return
+        ranks, config = ranks_of(self._model), self._config
+        parts = rows_of_similar_length(rows, config.tokens_per_microbatch)
+        loss = 0.0
+        for index, scale in ranks.share(len(parts)):
+            with recomputed(self._model) if config.recompute_activations else nullcontext():
+                with computing(config.precision, next(self._model.parameters()).device):
+                    mean = sft_sums(self._model, parts[index]).loss / divisor
+                (mean * (self._weight * scale)).backward()  # type: ignore[no-untyped-call]
+            loss += mean.item() if scale else 0.0
+        total = sum(ranks.gathered(loss))
+        if not math.isfinite(total):
+            raise RunStoppedError(f"the {self._name} loss beside RL is {total}; lower its weight or optimizer.lr")
+        self._losses.append(total)
+
+    def metrics(self) -> Metrics:
+        """Return the weight and the mean loss over the optimizer steps; no loss if none was made."""
+        loss = {f"{self._name}/loss": sum(self._losses) / len(self._losses)} if self._losses else {}
+        return {f"{self._name}/weight": self._weight} | loss
+
+
+def add_all(losses: Sequence[AddedLoss]) -> AddGradient | None:
+    """Return what adds the gradients of all of them; None if there are none."""
+
+    def add(number: int) -> None:
+        for loss in losses:
+            loss.add_gradient(number)
+
+    return add if losses else None

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TINY = (
     "model.hidden_size=32", "model.num_layers=1", "model.vocab_size=512", "sft.num_demos=60", "sft.num_epochs=1",
-    "groups_per_step=2", "group.group_size=4",
+    "groups_per_step=2", "group.group_size=4", "num_steps=2", "eval.num_episodes=4",
 )  # fmt: skip
 
 

@@ -55,8 +55,8 @@ ARMS = {
     "distill": (DISTILL,),
     "distill_alone": (DISTILL, "loss.weight=0", "zero_variance_filter=off"),
 }
-TEACHER_DEMOS = 6000
-"""Demonstrations of the teacher of ``distill``: those of the recipe, three times those of the start."""
+TEACHER = ("num_steps=150", "groups_per_step=8")
+"""The teacher of ``distill``: a longer plain run from the same start."""
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Two-sided 95 % points of Student's t by number of values."""
 
@@ -89,10 +89,17 @@ def start(seed: int, changes: Sequence[str], folder: Path) -> Path:
     return folder / "model"
 
 
-def teacher(seed: int, changes: Sequence[str], folder: Path) -> Path:
-    """Return the folder of a model that saw more demonstrations, which all arms of a seed that have a teacher share."""
+def teacher(seed: int, changes: Sequence[str], model: Path, folder: Path) -> Path:
+    """Return the folder of a model that was trained for longer, which all arms of a seed that have a teacher share."""
     if not (folder / "model").is_dir():
-        overrides = [*WORLD, f"sft.num_demos={TEACHER_DEMOS}", *changes, f"seed={seed}", "num_steps=0"]
+        overrides = [
+            *WORLD,
+            *TEACHER,
+            *changes,
+            f"seed={seed}",
+            "sft.num_demos=0",
+            f"model.path={json.dumps(str(model))}",
+        ]
         train(apply_overrides(load_recipe("household-demo"), overrides), folder)
     return folder / "model"
 
@@ -101,7 +108,7 @@ def run_arm(arm: str, seed: int, options: argparse.Namespace, model: Path, folde
     """Train one arm from a warm start."""
     of_arm = list(ARMS[arm])
     if any("TEACHER" in change for change in of_arm):
-        taught_by = teacher(seed, options.changes, folder.parent / f"teacher-{seed}")
+        taught_by = teacher(seed, options.changes, model, folder.parent / f"teacher-{seed}")
         of_arm = [change.replace("TEACHER", str(taught_by)) for change in of_arm]
     overrides = [
         *WORLD,

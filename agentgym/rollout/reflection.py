@@ -6,14 +6,13 @@ out of what is trained.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agentgym.canonical import read_json
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import EngineError
-from agentgym.rollout.transcript import transcript
+from agentgym.rollout.transcript import read_answer_object, transcript
 from agentgym.types import Message, Trajectory
 
 if TYPE_CHECKING:
@@ -77,14 +76,11 @@ def read_reflection(text: str, num_turns: int, num_tokens: int) -> Reflection:
         >>> read_reflection("The third.", 5, 4)
         Reflection(num_tokens=4, turn=0, advice='')
     """
-    said = text.rpartition("</think>")[2].strip()
-    if said.startswith("```") and said.endswith("```"):
-        said = said.strip("`").removeprefix("json").strip()
     try:
-        answer = read_json(said)
+        answer = read_answer_object(text)
     except ValueError:
         return Reflection(num_tokens)
-    turn, advice = (answer.get("turn"), answer.get("advice")) if isinstance(answer, Mapping) else (None, None)
+    turn, advice = answer.get("turn"), answer.get("advice")
     if isinstance(turn, bool) or not isinstance(turn, int) or not 1 <= turn <= num_turns:
         return Reflection(num_tokens)
     if not isinstance(advice, str) or not advice.strip():

@@ -1,10 +1,16 @@
-"""An episode as text for a model to read: each message is JSON on a line of its own, so none can pass for another."""
+"""An episode as text for a model to read, and the model's answer about it.
+
+Each message of the episode is JSON on a line of its own, so none can pass for another. An answer is read only if it is
+JSON as a whole, so text of the episode that a model repeats is none.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from agentgym.canonical import read_json
 from agentgym.types import Message, ToolCall, Trajectory, Turn
 
 
@@ -36,6 +42,28 @@ def transcript(trajectory: Trajectory, max_chars: int) -> str:
     if num_left_out:
         turns.insert((len(turns) + 1) // 2, [_line(left_out=f"{num_left_out} turns")])
     return "\n".join([*first, *(line for lines in turns for line in lines), end])
+
+
+def read_answer_object(text: str) -> Mapping[str, Any]:
+    """Return the JSON object that an answer is, after the model's thinking and without a fence around it.
+
+    Raises:
+        ValueError: it is none.
+
+    Example:
+        >>> read_answer_object('<think>Well.</think>```json\\n{"turn": 3}\\n```')
+        {'turn': 3}
+    """
+    said = text.rpartition("</think>")[2].strip()
+    if said.startswith("```") and said.endswith("```"):
+        said = said.strip("`").removeprefix("json").strip()
+    try:
+        answer = read_json(said)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, Mapping):
+        raise ValueError("the answer is not one JSON object")
+    return answer
 
 
 def _lines_of(turn: Turn, number: int, longest: int) -> Iterator[str]:

@@ -14,13 +14,12 @@ import torch
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.counting_runs import config, trained_ordinals, weights
 from testkit.drawing_engine import TASK, DrawingEngine
+from testkit.faulty_runs import break_environments
 from testkit.worlds import LongCounter
 from transformers import StableLmConfig, StableLmForCausalLM
 
-from agentgym.check.chaos import Chaos
 from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions
-from agentgym.env.env import Env
 from agentgym.errors import ConfigError, CorruptDataError
 from agentgym.rollout.group import GroupConfig, GroupPlayer
 from agentgym.rollout.plan import EnvPlanner
@@ -36,7 +35,6 @@ from agentgym.trainers.data.samples import TrainingSample, build_samples, judge_
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LayoutKind
 from agentgym.trainers.losses.loss import token_logprobs
-from agentgym.trainers.run_env import RunEnv
 from agentgym.types import TrajectoryGroup
 
 ARPO = (
@@ -153,18 +151,7 @@ def test_other_schedules_branch_and_take_every_group_once(mode: str, tmp_path: P
 def test_failures_of_the_environment_are_no_branches_and_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempts: Counter[str] = Counter()
-    make_env = RunEnv._maker
-
-    def faulty(self: RunEnv, changes: Any) -> Any:
-        make = make_env(self, changes)
-
-        def chaotic() -> Env:
-            return Chaos(make(), crash=0.2, attempts=attempts)
-
-        return chaotic
-
-    monkeypatch.setattr(RunEnv, "_maker", faulty)
+    break_environments(monkeypatch, crash=0.2)
     run(
         tmp_path / "run", *ARPO, *REPLAY, "group.max_failure_rate=1", "group.max_retries=0",
     )  # fmt: skip

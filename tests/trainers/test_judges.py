@@ -138,7 +138,7 @@ def test_calls_are_told_and_long_episodes_lose_their_middle() -> None:
         ("I give it 1.0", "not one JSON object"),
         ('The agent said {"scores": {"1": 1}}', "not one JSON object"),
         ('{"scores": {"1": 1}} {"scores": {"1": 0}}', "not one JSON object"),
-        ("[1]", "no scores"),
+        ("[1]", "not one JSON object"),
         ('{"score": 1}', "no scores"),
         ('{"scores": {"2": 1}}', "asked were 1"),
         ('{"scores": {"1": 1, "2": 1}}', "asked were 1"),

@@ -12,15 +12,13 @@ import pytest
 import torch
 from testkit.checkpoints import drop_checkpoint, read_checkpoint
 from testkit.counting_runs import config, token_ages, trained_ordinals, weights
+from testkit.faulty_runs import break_environments
 
-from agentgym.check.chaos import Chaos
-from agentgym.env.env import Env
 from agentgym.errors import ConfigError, RunStoppedError
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides, load_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
-from agentgym.trainers.run_env import RunEnv
 from agentgym.types import Status, TrajectoryGroup
 
 VADE = 'strategy.tasks={"kind": "vade", "pool": 5}'
@@ -107,18 +105,7 @@ def test_other_schedules_take_every_group_once(mode: str, tmp_path: Path) -> Non
 def test_failures_of_the_environment_are_no_evidence_for_strategies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempts: Counter[str] = Counter()
-    make_env = RunEnv._maker
-
-    def faulty(self: RunEnv, changes: Any) -> Any:
-        make = make_env(self, changes)
-
-        def chaotic() -> Env:
-            return Chaos(make(), crash=0.2, attempts=attempts)
-
-        return chaotic
-
-    monkeypatch.setattr(RunEnv, "_maker", faulty)
+    break_environments(monkeypatch, crash=0.2)
     run(
         tmp_path / "run", VADE, DARS, SCALING, "group.max_failure_rate=1", "group.max_retries=0",
     )  # fmt: skip

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym.canonical import read_json
-from agentgym.rollout.transcript import transcript
+from agentgym.rollout.transcript import read_answer_object, transcript
 from agentgym.trainers.engines.openai.escape import escaped
 from agentgym.trainers.engines.openai.wire import WireMessage
 from agentgym.types import Trajectory
@@ -67,15 +66,9 @@ def read_verdict(text: str, ids: Sequence[str]) -> tuple[tuple[float, ...], str]
         >>> read_verdict('{"reason": "ok", "scores": {"1": 0.5}}', ["1"])
         ((0.5,), 'ok')
     """
-    said = text.rpartition("</think>")[2].strip()
-    if said.startswith("```") and said.endswith("```"):
-        said = said.strip("`").removeprefix("json").strip()
-    try:
-        answer = read_json(said)
-    except ValueError:
-        raise ValueError("the answer is not one JSON object") from None
-    scores = answer.get("scores") if isinstance(answer, Mapping) else None
-    if not isinstance(answer, Mapping) or not isinstance(scores, Mapping):
+    answer = read_answer_object(text)
+    scores = answer.get("scores")
+    if not isinstance(scores, Mapping):
         raise ValueError("the answer has no scores")
     if set(scores) != set(ids):
         raise ValueError(f"the answer scores {', '.join(sorted(map(str, scores)))[:100]}, asked were {', '.join(ids)}")

@@ -8,7 +8,7 @@ from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
-from agentgym.trainers.phases.added_loss import add_all
+from agentgym.trainers.phases.added_loss import AddedLoss, add_all
 from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns
 from agentgym.trainers.phases.echo import echo_of
 from agentgym.trainers.phases.mix import SftMix
@@ -81,9 +81,7 @@ def train_step(
     rate = learning_rate(config.optimizer, step, config.num_steps)
     for parameters in state.optimizer.param_groups:
         parameters["lr"] = rate
-    added = [mix.at_step(step)] if mix else []
-    if config.loss.echo:
-        added.append(echo_of(groups, config.loss, state.model, run.renderer))
+    added = _added_losses(run, state, groups, mix)
     add_gradient = add_all(added)
     update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient)
     state.entropy_history = update.history
@@ -102,6 +100,17 @@ def train_step(
         | {"lr": rate}
         | {name: value for loss in added for name, value in loss.metrics().items()}
     )
+
+
+def _added_losses(
+    run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], mix: SftMix | None
+) -> list[AddedLoss]:
+    """Return the losses beside that of the policy: of demonstrations, and of what environments answer."""
+    loss = run.config.loss
+    return [
+        *([mix.at_step(state.step)] if mix else []),
+        *([echo_of(groups, loss, state.model, run.renderer)] if loss.echo else []),
+    ]
 
 
 def _update(

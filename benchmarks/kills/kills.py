@@ -7,6 +7,7 @@ Each run is killed again and again until it ends by itself or has been killed ``
 to its end. What must hold:
 
 * ``sync``: training ends in the same weights, bit for bit, with the same episodes, token by token.
+* ``branches``, ``hints``: so does training with rollout strategies, with all that they remember.
 * ``async``: each group of rollouts is trained on once, each step is in the metrics once, and no token is older than the
   bound. Weights depend on the order of arrival there.
 * ``ray``: training on a Ray cluster of this machine, whose trainer is killed, ends in the weights of a run without Ray.
@@ -48,8 +49,26 @@ from agentgym.trainers.ray.config import ClusterConfig  # noqa: E402
 
 MOST_A_RUN = 6
 STALENESS = 2
-SHARES = {"sync": 0.35, "async": 0.3, "eval": 0.25, "ray": 0.1}
+SHARES = {"sync": 0.25, "async": 0.2, "branches": 0.15, "hints": 0.15, "eval": 0.15, "ray": 0.1}
 """Of all kills; a run on Ray takes longest."""
+STRATEGIES = {
+    "branches": (
+        'strategy.tasks={"kind": "vade", "pool": 5}',
+        'strategy.budget={"kind": "knapsack", "low": 2, "high": 9}',
+        'strategy.horizon={"kind": "scaling_inter", "rounds": [2, 9], "steps": 3}',
+        'strategy.branching={"kind": "arpo", "log_vocabulary": 5.8}',
+        'strategy.replay={"kind": "success"}',
+        'credit.modulators=[{"kind": "shared_prefix"}]',
+        "env.num_train_tasks=8",
+    ),
+    "hints": (
+        "strategy.probe=2",
+        'strategy.guidance={"kind": "fading", "target": 1.0}',
+        'strategy.replay={"kind": "success", "keep": 2}',
+        "loss.echo=0.1",
+        "env.num_train_tasks=8",
+    ),
+}
 NUM_EPISODES = 60
 TRAIN = (
     "import sys; from pathlib import Path; from agentgym.trainers.loop import train; "
@@ -74,6 +93,8 @@ def _train_config(kind: str) -> TrainConfig:
     if kind == "async":
         changes = ["pipeline.mode=async", f"pipeline.max_staleness={STALENESS}", "num_steps=8"]
         return apply_overrides(base, changes)
+    if kind in STRATEGIES:
+        return apply_overrides(base, STRATEGIES[kind])
     if kind == "ray":
         cluster = ClusterConfig(
             address="local", num_env_workers=1, object_store_mb=100, start_timeout_s=300.0, wait_s=300.0

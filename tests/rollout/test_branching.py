@@ -30,6 +30,7 @@ from agentgym.rollout.record import GroupRecord, read_records, record_path, writ
 from agentgym.rollout.reflection import reflect_with
 from agentgym.rollout.replay import Place, Swap, swapped
 from agentgym.rollout.request import RolloutRequest
+from agentgym.rollout.strategies.aepo import AepoOptions, aepo, roots_of
 from agentgym.rollout.strategies.arpo import ArpoOptions, arpo, branch_probability
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.fading import FadingOptions, fading
@@ -208,7 +209,9 @@ def play_group(
 
 
 @pytest.mark.parametrize("make_env", [Corridor, NativeCorridor])
-@pytest.mark.parametrize("options", [ArpoOptions(probability=0.3, weight=2.0), RetryOptions()], ids=lambda o: o.kind)
+@pytest.mark.parametrize(
+    "options", [ArpoOptions(probability=0.3, weight=2.0), AepoOptions(), RetryOptions()], ids=lambda o: o.kind
+)
 def test_a_group_branches_the_same_way_again(options: Any, make_env: Callable[[], Env]) -> None:
     engine = DrawingEngine(("move: right", "move: left", "say: hello"))
     config = StrategyConfig(branching=options)
@@ -216,7 +219,7 @@ def test_a_group_branches_the_same_way_again(options: Any, make_env: Callable[[]
     assert len(group.trajectories) == 6
     assert all(map(same_episode, group.trajectories, again.trajectories))
     branches = [t for t in group.trajectories if t.parent >= 0]
-    assert branches and [t.parent for t in group.trajectories[:3]] == [-1] * 3
+    assert branches and group.trajectories[0].parent == -1
     for branch in branches:
         shared = group.trajectories[branch.parent].turns[: branch.branch_turn]
         assert branch.turns[: branch.branch_turn] == shared
@@ -315,6 +318,25 @@ def test_arpo_draws_with_its_probability() -> None:
     rng, base = RNG(1), episode([-1.0, -1.0])
     drawn = sum(arpo([base], 0, 1, 8, rng, options)[0].is_branch for _ in range(2000))
     assert drawn / 2000 == pytest.approx(0.3, abs=0.03)
+
+
+def test_aepo_shares_its_budget_by_the_first_episode() -> None:
+    options = AepoOptions(log_vocabulary=1.0)
+    first = episode([-1.0, -0.3, -0.5])
+    assert roots_of(first, 16, options) == 8, "16 sigma(0.2 (1.0 - 0.4)) is 8.479"
+    assert roots_of(episode([-30.0, -0.1]), 16, options) == 16
+    assert roots_of(episode([-0.1, -60.0]), 16, options) == 1
+    assert roots_of(replace(first, status=Status.ENV_ERROR), 16, options) == 8
+    assert aepo([], 0, 16, 16, RNG(0), options) == [START]
+    assert aepo([first], 0, 15, 16, RNG(0), options) == [START] * 7
+    sure = AepoOptions(log_vocabulary=1.0, probability=1.0, weight=0.0, penalty=1.0)
+    long = episode([-1.0] * 6)
+    assert aepo([long] * 8, 1, 8, 16, RNG(0), sure)[:8] == [Start(parent=at, turn=1) for at in range(8)]
+    turns = [start.turn for start in aepo([long, first], 1, 40, 40, RNG(0), sure) if start.parent == 0]
+    assert turns == [1, 3, 5], "after a branch it may not branch at once"
+    calm = episode([-0.1, -60.0, -1.0])
+    assert aepo([calm], 0, 4, 4, RNG(0), sure) == [Start(parent=0, turn=1)], "with one root it branches at once"
+    assert aepo([calm, replace(calm, parent=0, branch_turn=1)], 1, 3, 4, RNG(0), sure) == [Start(parent=1, turn=2)]
 
 
 def test_failures_are_retried_from_their_fault() -> None:

@@ -84,10 +84,13 @@ def arpo(
 
 def branch_probability(trajectory: Trajectory, turn: int, options: ArpoOptions) -> float:
     """Return the probability of a branch before a turn: ``clip(probability + weight * change of entropy, 0, 1)``."""
-    first = trajectory.turns[trajectory.branch_turn]
-    change = _entropy(trajectory.turns[turn], options) - _entropy(first, options)
+    first, now = (trajectory.turns[at] for at in (trajectory.branch_turn, turn))
+    change = first_entropy(now, options.num_tokens, options.log_vocabulary) - first_entropy(
+        first, options.num_tokens, options.log_vocabulary
+    )
     return float(np.clip(options.probability + options.weight * change, 0.0, 1.0))
 
 
-def _entropy(turn: Turn, options: ArpoOptions) -> float:
-    return -sum(turn.completion.logprobs[: options.num_tokens]) / options.log_vocabulary
+def first_entropy(turn: Turn, num_tokens: int, log_vocabulary: float) -> float:
+    """Return the entropy of a turn's first tokens, summed and divided by the logarithm of the vocabulary's size."""
+    return -sum(turn.completion.logprobs[:num_tokens]) / log_vocabulary

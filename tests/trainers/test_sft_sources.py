@@ -72,7 +72,8 @@ def test_keep_chooses_among_valid_episodes(keep: Keep) -> None:
     groups = [group(ordinal, rng) for ordinal in range(3)]
     failed = [replace(lost(one.task), segments=one.trajectories[0].segments) for one in groups]
     members = [trajectory for one in groups for trajectory in one.trajectories]
-    got = chosen([*failed, *members], keep)
+    again = [replace(members[0], replayed_step=0), replace(members[4], replayed_step=1)]
+    got = chosen([*failed, *again, *members], keep)
     assert all(trajectory.status is not Status.ENV_ERROR for trajectory in got)
     if keep == "best":
         best = [max(one.trajectories, key=lambda trajectory: trajectory.reward or 0.0) for one in groups]

@@ -45,8 +45,9 @@ def read_run(path: str) -> Recorded:
 
 
 def chosen(trajectories: Iterable[Trajectory], keep: Keep) -> list[Trajectory]:
-    """Return the valid episodes that ``keep`` names, in order; failed ones are never among them."""
-    valid = [trajectory for trajectory in trajectories if trajectory.status.is_evidence and trajectory.turns]
+    """Return the valid episodes that ``keep`` names, in order; failed ones are never among them, and none is twice."""
+    played = (trajectory for trajectory in trajectories if trajectory.replayed_step is None)
+    valid = [trajectory for trajectory in played if trajectory.status.is_evidence and trajectory.turns]
     if keep == "all":
         return valid
     if keep == "success":

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from agentgym.env.env import Snapshot
 from agentgym.errors import ConfigError, EnvError, InfrastructureError, RunStoppedError, boundary
@@ -21,11 +22,13 @@ from agentgym.rollout.branch import START, Branch, Start, branch_from
 from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
-from agentgym.rollout.reflection import Reflect
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.tool import cut_output
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
+
+if TYPE_CHECKING:
+    from agentgym.rollout.reflection import Reflect
 
 OnEpisode = Callable[[RolloutRequest, Trajectory], None]
 """Called after each finished episode, with its request."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentgym.errors import ConfigError
-from agentgym.trainers.engines.openai.endpoint import Endpoint, parse_endpoint
+
+if TYPE_CHECKING:
+    from agentgym.trainers.engines.openai.endpoint import Endpoint
 
 ENDPOINT = "openai:"
 RUBRIC = (
@@ -74,4 +76,8 @@ class JudgeConfig:
     @property
     def endpoint(self) -> Endpoint:
         """Where the judge is."""
+        from agentgym.trainers.engines.openai.endpoint import (
+            parse_endpoint,  # brings what runs without a judge never use
+        )
+
         return parse_endpoint(self.model.removeprefix(ENDPOINT))

@@ -67,7 +67,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What another run logged, for curves beside this run's."""
+    """The metrics of another run, for curves beside this run's."""
 
     name: str
     rl: Sequence[dict[str, Any]] = ()

@@ -16,7 +16,7 @@ from agentgym.types import Observation, Trajectory, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where an episode of a group begins, and with what help.
+    """The start of an episode of a group, and its help.
 
     Example (from the third turn of the group's first episode, the next turn with a hint):
         >>> Start(parent=0, turn=2, num_hints=1).is_branch
@@ -50,7 +50,7 @@ class Branch:
 
     parent: int
     observation: Observation
-    """What the environment said first."""
+    """The environment's first observation."""
     turns: tuple[tuple[Turn, bool], ...]
     """Each with whether it begins a segment."""
     snapshot: Snapshot | None = None

@@ -29,7 +29,7 @@ LONGEST_ADVICE = 400
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What the policy made of a failed episode."""
+    """A policy's verdict on a failed episode."""
 
     num_tokens: int
     """Tokens sampled for it."""

@@ -163,7 +163,7 @@ def test_a_hint_is_in_the_prompt_and_nowhere_else() -> None:
 
 
 def _end_of(segment: Segment, number: int) -> int:
-    """Where a segment's completion begins."""
+    """The place in a segment at which a completion begins."""
     before = segment.turns[:number]
     return sum(len(t.prompt_ids) + len(t.completion.token_ids) for t in before) + len(segment.turns[number].prompt_ids)
 

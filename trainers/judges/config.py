@@ -33,7 +33,7 @@ class JudgeConfig:
     """``episodes``: each on its own. ``groups``: all episodes of a group beside each other, without a reference (ART's
     RULER). ``turns``: every turn of an episode, as process rewards."""
     rubric: str = RUBRIC
-    """What the judge is to look at."""
+    """The criteria of the judge, in words."""
     weight: float = 1.0
     """Reward of a score of 1."""
     role: Literal["outcome", "process"] = "outcome"
@@ -75,7 +75,7 @@ class JudgeConfig:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the judge is."""
+        """The address of the judge."""
         from agentgym.trainers.engines.openai.endpoint import (
             parse_endpoint,  # brings what runs without a judge never use
         )

@@ -1,7 +1,7 @@
 """A judge at work: it asks, takes votes, remembers verdicts, and gives rewards.
 
-A judge that fails is a failure of the infrastructure: the episodes that it was to grade count as failed, since nobody
-knows their reward.
+A judge that fails is a failure of the infrastructure: the episodes that it was to grade count as failed, since their
+reward is unknown.
 """
 
 from __future__ import annotations

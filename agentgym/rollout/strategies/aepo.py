@@ -27,7 +27,7 @@ class AepoOptions(Options):
 
     kind: str = "aepo"
     beta: float = 0.2
-    """How strongly the entropies of the first episode move the budget."""
+    """Strength with which the entropies of the first episode move the budget."""
     probability: float = 0.5
     """Probability of a branch where the entropy has not changed."""
     weight: float = 0.2

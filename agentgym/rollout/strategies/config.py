@@ -33,7 +33,7 @@ class StrategyConfig:
     horizon: Annotated[Any, ByKind(HORIZONS)] = FixedOptions()
     """The most turns of an episode."""
     branching: Annotated[Any, ByKind(BRANCHINGS)] = AtOnceOptions()
-    """Where the episodes of a group begin."""
+    """The starts of a group's episodes."""
     guidance: Annotated[Any, ByKind(GUIDANCE)] = UnaidedOptions()
     """The hints that episodes get."""
     replay: Annotated[Any, ByKind(REPLAYS)] = FreshOptions()

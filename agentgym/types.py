@@ -375,6 +375,8 @@ class Trajectory:
     segments: tuple[Segment, ...]
     seed: int
     """Seed of the policy's sampling in this episode (the start state is fixed by the task)."""
+    task_type: str = ""
+    """The kind of the task, as the environment tells it; empty if its tasks have no kinds."""
     observation: Observation = ()
     """What the environment said first."""
     success: bool | None = None

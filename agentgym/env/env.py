@@ -304,6 +304,16 @@ class Env(gymnasium.Env[Observation, Action]):
         return self.__episode.task
 
     @property
+    def task_type(self) -> str:
+        """The kind of the current task, by which evaluations tell results apart; empty if tasks have no kinds.
+
+        By default the task's ``data["task_type"]``, or its ``data["level"]``.
+        """
+        task = self.__episode.task
+        data = {} if task is None else task.data
+        return str(data.get("task_type", f"level {data['level']}" if "level" in data else ""))
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools a model may call here; empty if the environment takes free text."""
         return ()

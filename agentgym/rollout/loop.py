@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from agentgym.env.env import Env, StepInfo
@@ -52,65 +52,87 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     """
     request = replace(request, limits=request.limits.of(env))
     agent = request.make_agent(env, request.seed)
-    turns: list[tuple[Turn, bool]] = []
-    observation: Observation = ()
-    status: Status = Status.ABORTED
-    error: str | None = None
-    success: bool | None = None
     delegation = _delegation(env, request)
-    doing = "reset"
-    voids: tuple[str, ...] = ()
+    so_far = _SoFar()
     try:
-        observation = await (_reset(env, request) if request.branch is None else _return(env, request, request.branch))
-        with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
-            agent.begin(observation, env.tools)
-        if request.branch is not None:
-            turns += _repeated(agent, request.branch)
-        while True:
-            state_key = _state_key(env)
-            await _look_ahead(env, request, agent, len(turns))
-            doing = "sampling"
-            with boundary(EngineError, "sampling"):
-                decision = await agent.decide()
-            if decision is None:
-                status, success = Status.TRUNCATED_TOKENS, False
-                break
-            turn = decision.as_turn(len(turns), state_key)
-            if decision.is_summary:
-                outcome = _Outcome(turn=turn)
-            else:
-                doing = kind_of_action(turn.action)
-                outcome = await _step(env, turn, request.limits, delegation)
-            turns.append((outcome.turn, decision.begins_segment))
-            request.on_turn(outcome.turn)
-            if outcome.ended is not None:
-                status, success, error = outcome.ended, outcome.success, outcome.error
-                break
-            if not decision.is_summary:
-                with boundary(EnvError, f"{env.env_id}: what it answered in turn {outcome.turn.index}", _PASSING):
-                    agent.observe(outcome.turn.replies, outcome.turn.played)
+        await _play(env, request, agent, delegation, so_far)
     except PromptTooLongError as raised:
-        status, success, error = Status.TRUNCATED_TOKENS, False, str(raised)
+        so_far.end(Status.TRUNCATED_TOKENS, False, str(raised))
     except PolicyFaultError as raised:
-        status, success, error = Status.POLICY_ERROR, False, str(raised)
+        so_far.end(Status.POLICY_ERROR, False, str(raised))
     except InfrastructureError as raised:
-        status, error, voids = _status_of(raised), str(raised), (doing,)
+        so_far.end(_status_of(raised), None, str(raised))
+        so_far.voids = (so_far.doing,)
     finally:
         await _end(agent)
     return Trajectory(
         task=request.task,
         env_id=env.env_id,
-        status=status,
-        segments=(*as_segments(turns), *(delegation.segments if delegation else ())),
+        status=so_far.status,
+        segments=(*as_segments(so_far.turns), *(delegation.segments if delegation else ())),
         seed=request.seed,
-        observation=observation,
-        success=success,
-        error=None if error is None else cut_output(error),
+        task_type=so_far.task_type,
+        observation=so_far.observation,
+        success=so_far.success,
+        error=None if so_far.error is None else cut_output(so_far.error),
         num_retries=request.num_retries,
-        voids=voids,
+        voids=so_far.voids,
         parent=-1 if request.branch is None else request.branch.parent,
-        branch_turn=min(len(turns), request.num_copied),
+        branch_turn=min(len(so_far.turns), request.num_copied),
     )
+
+
+@dataclass(slots=True)
+class _SoFar:
+    """An episode while it is played."""
+
+    doing: str = "reset"
+    """What would have failed if something did now."""
+    observation: Observation = ()
+    task_type: str = ""
+    turns: list[tuple[Turn, bool]] = field(default_factory=list)
+    """Each with whether it begins a segment."""
+    status: Status = Status.ABORTED
+    success: bool | None = None
+    error: str | None = None
+    voids: tuple[str, ...] = ()
+
+    def end(self, status: Status, success: bool | None, error: str | None) -> None:
+        self.status, self.success, self.error = status, success, error
+
+
+async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Delegation | None, so_far: _SoFar) -> None:
+    """Play until the episode ends, and note all of it; failures raise."""
+    branch = request.branch
+    so_far.observation = await (_reset(env, request) if branch is None else _return(env, request, branch))
+    with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
+        agent.begin(so_far.observation, env.tools)
+        so_far.task_type = str(env.task_type)
+    if branch is not None:
+        so_far.turns += _repeated(agent, branch)
+    while True:
+        state_key = _state_key(env)
+        await _look_ahead(env, request, agent, len(so_far.turns))
+        so_far.doing = "sampling"
+        with boundary(EngineError, "sampling"):
+            decision = await agent.decide()
+        if decision is None:
+            so_far.end(Status.TRUNCATED_TOKENS, False, None)
+            return
+        turn = decision.as_turn(len(so_far.turns), state_key)
+        if decision.is_summary:
+            outcome = _Outcome(turn=turn)
+        else:
+            so_far.doing = kind_of_action(turn.action)
+            outcome = await _step(env, turn, request.limits, delegation)
+        so_far.turns.append((outcome.turn, decision.begins_segment))
+        request.on_turn(outcome.turn)
+        if outcome.ended is not None:
+            so_far.end(outcome.ended, outcome.success, outcome.error)
+            return
+        if not decision.is_summary:
+            with boundary(EnvError, f"{env.env_id}: what it answered in turn {outcome.turn.index}", _PASSING):
+                agent.observe(outcome.turn.replies, outcome.turn.played)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,10 @@ class _Seat(Env):
         return self._match.env.env_id
 
     @property
+    def task_type(self) -> str:
+        return self._match.env.task_type
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         return self._match.env.tools
 

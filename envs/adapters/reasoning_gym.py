@@ -119,6 +119,11 @@ class ReasoningGymEnv(InterfaceEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
+    @property
+    def task_type(self) -> str:
+        """The data set that the problem is from."""
+        return str(self._problem["dataset"])
+
     def tasks(self, split: str) -> Sequence[Task]:
         """Problems by seed; small data sets may pose the same problem for two seeds, in two splits too."""
         data = {"datasets": list(self._datasets), "config": self._config}

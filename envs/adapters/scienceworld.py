@@ -57,6 +57,11 @@ class ScienceWorldEnv(EngineEnv):
         self._simplifications = simplifications
         super().__init__(max_turns=max_turns, **kwargs)
 
+    @property
+    def task_type(self) -> str:
+        """The experiment."""
+        return str(self.task.data["experiment"])
+
     def tasks(self, split: str) -> Sequence[Task]:
         """The variations of a split, by experiment."""
         if split not in _SPLITS:

@@ -73,6 +73,11 @@ class HouseholdEnv(CommandEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
+    @property
+    def task_type(self) -> str:
+        """The kind of errand."""
+        return self.world.house.goal.task_type
+
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 tasks to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self.difficulty.as_data())

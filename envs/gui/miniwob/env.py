@@ -116,6 +116,11 @@ class MiniWoBEnv(GuiEnv):
     def hidden_state(self) -> object:
         return [self.goal, self.raw_reward]
 
+    @property
+    def task_type(self) -> str:
+        """The name of the page."""
+        return str(self.task.data["task"])
+
     def oracle(self) -> Message:
         """The next action of this task's scripted policy, which sees what the agent can see: goal, tree and markup.
 

@@ -187,7 +187,7 @@ class Run:
         if self._engine is not None:
             await self._engine.close()
         for judge in self.judges.values():
-            await judge.client.close()
+            await judge.close()
         for env in self.envs:
             await env.close()
         if self.cluster is not None:

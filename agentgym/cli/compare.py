@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentgym.cli.exits import FAILED
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import JsonFlag, Output, output
 
@@ -20,6 +21,15 @@ def compare(
         Path, typer.Argument(metavar="A", help="The folder of an evaluation, of suites, or of a training run.")
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same tasks.")],
+    min_difference: Annotated[
+        float | None,
+        typer.Option(
+            min=-1.0,
+            max=1.0,
+            help="Exit with 1 unless success of B less that of A is shown to be at least this, by the lower end of the "
+            "interval: -0.02 allows a loss of two points, 0 asks for no loss.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare two evaluations or training runs on the same tasks, pair by pair, with intervals."""
@@ -38,8 +48,15 @@ def compare(
         only = sorted(set(of_a) ^ set(of_b)) if len(of_a) > 1 and len(of_b) > 1 else []
         settings = config_differences(a, b)
         suites = [asdict(one) for one in found]
-        out.result({"a": str(a), "b": str(b), "suites": suites, "in_one_alone": only, "settings": settings})
+        below = [] if min_difference is None else [one for one in found if one.difference_low < min_difference]
+        result = {"a": str(a), "b": str(b), "suites": suites, "in_one_alone": only, "settings": settings}
+        out.result(result | ({} if min_difference is None else {"min_difference": min_difference, "passed": not below}))
         _print(out, found, only, settings)
+        for one in below:
+            text = f"{one.suite_or_env}: a difference of at least {min_difference:+.1%} is not shown"
+            out.console.print(text, style="red", markup=False)
+    if below:
+        raise typer.Exit(FAILED)
 
 
 def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[Any, Any]]) -> None:
@@ -60,6 +77,8 @@ def _print(out: Output, found: list[Comparison], only: list[str], settings: dict
             f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
         )
     out.console.print(table)
+    for one in found:
+        out.console.print(_power(one), markup=False)
     out.console.print(f"A: {found[0].policy_a}\nB: {found[0].policy_b}", markup=False)
     if settings:
         differing = Grid("setting", "A", "B")
@@ -68,3 +87,13 @@ def _print(out: Output, found: list[Comparison], only: list[str], settings: dict
         out.console.print(differing)
     if only:
         out.console.print(f"in one of them alone: {', '.join(only)}", markup=False)
+
+
+def _power(one: Comparison) -> str:
+    """Return a line that says which differences so many tasks can show, and how many this one needs."""
+    if not one.detectable:
+        return f"{one.suite_or_env}: no task tells A and B apart"
+    line = f"{one.suite_or_env}: these tasks show a difference of {one.detectable:.1%} with a probability of 80 %"
+    if one.tasks_needed is None or abs(one.difference) >= one.detectable:
+        return line
+    return f"{line}; one of {abs(one.difference):.1%} needs about {one.tasks_needed:,} tasks"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from agentgym.cli.eval_env import EvalPlan
     from agentgym.cli.eval_suites import SuitesPlan
 
-GROUPS = ("chat", "context")
-"""Settings of a model that are given as ``GROUP.KEY=VALUE``."""
+GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring"}
+"""Settings that are given as ``GROUP.KEY=VALUE``, with their names in a plan."""
 
 
 def eval_(  # noqa: PLR0913  (a command's options)
@@ -31,7 +31,7 @@ def eval_(  # noqa: PLR0913  (a command's options)
             help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with "
             "arguments of its class; or a training run's folder, to evaluate as the run did. "
             "context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they "
-            "are rendered. Left out with --resume.",
+            "are rendered, scorer.kind=NAME what a success is (agentgym list --scorers). Left out with --resume.",
         ),
     ] = None,
     *,
@@ -49,6 +49,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
             min=1, help="The first N tasks, of a suite's parts or of the split. [default: all, the run's or 50]"
         ),
     ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Times each task is played, for pass@k and pass^k. [default: 1]")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the policy's sampling. [default: 0]")] = None,
     split: Annotated[str | None, typer.Option(help="train, valid or test. [default: test]")] = None,
     temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy. [default: 1]")] = None,
@@ -65,13 +68,17 @@ def eval_(  # noqa: PLR0913  (a command's options)
     ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
+    rescore: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="Score the episodes of an evaluation anew by scorer.kind; plays nothing."),
+    ] = None,
     run_dir: Annotated[Path | None, typer.Option(help="Where it goes; by default runs/eval-<name>-<NNN>.")] = None,
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate a policy: each task once, with intervals and a trace of every episode."""
     given = {
-        "episodes": episodes, "seed": seed, "split": split, "temperature": temperature,
+        "episodes": episodes, "repeats": repeats, "seed": seed, "split": split, "temperature": temperature,
         "max_new_tokens": max_new_tokens, "max_thinking_tokens": max_thinking_tokens,
         "max_context_tokens": max_context_tokens, "opponent": opponent,
     }  # fmt: skip
@@ -81,12 +88,13 @@ def eval_(  # noqa: PLR0913  (a command's options)
     names = [target for target in targets or () if "=" not in target]
     with output(as_json) as out:
         if trust:
-            _trust(folder for folder in (resume, *map(Path, (*names, *(policy or [])))) if folder is not None)
-        is_done = (
-            _begin(names, policy or [], given, run_dir, num_envs, out)
-            if resume is None
-            else _resume(resume, names, policy or [], given, num_envs, out)
-        )
+            _trust(folder for folder in (resume, rescore, *map(Path, (*names, *(policy or [])))) if folder is not None)
+        if rescore is not None:
+            is_done = _rescore(rescore, [*names, *(policy or [])], given, run_dir, out)
+        elif resume is not None:
+            is_done = _resume(resume, names, policy or [], given, num_envs, out)
+        else:
+            is_done = _begin(names, policy or [], given, run_dir, num_envs, out)
     if not is_done:
         raise typer.Exit(FAILED)
 
@@ -110,7 +118,7 @@ def _pairs(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         group, dot, rest = pair.partition(".")
         is_setting = bool(dot) and group in GROUPS
-        groups.setdefault(group if is_setting else "kwargs", []).append(rest if is_setting else pair)
+        groups.setdefault(GROUPS[group] if is_setting else "kwargs", []).append(rest if is_setting else pair)
     found = {name: parse_pairs(listed) for name, listed in groups.items()}
     return {name: values for name, values in found.items() if values}
 
@@ -121,6 +129,7 @@ def _begin(
     """Play what was asked for; False if something of it could not be done."""
     from agentgym.cli import eval_env, eval_suites
     from agentgym.cli.eval_run import is_run
+    from agentgym.cli.eval_suites import SuiteSize
     from agentgym.cli.policies import SamplingPlan
     from agentgym.errors import UnknownNameError, UsageError
     from agentgym.render.config import ChatConfig
@@ -154,9 +163,9 @@ def _begin(
         )
     if given.get("context", {}).get("example_turns"):
         raise UsageError("context.example_turns shows an episode of one environment; evaluate it by itself")
-    episodes = given.pop("episodes", None)
+    size = SuiteSize(given.pop("episodes", None), given.pop("repeats", None), given.pop("scoring", {}))
     given = _sampled_as_the_run(policies, given, out)
-    made, folder = eval_suites.begin(suites, policies, episodes, SamplingPlan(**given), run_dir)
+    made, folder = eval_suites.begin(suites, policies, size, SamplingPlan(**given), run_dir)
     return _play_suites(made, folder, num_envs, False, out)
 
 
@@ -225,6 +234,30 @@ def _resume(
                 "leave it out to go on, or begin another evaluation"
             )
     return _play_env(plan, folder, num_envs, True, out)
+
+
+def _rescore(source: Path, others: list[str], given: dict[str, Any], run_dir: Path | None, out: Output) -> bool:
+    """Score an evaluation's episodes anew."""
+    import asyncio
+
+    from agentgym.cli import eval_rescore
+    from agentgym.cli.eval_env import print_summary
+    from agentgym.cli.eval_suites import print_results
+    from agentgym.errors import UsageError
+
+    if others or set(given) != {"scoring"}:
+        raise UsageError(
+            "--rescore takes the folder of an evaluation and scorer.KEY=VALUE, and nothing else: "
+            "agentgym eval --rescore RUN_DIR scorer.kind=NAME (agentgym list --scorers)"
+        )
+    folder, found = asyncio.run(eval_rescore.rescored(source, given["scoring"], run_dir))
+    if isinstance(found, list):
+        out.result({"run_dir": str(folder), "results": [asdict(result) for result in found]})
+        print_results(out, found, folder)
+    else:
+        out.result(asdict(found))
+        print_summary(out, found, folder)
+    return True
 
 
 def _fresh(folder: Path, resume: bool) -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
 from agentgym.cli.policies import SamplingPlan
 
@@ -28,6 +29,10 @@ class EvalPlan:
     max_new_tokens: int = 64
     max_thinking_tokens: int = 0
     max_context_tokens: int = 0
+    repeats: int = 1
+    """Episodes of each task."""
+    scoring: dict[str, Any] = field(default_factory=dict)
+    """What a success is (:class:`agentgym.evals.scoring.Scoring`); empty for the environment's own word."""
     opponent: str = ""
     """Who plays against the policy in a game that waits for the moves of all its players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -50,10 +55,12 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
     from agentgym.cli.policies import check_policy
     from agentgym.cli.run_dirs import new_run_dir
     from agentgym.evals.episodes import write_json
+    from agentgym.evals.scoring import Scoring
     from agentgym.registry import find
     from agentgym.trust import sign
 
     plan = EvalPlan(**given)
+    plan = replace(plan, scoring=asdict(Scoring.read(plan.scoring)) if plan.scoring else {})
     entry = find(plan.env)
     open_env(entry, plan.kwargs).close()
     check_policy(plan.policy, plan.sampling)
@@ -71,6 +78,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     from agentgym.cli.policies import open_agents
     from agentgym.cli.progress import episode_progress
     from agentgym.evals.runner import evaluate
+    from agentgym.evals.scoring import Scoring
     from agentgym.registry import find
     from agentgym.rollout.context import FULL
     from agentgym.rollout.group import GroupConfig
@@ -90,6 +98,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     probe.close()
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
+    tasks = [*tasks] * plan.repeats
     num_slots = max(1, min(num_envs, len(tasks)))
     make_agent, close = await open_agents(plan.policy, sampling, num_slots)
     make_opponent, close_opponent = None, None
@@ -110,6 +119,7 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
                 resume=resume,
                 on_episode=count,
                 opponent=make_opponent,
+                scoring=Scoring.read(plan.scoring),
             )
     finally:
         await pool.close()
@@ -132,13 +142,50 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     table.add_row("[bold]policy[/]", escape(summary.policy))
     interval = f"95 % interval {summary.success_low:.1%} to {summary.success_high:.1%}"
     num_evidence = summary.num_episodes - summary.num_failed
-    table.add_row("[bold]success[/]", f"[bold green]{summary.success:.1%}[/]  {interval}, {num_evidence} episodes")
+    played = f"{num_evidence} episodes" + (f" of {summary.num_tasks} tasks" if summary.repeats else "")
+    table.add_row("[bold]success[/]", f"[bold green]{summary.success:.1%}[/]  {interval}, {played}")
+    for title, values in repeat_lines(summary.repeats):
+        table.add_row(f"[bold]{title}[/]", values)
+    if summary.mean_score is not None:
+        table.add_row("[bold]score[/]", f"{summary.mean_score:.3f}")
     table.add_row("[bold]return[/]", str(mean_interval(returns)).replace("[", "\\["))
-    table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}")
+    invalid, refused = f"{summary.mean_invalid_turns:.2f} invalid", f"{summary.mean_tool_errors:.2f} tool errors"
+    table.add_row("[bold]turns[/]", f"{summary.mean_turns:.1f}, of them {invalid}; {refused}")
     if summary.mean_tokens:
-        table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled per episode")
+        read = f", {summary.mean_prompt_tokens:.0f} read" if summary.mean_prompt_tokens else ""
+        table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled{read} per episode")
+    table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:
         table.add_row("[bold red]failed[/]", f"{summary.num_failed}; play them again: agentgym eval --resume {folder}")
     out.console.print(table)
+    if summary.by_type:
+        out.console.print(types_table(summary))
     out.console.print(f"look at it: agentgym view {folder}", soft_wrap=True, markup=False)
+
+
+def repeat_lines(repeats: dict[str, dict[str, float]]) -> list[tuple[str, str]]:
+    """Return what several trials of each task say, as lines of a table.
+
+    Example:
+        >>> repeat_lines({"pass_at": {"1": 0.5, "2": 0.75}, "majority": {"2": 0.5}})
+        [('pass@k', '1: 50.0%  2: 75.0%'), ('majority of k', '2: 50.0%')]
+    """
+    from agentgym.evals.runner import REPEATS
+
+    return [
+        (REPEATS[name], "  ".join(f"{k}: {value:.1%}" for k, value in values.items()))
+        for name, values in repeats.items()
+    ]
+
+
+def types_table(summary: EvalSummary) -> Grid:
+    """Return the results of each type of task."""
+    from rich.markup import escape
+
+    table = Grid("task type", "success", "95 % interval", "turns", "episodes")
+    for name, found in summary.by_type.items():
+        interval = f"{found['success_low']:.1%} to {found['success_high']:.1%}"
+        turns, episodes = f"{found['mean_turns']:.1f}", f"{found['num_episodes']:.0f}"
+        table.add_row(escape(name or "none"), f"{found['success']:.1%}", interval, turns, episodes)
+    return table

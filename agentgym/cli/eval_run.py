@@ -71,7 +71,7 @@ class RunSettings:
                 found += _changes(prefix, value, plan.get(name, {}))
             elif name != "env":
                 found += _changes("", {name: value}, {name: plan[name]} if name in plan else {})
-        return found + ([f"opponent={plan['opponent']!r}"] if plan.get("opponent") else [])
+        return found + [f"{name}={plan[name]!r}" for name in ("opponent", "scoring") if plan.get(name)]
 
 
 def _changes(prefix: str, of_run: Mapping[str, Any], of_plan: Mapping[str, Any]) -> list[str]:
@@ -130,6 +130,7 @@ def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
         "env": config.env.id,
         "policy": policy,
         "episodes": config.eval.num_episodes,
+        "repeats": config.eval.repeats,
         "seed": derive_seed(config.seed, "evaluation"),
         "split": config.eval.split,
         "temperature": config.eval.temperature,

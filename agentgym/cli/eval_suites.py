@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +51,30 @@ def suites_like(target: str) -> list[str]:
     return get_close_matches(target, suite_names())
 
 
+@dataclass(frozen=True, slots=True)
+class SuiteSize:
+    """Changes of suites that are asked for on the command line; each makes other content of another name."""
+
+    episodes: int | None = None
+    """Only the first so many tasks of each part; None for all."""
+    repeats: int | None = None
+    """Times each task is played; None for as often as the suite says."""
+    scoring: Mapping[str, Any] = field(default_factory=dict)
+    """What a success is; empty for the suite's word."""
+
+    def changed(self, suite: Suite) -> Suite:
+        """Return a suite with the changes."""
+        from agentgym.evals.scoring import Scoring
+
+        suite = suite if self.episodes is None else suite.shortened(self.episodes)
+        suite = suite if self.repeats is None else suite.repeated(self.repeats)
+        return suite.scored(Scoring.read(self.scoring)) if self.scoring else suite
+
+
 def begin(
-    targets: Sequence[str], policies: Sequence[str], episodes: int | None, sampling: SamplingPlan, run_dir: Path | None
+    targets: Sequence[str], policies: Sequence[str], size: SuiteSize, sampling: SamplingPlan, run_dir: Path | None
 ) -> tuple[SuitesPlan, Path]:
     """A new evaluation's plan and folder; what cannot be is refused before the folder is made.
-
-    Args:
-        episodes: only the first so many tasks of each part, None for all.
 
     Raises:
         UsageError: no such suite or policy, or the folder is taken.
@@ -70,9 +87,7 @@ def begin(
     from agentgym.trust import sign
 
     named = [name for target in targets for name in (suite_names() if target == ALL else (target,))]
-    suites = [load_suite(name) for name in dict.fromkeys(named)]
-    if episodes is not None:
-        suites = [suite.shortened(episodes) for suite in suites]
+    suites = [size.changed(load_suite(name)) for name in dict.fromkeys(named)]
     if len({suite.name for suite in suites}) < len(suites):
         raise UsageError("two of the suites have the same name; give one of the files another")
     for policy in policies:
@@ -142,6 +157,21 @@ def folder_names(policies: Sequence[str]) -> list[str]:
     return names
 
 
+def _print_repeats(out: Output, results: Sequence[SuiteResult]) -> None:
+    """Print what several trials of each task say, where there were several."""
+    from rich.markup import escape
+
+    from agentgym.cli.eval_env import repeat_lines
+
+    table = Grid("suite", "policy", "trials", "result")
+    repeated = [result for result in results if result.summary is not None and result.summary.repeats]
+    for result in repeated:
+        for title, values in repeat_lines(result.summary.repeats if result.summary else {}):
+            table.add_row(result.suite, escape(result.policy), title, values)
+    if repeated:
+        out.console.print(table)
+
+
 def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
     """Return True if something that was asked for by name could not be done."""
     return any(r.outcome == "stopped" or (r.outcome == "cannot_run" and not plan.is_all) for r in results)
@@ -169,6 +199,7 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)
+    _print_repeats(out, results)
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         if result.summary is None:

@@ -16,24 +16,31 @@ _TRAINS = "in the loop"
 def list_(
     own: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE.py]...", help="With --credit, --strategies or --recipes: files of your own."),
+        typer.Argument(
+            metavar="[FILE.py]...", help="With --credit, --strategies, --scorers or --recipes: files of your own."
+        ),
     ] = None,
     *,
     credit: Annotated[bool, typer.Option("--credit", help="List the components of credit and loss instead.")] = False,
     strategies: Annotated[bool, typer.Option("--strategies", help="List the rollout strategies instead.")] = False,
     recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes for `agentgym train` instead.")] = False,
+    scorers: Annotated[
+        bool, typer.Option("--scorers", help="List the scorers for `agentgym eval scorer.kind=NAME` instead.")
+    ] = False,
     suites: Annotated[bool, typer.Option("--suites", help="List the suites for `agentgym eval` instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments, and whether they can be used here; or suites, recipes, or components."""
     if own:
-        _load(own, is_wanted=credit or strategies or recipes)
+        _load(own, is_wanted=credit or strategies or recipes or scorers)
     if recipes:
         _list_recipes(as_json)
     elif credit:
         _list_credit(as_json)
     elif strategies:
         _list_strategies(as_json)
+    elif scorers:
+        _list_scorers(as_json)
     elif suites:
         _list_suites(as_json)
     else:
@@ -48,7 +55,7 @@ def _load(files: list[str], *, is_wanted: bool) -> None:
 
     with mapped_errors():
         if not is_wanted:
-            raise UsageError("files of your own are listed with --credit, --strategies or --recipes")
+            raise UsageError("files of your own are listed with --credit, --strategies, --scorers or --recipes")
         for file in files:
             import_source(file if file.endswith(".py") else file.rpartition(":")[0] or file)
 
@@ -101,6 +108,28 @@ def _list_strategies(as_json: bool) -> None:
                 family = its_family
                 table.add_heading(family)
             table.add_row(name, status, paper + (f" ({limits})" if limits else ""))
+        out.page(table)
+
+
+def _list_scorers(as_json: bool) -> None:
+    from dataclasses import fields
+
+    from agentgym.scoring.component import SCORERS
+
+    with output(as_json) as out:
+        found = [
+            {
+                "name": c.name,
+                "summary": (c.call.__doc__ or "").partition("\n")[0],
+                "settings": [one.name for one in fields(c.options) if one.name != "kind"] if c.options else [],
+                "paper": c.paper,
+            }
+            for c in SCORERS.values()
+        ]
+        out.result(found)
+        table = Grid("scorer", "what it gives", "settings", prose="what it gives")
+        for one in found:
+            table.add_row(str(one["name"]), str(one["summary"]), ", ".join(one["settings"]))
         out.page(table)
 
 

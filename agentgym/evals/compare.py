@@ -11,7 +11,14 @@ from typing import Any
 from agentgym.canonical import digest, read_json
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import Key, key_of, read_rows
-from agentgym.evals.statistics import mcnemar, paired_interval
+from agentgym.evals.statistics import (
+    detectable_difference,
+    mcnemar,
+    means_by_task,
+    paired_interval,
+    sign_flip,
+    tasks_needed,
+)
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
 from agentgym.rollout.record import read_json_object
 from agentgym.types import Status
@@ -56,7 +63,12 @@ class Comparison:
     """Pairs that A alone solved."""
     num_only_b: int
     p_value: float
-    """McNemar's exact test that A and B solve equally much."""
+    """That A and B solve equally much: McNemar's exact test, or, where tasks were played several times, signs of the
+    tasks' differences flipped at random."""
+    detectable: float
+    """Least difference of success that as many tasks show with probability 0.8; 0 if there is but one."""
+    tasks_needed: int | None
+    """Tasks that would show the difference found with probability 0.8; None where A and B solve equally much."""
     return_difference: float
     return_difference_low: float
     return_difference_high: float
@@ -146,7 +158,9 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         raise UsageError(f"{a.folder} and {b.folder} have no finished episode in common")
     won = [(bool(a.rows[key]["success"]), bool(b.rows[key]["success"])) for key in keys]
     tasks = [f"{part}/{key[0]}/{key[1]}" for part, key in keys]
-    successes = paired_interval([float(y) - float(x) for x, y in won], tasks)
+    gains = [float(y) - float(x) for x, y in won]
+    by_task = means_by_task(gains, tasks)
+    successes = paired_interval(gains, tasks)
     returns = paired_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
     num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
     return Comparison(
@@ -163,7 +177,9 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         difference_high=successes.high,
         num_only_a=num_only_a,
         num_only_b=num_only_b,
-        p_value=mcnemar(num_only_a, num_only_b),
+        p_value=mcnemar(num_only_a, num_only_b) if len(by_task) == len(keys) else sign_flip(by_task),
+        detectable=detectable_difference(by_task) if len(by_task) > 1 else 0.0,
+        tasks_needed=tasks_needed(by_task),
         return_difference=returns.value,
         return_difference_low=returns.low,
         return_difference_high=returns.high,
@@ -205,12 +221,15 @@ def _of_env(folder: Path) -> Evaluation:
         env, kwargs, policy = str(plan["env"]), dict(plan["kwargs"]), str(plan["policy"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{folder} is not an evaluation of `agentgym eval` ({error!r})") from error
-    return _played(folder, env, env, kwargs, policy)
+    return _played(folder, env, env, kwargs, policy, plan.get("scoring", {}))
 
 
-def _played(folder: Path, label: str, env: str, kwargs: Mapping[str, Any], policy: str) -> Evaluation:
+def _played(
+    folder: Path, label: str, env: str, kwargs: Mapping[str, Any], policy: str, scoring: Mapping[str, Any] | None = None
+) -> Evaluation:
     rows = _by_key(read_rows(folder))
-    content_hash = digest({"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]})
+    content = {"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]}
+    content_hash = digest(content | ({"scoring": scoring} if scoring else {}))
     by_part = {("", key): row for key, row in rows.items()}
     return Evaluation(folder=folder, label=label, policy=policy, content_hash=content_hash, rows=by_part, kwargs=kwargs)
 

@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentgym.canonical import read_json, strict_json
-from agentgym.errors import CorruptDataError
+from agentgym.canonical import digest, read_json, strict_json
+from agentgym.errors import CorruptDataError, InfrastructureError
+from agentgym.evals.scoring import Grader, Scored, Scoring
 from agentgym.rollout.record import (
     GroupRecord,
     append_json_line,
@@ -27,11 +28,14 @@ from agentgym.rollout.record import (
     rewrite_json_lines,
     write_records,
 )
-from agentgym.types import Status, Trajectory, TrajectoryGroup
+from agentgym.scoring.answer import final_answer
+from agentgym.tool import cut_output
+from agentgym.types import Status, Trajectory, TrajectoryGroup, Turn
 
 Key = tuple[str, str, int]
 """What makes an episode the same one: task id, content hash, seed of the policy's sampling."""
 
+_LONGEST_ANSWER = 200
 ROWS_NAME = "episodes.jsonl"
 RECORD_NAME = "episodes.jsonl.gz"
 PARTIAL_NAME = "trajectories.partial.jsonl"
@@ -43,19 +47,72 @@ def key_of(row: dict[str, Any]) -> Key:
 
 
 def row_of(trajectory: Trajectory) -> dict[str, Any]:
-    """One finished episode as a row of ``episodes.jsonl``; ``num_tokens`` counts sampled tokens."""
+    """One finished episode as a row of ``episodes.jsonl``.
+
+    ``num_tokens`` counts sampled tokens; ``num_invalid_turns`` turns with a call that could not be read or was refused;
+    ``num_tool_errors`` calls that a tool answered with an error; ``seconds`` are those of sampling and of the
+    environment, turn by turn, without waiting for a place to play.
+    """
+    turns = trajectory.turns
+    results = [message.result for turn in turns for message in turn.replies if message.result is not None]
     return {
         "task_id": trajectory.task.id,
+        "task_type": trajectory.task_type,
         "content_hash": trajectory.task.content_hash,
         "seed": trajectory.seed,
         "status": trajectory.status.value,
         "success": trajectory.success,
         "return": trajectory.reward,
-        "num_turns": len(trajectory.turns),
-        "num_tokens": sum(turn.num_sampled_tokens for turn in trajectory.turns),
+        "num_turns": len(turns),
+        "num_tokens": sum(turn.num_sampled_tokens for turn in turns),
+        "num_prompt_tokens": sum(_num_read(turn) for turn in turns),
+        "num_invalid_turns": sum(not turn.is_valid for turn in turns),
+        "num_tool_errors": sum(result.is_error for result in results),
+        "seconds": round(sum(turn.latency.generate_s + turn.latency.env_s for turn in turns), 3),
         "num_retries": trajectory.num_retries,
         "error": trajectory.error,
+        "answer": _answer(trajectory),
     }
+
+
+def _answer(trajectory: Trajectory) -> str | None:
+    """The answer by which episodes of a task can be put to a vote; a digest of a long one, None without references."""
+    if not trajectory.task.answers or not trajectory.status.is_evidence:
+        return None
+    answer = final_answer(trajectory)
+    return answer if len(answer) <= _LONGEST_ANSWER else digest(answer)
+
+
+def _unscored(row: dict[str, Any], trajectory: Trajectory) -> dict[str, Any]:
+    """Return a row as it was before scorers; a scorer may have failed where the episode did not."""
+    return row_of(trajectory) | {"seconds": row.get("seconds", 0.0)}  # which no record keeps
+
+
+def _with_score(row: dict[str, Any], scored: Scored | InfrastructureError) -> dict[str, Any]:
+    """Return a row with its score; the environment's own word is kept apart."""
+    if isinstance(scored, InfrastructureError):
+        failed = {
+            "status": Status.ABORTED.value,
+            "success": None,
+            "return": None,
+            "error": cut_output(f"scorer: {scored}"),
+        }
+        return row | failed
+    return row | {
+        "success": scored.success,
+        "score": scored.score,
+        "scores": dict(scored.by_scorer),
+        "env_success": row["success"],
+    }
+
+
+def _is_evidence(group: TrajectoryGroup) -> bool:
+    return group.trajectories[0].status.is_evidence
+
+
+def _num_read(turn: Turn) -> int:
+    """Tokens added to the prompt in a turn, or as many as an endpoint that keeps nothing says it read."""
+    return turn.usage.prompt_tokens if turn.usage is not None else len(turn.prompt_ids)
 
 
 class EpisodeFiles:
@@ -73,10 +130,12 @@ class EpisodeFiles:
         self._dir = out_dir
         out_dir.mkdir(parents=True, exist_ok=True)
         (out_dir / "summary.json").unlink(missing_ok=True)
-        kept = read_rows(out_dir) if resume else []
-        self.rows: dict[Key, dict[str, Any]] = {key_of(row): row for row in kept if Status(row["status"]).is_evidence}
-        groups = read_groups(out_dir) if resume else ()
-        self._groups = {key: group for group in groups if (key := _key_of_group(group)) in self.rows}
+        kept = {key_of(row): row for row in read_rows(out_dir)} if resume else {}
+        groups = [group for group in read_groups(out_dir) if _is_evidence(group)] if resume else []
+        self._groups = {key: group for group in groups if (key := _key_of_group(group)) in kept}
+        self.rows: dict[Key, dict[str, Any]] = {
+            key: _unscored(kept[key], group.trajectories[0]) for key, group in self._groups.items()
+        }
         # Rewritten whole: a killed process may have left half a line, and failed episodes are played again.
         replace_text(out_dir / PARTIAL_NAME, "".join(_as_line(group) + "\n" for group in self._groups.values()))
         rewrite_json_lines(out_dir / ROWS_NAME, self.rows.values())
@@ -89,6 +148,34 @@ class EpisodeFiles:
             out.write(_as_line(group) + "\n")
         append_json_line(self._dir / ROWS_NAME, row)
         self.rows[key], self._groups[key] = row, group
+
+    def take_over(self, source: Path) -> None:
+        """Add all episodes of another evaluation, as they were before scorers.
+
+        Raises:
+            CorruptDataError: its files cannot be read.
+        """
+        rows = {key_of(row): row for row in read_rows(source)}
+        for group in read_groups(source):
+            key = _key_of_group(group)
+            self.add(group)
+            self.rows[key] = _unscored(rows.get(key, {}), group.trajectories[0])
+        rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
+
+    async def score(self, scoring: Scoring) -> None:
+        """Score all episodes that came to an end, and write their rows anew.
+
+        An episode that a scorer fails at, a judge that cannot be reached for one, counts as failed.
+        """
+        grader = Grader(scoring, self._dir)
+        graded = [key for key, group in self._groups.items() if _is_evidence(group)]
+        try:
+            scored = await grader.scored_all([self._groups[key].trajectories[0] for key in graded])
+        finally:
+            await grader.close()
+        for key, one in zip(graded, scored, strict=True):
+            self.rows[key] = _with_score(self.rows[key], one)
+        rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
 
     def finish(self) -> None:
         """Turn the trajectories into the compressed record, in the order of the tasks."""

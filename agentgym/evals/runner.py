@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
-from agentgym.evals.statistics import wilson_interval
+from agentgym.evals.scoring import BY_ENV, Scoring
+from agentgym.evals.statistics import best_of, clustered_interval, pass_all, pass_at
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
+from agentgym.scoring.text import normalize
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
+
+REPEATS = {"pass_at": "pass@k", "pass_all": "pass^k", "best_of": "best of k", "majority": "majority of k"}
+"""Measures of several trials of a task, with their names for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +40,7 @@ class EvalSummary:
     """Episodes whose infrastructure failed; they count neither as success nor as failure."""
     success: float
     success_low: float
-    """Lower end of the 95 % Wilson interval."""
+    """Lower end of the 95 % Wilson interval; repeated tasks count as clusters."""
     success_high: float
     mean_return: float
     mean_turns: float
@@ -42,6 +49,22 @@ class EvalSummary:
     statuses: dict[str, int]
     """Number of episodes per status that occurred."""
     run_dir: str
+    num_tasks: int = 0
+    """Tasks with a valid episode."""
+    mean_score: float | None = None
+    """Mean score where scorers were named, partial credit included; None where the environment alone counts."""
+    mean_prompt_tokens: float = 0.0
+    """Tokens that prompts added turn by turn; for an endpoint what it says it read, which is whole conversations."""
+    mean_invalid_turns: float = 0.0
+    mean_tool_errors: float = 0.0
+    mean_seconds: float = field(default=0.0, compare=False)
+    """Seconds of sampling and of the environment in an episode."""
+    repeats: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Where tasks were played several times: ``pass_at``, ``pass_all`` and, with scores, ``best_of`` by number of
+    trials, and ``majority`` where tasks have reference answers (:func:`repeats_of`)."""
+    by_type: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Where tasks are of several types: ``num_episodes``, ``success``, ``success_low``, ``success_high`` and
+    ``mean_turns`` of each."""
 
 
 async def evaluate(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -57,6 +80,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     resume: bool = False,
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     opponent: MakeAgent | None = None,
+    scoring: Scoring = BY_ENV,
 ) -> EvalSummary:
     """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
@@ -71,6 +95,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         group_config: retries, limits and failure rate; its ``group_size`` and ``min_valid`` are taken as 1.
         on_episode: called after each episode played now (not for those kept by ``resume``).
         opponent: against whom a game is played that waits for the moves of all its players.
+        scoring: what a success is, if not the environment alone says it.
 
     Raises:
         UsageError: no tasks, a game without an opponent, or another process writes to ``out_dir``.
@@ -91,6 +116,8 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 
         config = replace(group_config, group_size=1, min_valid=1)
         await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
+        if scoring.scorers:
+            await files.score(scoring)
         return _finish(files, keys, out_dir, suite_or_env, policy)
 
 
@@ -157,10 +184,12 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
     if not evidence:
         reasons = Counter(row["error"] for row in rows).most_common(1)
         raise RunStoppedError(f"no episode of {len(rows)} came to an end; most often: {reasons[0][0]}")
-    success = wilson_interval(sum(bool(row["success"]) for row in evidence), len(evidence))
+    tasks = _by_task(evidence)
+    success = clustered_interval([bool(row["success"]) for row in some] for some in tasks)
+    is_scored = all("score" in row for row in evidence)
 
     def mean(name: str) -> float:
-        return float(sum(row[name] for row in evidence)) / len(evidence)
+        return math.fsum(row.get(name, 0) for row in evidence) / len(evidence)  # in whatever order episodes ended
 
     return EvalSummary(
         suite_or_env=suite_or_env,
@@ -175,7 +204,75 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         mean_tokens=mean("num_tokens"),
         statuses=dict(sorted(Counter(str(row["status"]) for row in rows).items())),
         run_dir=str(run_dir),
+        num_tasks=len(tasks),
+        mean_score=mean("score") if is_scored else None,
+        mean_prompt_tokens=mean("num_prompt_tokens"),
+        mean_invalid_turns=mean("num_invalid_turns"),
+        mean_tool_errors=mean("num_tool_errors"),
+        mean_seconds=mean("seconds"),
+        repeats=repeats_of(tasks),
+        by_type=_by_type(evidence),
     )
+
+
+def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
+    """Return what several trials of each task say, by number of trials; empty if no task has several.
+
+    Args:
+        tasks: the rows of each task. A number of trials is judged on the tasks with as many valid ones.
+
+    Example:
+        >>> repeats_of([[{"success": True}, {"success": False}], [{"success": True}, {"success": True}]])
+        {'pass_at': {'1': 0.75, '2': 1.0}, 'pass_all': {'1': 0.75, '2': 0.5}}
+    """
+    most = max(len(rows) for rows in tasks)
+    if most == 1:
+        return {}
+    numbers = sorted({most, *(1 << power for power in range(most.bit_length()))} - {0})
+    found: dict[str, dict[str, float]] = {"pass_at": {}, "pass_all": {}}
+    for k in numbers:
+        trials = [(len(rows), sum(bool(row["success"]) for row in rows)) for rows in tasks if len(rows) >= k]
+        found["pass_at"][str(k)] = fmean(pass_at(size, wins, k) for size, wins in trials)
+        found["pass_all"][str(k)] = fmean(pass_all(size, wins, k) for size, wins in trials)
+        if all("score" in row for rows in tasks for row in rows):
+            scores = [[float(row["score"]) for row in rows] for rows in tasks if len(rows) >= k]
+            found.setdefault("best_of", {})[str(k)] = fmean(best_of(some, k) for some in scores)
+    if all(row.get("answer") is not None for rows in tasks for row in rows):
+        found["majority"] = {str(most): fmean(_wins_vote(rows) for rows in tasks)}
+    return found
+
+
+def _wins_vote(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the answer that most trials gave is right; of answers given as often the first one counts."""
+    answers = [normalize(str(row["answer"])) for row in rows]
+    chosen = max(answers, key=answers.count)
+    return bool(rows[answers.index(chosen)]["success"])
+
+
+def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    tasks: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        tasks.setdefault((row.get("part", ""), row["task_id"], row["content_hash"]), []).append(row)
+    return list(tasks.values())
+
+
+def _by_type(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    types: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        types.setdefault(row.get("part") or row.get("task_type", ""), []).append(row)
+    if len(types) == 1:
+        return {}
+    found = {}
+    for name, some in sorted(types.items()):
+        success = clustered_interval([bool(row["success"]) for row in task] for task in _by_task(some))
+        found[name] = {
+            "num_episodes": float(len(some)),
+            "success": success.value,
+            "success_low": success.low,
+            "success_high": success.high,
+            "mean_turns": fmean(row["num_turns"] for row in some),
+        }
+    return found
 
 
 def load_summary(out_dir: Path) -> EvalSummary:
@@ -187,7 +284,9 @@ def load_summary(out_dir: Path) -> EvalSummary:
     path = out_dir / "summary.json"
     try:
         values = read_json(path.read_text(encoding="utf-8"))
-        return EvalSummary(**{field.name: values[field.name] for field in fields(EvalSummary)})
+        known = {one.name: one for one in fields(EvalSummary)}
+        needed = {name for name, one in known.items() if one.default is MISSING and one.default_factory is MISSING}
+        return EvalSummary(**{name: values[name] for name in known if name in needed or name in values})
     except FileNotFoundError:
         raise CorruptDataError(f"no summary at {path}; the evaluation did not finish") from None
     except (OSError, ValueError, KeyError, TypeError) as error:

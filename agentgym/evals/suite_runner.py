@@ -98,7 +98,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
         if not isinstance(cause, AgentGymError):
             raise
         return _refused(suite, content_hash, policy, cause, "stopped")
-    rows = [row for part in opened.parts for row in read_rows(part_dir(out_dir, suite, part.part.label))]
+    rows = rows_of_suite(out_dir, suite)
     summary = summarise(rows, suite_or_env=suite.label, policy=policy, run_dir=out_dir)
     write_json(out_dir / "summary.json", asdict(summary))
     return SuiteResult(
@@ -109,6 +109,14 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
         summary=summary,
         parts=tuple(parts),
     )
+
+
+def rows_of_suite(out_dir: Path, suite: Suite) -> list[dict[str, Any]]:
+    """The episodes of all parts; those of several parts name theirs."""
+    if len(suite.parts) == 1:
+        return read_rows(out_dir)
+    labels = [part.label for part in suite.parts]
+    return [row | {"part": label} for label in labels for row in read_rows(part_dir(out_dir, suite, label))]
 
 
 def part_dir(out_dir: Path, suite: Suite, label: str) -> Path:
@@ -155,6 +163,7 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
             seed=suite.seed,
             group_config=GroupConfig(group_size=1, min_valid=1, num_envs=play.num_envs, limits=limits),
             resume=play.resume,
+            scoring=part.part.scoring,
         )
     finally:
         await pool.close()

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 from agentgym.canonical import digest, read_json
 from agentgym.env.env import Env
 from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
+from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.registry import make
 from agentgym.settings import checked
 from agentgym.types import Task
@@ -82,6 +83,20 @@ class SuitePart:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     paths: Mapping[str, DataPath] = field(default_factory=dict)
     """Arguments of the environment that are paths on this machine."""
+    scorers: tuple[Mapping[str, Any], ...] = ()
+    """What a success is, in place of the environment's word (:mod:`agentgym.evals.scoring`)."""
+    success_at: float = 1.0
+    """Least score of a success, by the scorers."""
+
+    def __post_init__(self) -> None:
+        _ = self.scoring  # refuses wrong settings
+
+    @property
+    def scoring(self) -> Scoring:
+        """How its episodes are scored."""
+        if not self.scorers:
+            return BY_ENV
+        return Scoring.read({"scorers": list(self.scorers), "success_at": self.success_at})
 
     @property
     def label(self) -> str:
@@ -163,6 +178,15 @@ class Suite:
         )
         return replace(self, name=f"{self.name}.first-{num_tasks}", parts=parts, content_hash="")
 
+    def repeated(self, num_times: int) -> Suite:
+        """Each task played so many times: other content under another name."""
+        return replace(self, name=f"{self.name}.times-{num_times}", num_samples=num_times, content_hash="")
+
+    def scored(self, scoring: Scoring) -> Suite:
+        """The same tasks by other scorers: other content under another name."""
+        parts = tuple(replace(part, scorers=scoring.scorers, success_at=scoring.success_at) for part in self.parts)
+        return replace(self, name=f"{self.name}.scored-{digest(asdict(scoring))[:6]}", parts=parts, content_hash="")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPart:
@@ -192,6 +216,8 @@ class OpenSuite:
                         "env": opened.part.env,
                         "kwargs": dict(opened.part.kwargs),
                         "tasks": [[task.id, task.content_hash] for task in opened.tasks],
+                        # a part without scorers keeps the hash that it had before there were any
+                        **({"scoring": asdict(opened.part.scoring)} if opened.part.scorers else {}),
                     }
                     for opened in self.parts
                 ],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.evals.runner import EvalSummary
+from agentgym.evals.runner import REPEATS, EvalSummary
 from agentgym.report.beside import compared, join_traces, name_beside
 from agentgym.report.charts import Frame, Point, as_share, interval_chart
 from agentgym.report.curves import (
@@ -65,6 +65,8 @@ def write_report(
         config=json.dumps(run.config, indent=2, ensure_ascii=False) if run.config else "",
         shown=_shown(run, traces),
         overview=_overview(run),
+        repeats=_repeats(run),
+        types=_types(run),
         comparison=None if other is None else compared(run, other),
         success=success_curve(rl, evals, rows if other is not None else None),
         multiples=small_multiples(rl, of_envs(_env_names(run)) | KNOWN, rows.rl, rows.name),
@@ -184,6 +186,34 @@ def _overview(run: RunFolder) -> dict[str, Any] | None:
         ],
         "chart": interval_chart(rows, frame=frame),
     }
+
+
+def _repeats(run: RunFolder) -> list[dict[str, Any]]:
+    """Return what several trials of each task say, one row for each evaluation and measure."""
+    return [
+        {"evaluation": label or "this", "measure": REPEATS[name], "values": [(k, as_share(v)) for k, v in by_k.items()]}
+        for label, summary in run.summaries.items()
+        for name, by_k in summary.repeats.items()
+    ]
+
+
+def _types(run: RunFolder) -> dict[str, Any] | None:
+    """Return the success of each type of task in each evaluation; None if tasks are of one type."""
+    shown = {label or "success": summary.by_type for label, summary in run.summaries.items() if summary.by_type}
+    if not shown or run.kind == "suites":
+        return None
+    names = sorted({name for by_type in shown.values() for name in by_type})
+    return {
+        "evaluations": list(shown),
+        "rows": [(name, [_of_type(one.get(name)) for one in shown.values()]) for name in names],
+    }
+
+
+def _of_type(found: dict[str, float] | None) -> dict[str, str]:
+    if found is None:
+        return {"success": "–", "interval": ""}
+    interval = f"{found['success_low']:.1%} to {found['success_high']:.1%}, {found['num_episodes']:.0f} episodes"
+    return {"success": as_share(round(found["success"], 4)), "interval": interval}
 
 
 def _headline(label: str, summary: EvalSummary) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 from agentgym.call_syntax import format_call
 from agentgym.env.env import TypedStep
 from agentgym.env.tool_env import ToolEnv
-from agentgym.envs.search.answers import Metric, check_metric, score
 from agentgym.envs.search.question import Question
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import UsageError, unknown_name
+from agentgym.scoring.text import Metric, check_metric, score
 from agentgym.tool import tool
 from agentgym.tools.reading import Budget
 from agentgym.tools.retrieval.types import Retriever
@@ -71,7 +71,7 @@ class QuestionEnv(ToolEnv):
     ``tool_call`` (cost). ``info`` counts ``num_void_turns`` and ``num_repeated_queries`` of the episode so far.
 
     Args:
-        outcome: how an answer is graded: ``em``, ``f1`` or ``cover_em`` (:mod:`agentgym.envs.search.answers`).
+        outcome: how an answer is graded: ``em``, ``f1`` or ``cover_em`` (:mod:`agentgym.scoring.text`).
         rewards: values of :class:`SearchRewards` by name, where they are to differ from the defaults.
         max_results: results that a search shows at most.
         result_tokens: length of what a search shows, in tokens by estimate; what is longer is cut, the cut marked.

@@ -78,6 +78,12 @@ class WorldEnv(QuestionEnv):
         self.retriever = self.world.retriever
         return self.world.question(task.seed)
 
+    @property
+    def task_type(self) -> str:
+        """How many facts the answer is away from what the question names."""
+        num_hops = len(self.question.gold)
+        return f"{num_hops} hop" + ("s" if num_hops > 1 else "")
+
     def tasks(self, split: str) -> Sequence[Task]:
         """1,000,000 questions to train on, 1,000 to validate, 1,000 to test; no world is in two splits."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._data_of)

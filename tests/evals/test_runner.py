@@ -103,7 +103,7 @@ def test_oracle_wins_and_everything_is_on_disk(tmp_path: Path) -> None:
     assert {row["task_id"] for row in rows} == {f"test-{i}" for i in range(6)}
     assert set(rows[0]) == {
         "task_id", "content_hash", "seed", "status", "success", "return", "num_turns", "num_tokens", "num_retries",
-        "error",
+        "error", "task_type", "num_prompt_tokens", "num_invalid_turns", "num_tool_errors", "seconds", "answer",
     }  # fmt: skip
     groups = read_groups(tmp_path)
     assert [group.ordinal for group in groups] == [0, 1, 2, 3, 4, 5]

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from fractions import Fraction
+from statistics import fmean
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.evals.statistics import mean_interval, wilson_interval
+from agentgym.evals.statistics import (
+    best_of,
+    clustered_interval,
+    detectable_difference,
+    mcnemar,
+    mean_interval,
+    paired_interval,
+    pass_all,
+    pass_at,
+    sign_flip,
+    tasks_needed,
+    wilson_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +73,132 @@ def test_mean_interval_is_a_function_of_its_input() -> None:
     assert first.high - first.value == pytest.approx(1.96 * 2.0 / 50**0.5, rel=0.15)
     with pytest.raises(ValueError, match="at least one"):
         mean_interval([])
+
+
+# ------------------------------------------------------------------------------------------- repeats of a task
+
+
+def drawn(
+    num_tasks: int, sizes: Sequence[int], shape: tuple[float, float], rng: np.random.Generator
+) -> list[list[bool]]:
+    """Trials of tasks whose rates are from a beta distribution."""
+    rates = rng.beta(*shape, num_tasks)
+    return [[bool(won) for won in rng.random(rng.choice(sizes)) < rate] for rate in rates]
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4,), (1, 4, 8)])
+@pytest.mark.parametrize("shape", [(1.0, 1.0), (0.2, 0.2), (8.0, 8.0), (3.0, 0.8)])
+def test_intervals_hold_the_true_rate_in_95_of_100_evaluations(
+    sizes: tuple[int, ...], shape: tuple[float, float]
+) -> None:
+    rng = np.random.default_rng(1)
+    truth, num_tries = shape[0] / sum(shape), 800
+    held = 0
+    for _ in range(num_tries):
+        estimate = clustered_interval(drawn(60, sizes, shape, rng))
+        held += estimate.low <= truth <= estimate.high
+    assert 0.93 <= held / num_tries <= 0.97
+
+
+def test_taking_repeats_for_other_tasks_would_hold_it_less_often() -> None:
+    rng = np.random.default_rng(2)
+    held = 0
+    for _ in range(300):
+        trials = list(itertools.chain.from_iterable(drawn(60, (8,), (0.3, 0.3), rng)))
+        estimate = wilson_interval(sum(trials), len(trials))
+        held += estimate.low <= 0.5 <= estimate.high
+    assert held / 300 < 0.7
+
+
+def test_clustered_interval_at_its_ends() -> None:
+    single = [[True], [False], [True]]
+    assert clustered_interval(single) == wilson_interval(2, 3)
+    # trials that all agree within their task say as much as one each, with Student's t for few tasks
+    alike = clustered_interval([[True] * 5, [False] * 5, [True] * 5])
+    assert alike.low < wilson_interval(2, 3).low
+    assert alike.high > wilson_interval(2, 3).high
+    assert clustered_interval([[True] * 4] * 10).high == 1.0
+    assert clustered_interval([[True] * 4] * 10).low == pytest.approx(0.66, abs=0.02)  # of ten tasks, not of forty
+    # trials as independent as can be say no more than all of them together
+    mixed = clustered_interval([[True, False]] * 50)
+    assert mixed.high - mixed.low == pytest.approx(
+        wilson_interval(50, 100).high - wilson_interval(50, 100).low, rel=0.05
+    )
+    assert clustered_interval([[], [True, False]]).value == 0.5
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=7), st.integers(1, 7))
+def test_pass_at_and_all_against_every_draw(trials: list[bool], k: int) -> None:
+    if k > len(trials):
+        for count in (pass_at, pass_all):
+            with pytest.raises(ValueError, match=f"needs {k} trials"):
+                count(len(trials), sum(trials), k)
+        return
+    draws = list(itertools.combinations(trials, k))
+    assert pass_at(len(trials), sum(trials), k) == pytest.approx(fmean(any(draw) for draw in draws))
+    assert pass_all(len(trials), sum(trials), k) == pytest.approx(fmean(all(draw) for draw in draws))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=7), st.integers(1, 7))
+def test_best_of_against_every_draw(quarters: list[int], k: int) -> None:
+    scores = [quarter / 4 for quarter in quarters]
+    if k > len(scores):
+        with pytest.raises(ValueError, match=f"needs {k} scores"):
+            best_of(scores, k)
+        return
+    assert best_of(scores, k) == pytest.approx(fmean(max(draw) for draw in itertools.combinations(scores, k)))
+
+
+# --------------------------------------------------------------------------------------------------- two policies
+
+
+def test_sign_flip_against_every_sign() -> None:
+    differences = [0.5, 0.25, -0.25, 1.0, 0.75, 0.25, -0.5, 0.5]
+    observed = abs(sum(differences))
+    signs = list(itertools.product((1, -1), repeat=len(differences)))
+    as_far = sum(abs(sum(s * d for s, d in zip(sign, differences, strict=True))) >= observed for sign in signs)
+    assert sign_flip(differences) == pytest.approx(as_far / len(signs), abs=0.015)
+    assert sign_flip([0.0, 0.0]) == 1.0
+    # with one trial a task it is the exact test
+    assert sign_flip([1.0] * 9 + [-1.0]) == pytest.approx(mcnemar(1, 9), abs=0.005)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (4,)])
+def test_two_equal_policies_differ_in_at_most_5_of_100_comparisons(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    num_tries, num_found, num_outside = 400, 0, 0
+    for _ in range(num_tries):
+        rates = rng.beta(1.0, 1.0, 60)
+        gains, tasks = [], []
+        for task, rate in enumerate(rates):
+            won = rng.random((2, sizes[0])) < rate
+            gains += [float(b) - float(a) for a, b in won.T]
+            tasks += [str(task)] * sizes[0]
+        by_task = [fmean(gains[at : at + sizes[0]]) for at in range(0, len(gains), sizes[0])]
+        num_found += (
+            mcnemar(gains.count(-1.0), gains.count(1.0)) if sizes == (1,) else sign_flip(by_task, num_resamples=500)
+        ) < 0.05
+        interval = paired_interval(gains, tasks)
+        num_outside += not interval.low <= 0 <= interval.high
+    assert num_found / num_tries <= 0.065  # 5 of 100, and what 400 tries vary
+    assert 0.03 <= num_outside / num_tries <= 0.075
+
+
+def test_power_is_what_was_asked_for() -> None:
+    rng = np.random.default_rng(4)
+    scatter = [1.0, 0.0, 0.0, -1.0] * 25
+    gain = detectable_difference(scatter)
+    assert gain == pytest.approx(2.8016 * np.std(scatter, ddof=1) / 10, rel=1e-3)
+    found = 0
+    for _ in range(600):
+        sample = rng.normal(gain, np.std(scatter, ddof=1), 100)
+        found += abs(sample.mean()) > 1.96 * sample.std(ddof=1) / 10
+    assert found / 600 == pytest.approx(0.8, abs=0.05)
+    assert tasks_needed([1.0, -1.0]) is None
+    assert tasks_needed([1.0]) is None
+    many = tasks_needed([1.0, 0.0, 0.0, 1.0, -1.0] * 20)
+    assert many is not None
+    # with so many tasks of the same scatter the difference is the least that is found
+    assert float(Fraction(1, 5)) == pytest.approx(
+        detectable_difference([1.0, 0.0, 0.0, 1.0, -1.0] * (many // 5)), rel=0.03
+    )

@@ -17,7 +17,8 @@ from testkit.fake_openai import FakeOpenAI, completion
 from testkit.made_groups import group, trajectory, turn
 
 from agentgym.credit.columns import outcome_of
-from agentgym.errors import ConfigError, RunStoppedError, UsageError
+from agentgym.errors import ConfigError, EngineError, RunStoppedError, UsageError
+from agentgym.evals.scoring import Grader, Scored, Scoring
 from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
 from agentgym.rollout.transcript import transcript
 from agentgym.trainers.config.overrides import apply_overrides
@@ -316,3 +317,41 @@ def test_an_unreachable_judge_is_refused_before_work_begins(serve: Any, tmp_path
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         JudgeConfig(**{"model": "openai:http://x/v1", **changes})
+
+
+# -------------------------------------------------------------------------------------------------- as a scorer
+
+
+def test_a_judge_scores_an_evaluation(serve: Callable[[Play], FakeOpenAI], tmp_path: Path) -> None:
+    def play(request: dict[str, Any]) -> Any:
+        (told,) = told_episodes(request)
+        return completion("no verdict") if "hopeless" in told else verdict({"1": 0.8 if "mug" in told else 0.2})
+
+    server = serve(play)
+    scoring = Scoring.read(
+        {
+            "kind": "judge",
+            "model": f"openai:{server.url}?model=m&num_tries=1",
+            "rubric": "Be strict.",
+            "success_at": 0.5,
+        }
+    )
+    episodes = [episode("the mug"), replace(episode("nothing"), observation=()), episode("hopeless")]
+
+    async def run() -> list[Scored | Exception]:
+        grader = Grader(scoring, tmp_path)
+        found: list[Scored | Exception] = [*await grader.scored_all(episodes)]
+        found += await grader.scored_all(episodes[:1])
+        await grader.close()
+        return found
+
+    good, poor, unknown, again = asyncio.run(run())
+    assert isinstance(good, Scored)
+    assert isinstance(poor, Scored)
+    assert (good.score, good.success, poor.score, poor.success) == (0.8, True, 0.2, False)
+    assert isinstance(unknown, EngineError), "an episode without a verdict is no failure of the policy"
+    assert again == good
+    num_asked = len(server.requests)
+    assert num_asked == 2 + JudgeConfig().num_tries, "the same question is asked once"
+    assert "Be strict." in server.requests[0]["messages"][0]["content"]
+    assert len(read_json_lines(tmp_path / "judge.jsonl")) == 2

@@ -167,6 +167,10 @@ class EvalConfig:
     """Evaluation before and after RL, on tasks the policy was not trained on."""
 
     num_episodes: int = 200
+    """Tasks, the first of the split."""
+    repeats: int = 1
+    """Episodes of each task. With several, pass@k before and after RL tells whether RL finds what the policy could not
+    do, or only makes likelier what it could."""
     split: str = "test"
     temperature: float = 1.0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -180,6 +184,8 @@ class EvalConfig:
     def __post_init__(self) -> None:
         if self.every < 0:
             raise ConfigError(f"eval.every must be at least 0, got {self.every}")
+        if self.repeats < 1:
+            raise ConfigError(f"eval.repeats must be at least 1, got {self.repeats}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

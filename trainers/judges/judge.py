@@ -65,6 +65,18 @@ class Judge:
                 members[at] = one
         return replace(group, trajectories=tuple(members))
 
+    async def score(self, trajectory: Trajectory) -> float:
+        """Return the mean score of one episode over the votes.
+
+        Raises:
+            EngineError: the judge gave no verdict.
+        """
+        return (await self._voted([trajectory]))[0]
+
+    async def close(self) -> None:
+        """Close the connections to its endpoint."""
+        await self.client.close()
+
     def take_metrics(self) -> dict[str, float]:
         """Return the :data:`COUNTS` since the last call, and the mean score; NaN if there was none."""
         counts, self._counts = self._counts, defaultdict(float)

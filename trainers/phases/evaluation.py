@@ -35,6 +35,8 @@ async def evaluate_policy(run: Run, log: Log, label: str, step: int) -> float:
         row = {} if "" in found else {"success": success}
         for env in run.envs:
             row |= {f"{env.prefix}{name}": getattr(found[env.name], name) for name in LOGGED}
+            passes = found[env.name].repeats.get("pass_at", {})
+            row |= {f"{env.prefix}pass_at_{k}": value for k, value in passes.items() if k != "1"}
         log.log("eval", step, row)
     return success
 
@@ -48,7 +50,7 @@ class _About(TypedDict):
 
 async def _evaluate_in(run: Run, env: RunEnv, log: Log, label: str) -> EvalSummary:
     config = env.config
-    tasks = list(env.eval_tasks[: config.eval.num_episodes])
+    tasks = list(env.eval_tasks[: config.eval.num_episodes]) * config.eval.repeats
     label = named(label, env.name)
     about: _About = {
         "out_dir": run.run_dir / "eval" / label,
@@ -101,9 +103,13 @@ def _line(summary: EvalSummary, label: str, step: int, env: RunEnv) -> str:
     interval = f"{summary.success_low:.3f} to {summary.success_high:.3f}"
     when = {"base": "of the base model", "before": "before RL", "after": "after RL"}.get(label, f"after {step} steps")
     of = f" on {env.name}" if env.name else ""
-    tasks = f"{summary.num_episodes} {env.config.eval.split} tasks"
+    repeats = env.config.eval.repeats
+    times = f", {repeats} times each" if repeats > 1 else ""
+    tasks = f"{summary.num_episodes // repeats} {env.config.eval.split} tasks{times}"
     failed = f", {summary.num_failed} failed and not counted" if summary.num_failed else ""
-    return f"success{of} {when}: {summary.success:.3f} ({interval}), {tasks}{failed}"
+    best = list(summary.repeats.get("pass_at", {}).items())[-1:]
+    passes = "".join(f", pass@{k} {value:.3f}" for k, value in best)
+    return f"success{of} {when}: {summary.success:.3f} ({interval}){passes}, {tasks}{failed}"
 
 
 def base_success(run: Run) -> float | None:

@@ -6,6 +6,10 @@ Diverse, Explainable Multi-hop Question Answering"): small letters, ASCII punctu
 out, spaces made single. HotpotQA's F1 adds that yes, no and noanswer have no partial credit. Cover exact match, also
 called sub-EM, is what search agents report beside it ("Search-R1: Training LLMs to Reason and Leverage Search Engines
 with Reinforcement Learning", ``subem_check``). Of several references the best one counts, as in SQuAD's script.
+
+One thing is different: where a text is nothing but articles and punctuation ("The", "?"), the scripts compare nothing
+with nothing, so that any such answer is right and F1 is 0 even for the reference itself. Here such a text keeps its
+articles, and its punctuation if it has nothing else: the choice "A." is "a".
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ def normalize(text: str) -> str:
     """The text as it is compared.
 
     Example:
-        >>> normalize("The  U.S.A., a Nation!")
-        'usa nation'
+        >>> normalize("The  U.S.A., a Nation!"), normalize("A."), normalize(" ?")
+        ('usa nation', 'a', '?')
     """
     bare = text.lower().translate(_NO_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
+    return " ".join(_ARTICLES.sub(" ", bare).split()) or " ".join((bare.strip() or text.lower()).split())
 
 
 def exact_match(answer: str, reference: str) -> float:
@@ -78,7 +82,8 @@ def cover_exact_match(answer: str, reference: str) -> float:
         >>> cover_exact_match("a cartoon", "art")
         1.0
     """
-    return float(normalize(reference) in normalize(answer))
+    given, wanted = normalize(answer), normalize(reference)
+    return float(wanted in given if wanted else given == wanted)
 
 
 METRICS: Final[dict[Metric, Callable[[str, str], float]]] = {

@@ -1,0 +1,73 @@
+"""``agentgym eval --rescore``: what was played before, by other scorers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.canonical import read_json
+
+if TYPE_CHECKING:
+    from agentgym.evals.runner import EvalSummary
+    from agentgym.evals.suite_runner import SuiteResult
+
+
+async def rescored(
+    source: Path, settings: Mapping[str, Any], run_dir: Path | None
+) -> tuple[Path, EvalSummary | list[SuiteResult]]:
+    """Score the evaluation in a folder anew; return the new folder and its result, a list for suites.
+
+    Raises:
+        UsageError: there is no such evaluation, or the scorers' settings are wrong.
+        CorruptDataError: the evaluation did not finish.
+    """
+    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.errors import CorruptDataError
+    from agentgym.evals.episodes import write_json
+    from agentgym.evals.rescore import rescore, rescore_suite
+    from agentgym.evals.scoring import Scoring
+    from agentgym.evals.suite_runner import SUITE_FILE, load_saved
+
+    scoring = Scoring.read(settings)
+    suites = [path.parent for path in sorted(source.glob(f"*/*/{SUITE_FILE}"))]
+    plan = {} if suites else _plan_of(source)
+    for folder in suites or [source]:
+        if not (folder / "summary.json").is_file():
+            raise CorruptDataError(f"{folder} did not finish; go on first: agentgym eval --resume {source}")
+    folder = new_run_dir("eval-rescored", run_dir)
+    try:
+        if not suites:
+            saved = plan | {"scoring": asdict(scoring)}
+            write_json(folder / "config.json", {"eval": saved, "rescored_from": str(source)})
+            return folder, await rescore(source, folder, scoring)
+        results = []
+        for one in suites:
+            saved_suite = load_saved(one)
+            out_dir = folder / saved_suite.suite.scored(scoring).name / one.name
+            results.append(await rescore_suite(one, saved_suite, out_dir, scoring))
+        write_json(folder / "results.json", [asdict(result) for result in results])
+        return folder, results
+    except BaseException:  # the episodes lie where they were
+        shutil.rmtree(folder)
+        raise
+
+
+def _plan_of(source: Path) -> dict[str, Any]:
+    """Return the plan of an evaluation of one environment, or of a training run's own evaluation."""
+    from agentgym.cli.eval_run import run_settings
+    from agentgym.errors import CorruptDataError, UsageError
+    from agentgym.evals.compare import training_run_of
+
+    if (run := training_run_of(source)) is not None and (settings := run_settings(str(run))) is not None:
+        return settings.plan
+    try:
+        return dict(read_json((source / "config.json").read_text(encoding="utf-8"))["eval"])
+    except FileNotFoundError:
+        raise UsageError(
+            f"{source} is no evaluation; name the folder of one, of suites, or RUN/eval/after of a training run"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptDataError(f"{source / 'config.json'} is not an evaluation's configuration ({error!r})") from error

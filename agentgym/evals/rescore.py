@@ -1,0 +1,62 @@
+"""An evaluation's episodes scored anew, in a folder of their own; nothing is played, and the old one stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from agentgym.evals.episodes import EpisodeFiles, write_json
+from agentgym.evals.runner import EvalSummary, load_summary, summarise
+from agentgym.evals.scoring import Scoring
+from agentgym.evals.suite_runner import SUITE_FILE, SavedEvaluation, SuiteResult, part_dir, rows_of_suite
+from agentgym.evals.suites import open_suite, suite_to_dict
+from agentgym.rollout.folder_lock import locked
+
+
+async def rescore(source: Path, out_dir: Path, scoring: Scoring) -> EvalSummary:
+    """Score the episodes of an evaluation by other scorers, and write what an evaluation writes to ``out_dir``.
+
+    Raises:
+        CorruptDataError: the source is no finished evaluation.
+        RunStoppedError: no episode is valid.
+    """
+    before = load_summary(source)
+    with locked(out_dir):
+        files = EpisodeFiles(out_dir, resume=False)
+        files.take_over(source)
+        await files.score(scoring)
+        files.finish()
+        rows = list(files.rows.values())
+        summary = summarise(rows, suite_or_env=before.suite_or_env, policy=before.policy, run_dir=out_dir)
+        write_json(out_dir / "summary.json", asdict(summary))
+    return summary
+
+
+async def rescore_suite(source: Path, saved: SavedEvaluation, out_dir: Path, scoring: Scoring) -> SuiteResult:
+    """:func:`rescore` all parts of a suite.
+
+    Raises:
+        UsageError: the suite's tasks cannot be looked up here, so that the content hash is not known.
+    """
+    suite = saved.suite.scored(scoring)
+    content_hash = open_suite(suite).content_hash
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_json(
+        out_dir / SUITE_FILE,
+        {"suite": suite_to_dict(suite), "content_hash": content_hash, "policy": saved.policy},
+    )
+    parts = [
+        await rescore(part_dir(source, saved.suite, part.label), part_dir(out_dir, suite, part.label), scoring)
+        for part in suite.parts
+    ]
+    rows = rows_of_suite(out_dir, suite)
+    summary = summarise(rows, suite_or_env=suite.label, policy=saved.policy, run_dir=out_dir)
+    write_json(out_dir / "summary.json", asdict(summary))
+    return SuiteResult(
+        suite=suite.label,
+        content_hash=content_hash,
+        policy=saved.policy,
+        outcome="done",
+        summary=summary,
+        parts=tuple(parts),
+    )

@@ -1,0 +1,183 @@
+"""Episodes scored by named scorers, in place of or beside the environment's own word.
+
+A scoring is a list of scorers with weights::
+
+    scorers = [{kind = "numeric", tolerance = 0.01}, {kind = "regex", pattern = "ANSWER: .*", weight = 0.5}]
+    success_at = 1.0
+
+An episode's score is the weighted mean, from 0 to 1, and it is a success from ``success_at`` on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
+from agentgym.plugins import Component, Options, kind, read_options
+from agentgym.scoring.answer import final_answer
+from agentgym.scoring.component import SCORERS
+from agentgym.settings import checked
+from agentgym.types import Trajectory
+
+_ROUNDING = 1e-9
+"""A mean of ones may be a little less than 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """How episodes are scored, as plain data; without scorers the environment alone says what a success is.
+
+    Example:
+        >>> Scoring.read({"kind": "numeric", "tolerance": 0.01}).scorers[0]["kind"]
+        'numeric'
+    """
+
+    scorers: tuple[Mapping[str, Any], ...] = ()
+    """Each ``{"kind": NAME, "weight": 1.0, ...}`` with the scorer's own settings."""
+    success_at: float = 1.0
+    """Least score of a success."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.success_at <= 1:
+            raise ConfigError(f"success_at is above 0 and at most 1, got {self.success_at}")
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Scoring:
+        """Read what a user gave: ``scorers`` and ``success_at``, or one scorer's own keys with ``success_at``.
+
+        Raises:
+            ConfigError: naming the first wrong key.
+        """
+        given = dict(values)
+        if "kind" in given:
+            others = {name: given.pop(name) for name in [*given] if name != "success_at"}
+            given["scorers"] = [others]
+        scoring = checked(cls, given, "scorer")
+        if given and not scoring.scorers:
+            raise ConfigError("scorer: name one by scorer.kind=NAME (agentgym list --scorers)")
+        for one in scoring.scorers:
+            _Scorer.read(one)
+        return scoring
+
+    @property
+    def label(self) -> str:
+        """The scorers' names."""
+        return ", ".join(str(kind(values)) for values in self.scorers)
+
+
+BY_ENV = Scoring()
+"""The environment's own word."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    component: Component
+    options: Options | None
+    weight: float
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> _Scorer:
+        own = dict(values)
+        reference, weight = own.pop("kind", None), own.pop("weight", 1.0)
+        if not isinstance(reference, str):
+            raise ConfigError("scorer: expected its name under the key 'kind'")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise ConfigError(f"scorer {reference}: weight is a number above 0, got {weight!r}")
+        component = SCORERS[reference]
+        if component.options is None:
+            if own:
+                raise ConfigError(f"scorer {reference} has no settings; got {', '.join(own)}")
+            return cls(component, None, float(weight))
+        return cls(component, read_options(SCORERS, reference, own, f"scorer {reference}"), float(weight))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The scores of an episode."""
+
+    score: float
+    """The weighted mean, from 0 to 1."""
+    success: bool
+    by_scorer: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Grader:
+    """Scores episodes; what scorers keep lives as long as it does.
+
+    Args:
+        folder: of the evaluation.
+    """
+
+    scoring: Scoring
+    folder: Path
+    _kept: dict[str, Any] = field(default_factory=dict)
+
+    async def close(self) -> None:
+        """Close what scorers keep open."""
+        for value in self._kept.values():
+            closing = value.close() if hasattr(value, "close") else None
+            if inspect.isawaitable(closing):
+                await closing
+
+    async def scored(self, trajectory: Trajectory) -> Scored:
+        """Score one episode.
+
+        Raises:
+            InfrastructureError: a scorer could not do its work; nothing is known of the episode then.
+            ConfigError: a scorer gave what is no score.
+        """
+        scorers = [_Scorer.read(values) for values in self.scoring.scorers]
+        offered = {
+            "answer": final_answer(trajectory),
+            "references": trajectory.task.answers,
+            "task": trajectory.task,
+            "trajectory": trajectory,
+            "folder": self.folder,
+            "kept": self._kept,
+        }
+        values = [await _called(one, offered) for one in scorers]
+        total = sum(one.weight for one in scorers)
+        score = sum(one.weight * value for one, value in zip(scorers, values, strict=True)) / total
+        names = _own_names([one.component.name for one in scorers])
+        return Scored(
+            score=score,
+            success=score >= self.scoring.success_at - _ROUNDING,
+            by_scorer=dict(zip(names, values, strict=True)),
+        )
+
+    async def scored_all(self, trajectories: Sequence[Trajectory]) -> list[Scored | InfrastructureError]:
+        """Score many episodes at the same time; what could not be scored gives the error."""
+        return list(await asyncio.gather(*(self._tried(trajectory) for trajectory in trajectories)))
+
+    async def _tried(self, trajectory: Trajectory) -> Scored | InfrastructureError:
+        try:
+            return await self.scored(trajectory)
+        except InfrastructureError as error:
+            return error
+
+
+async def _called(scorer: _Scorer, offered: Mapping[str, Any]) -> float:
+    component = scorer.component
+    try:
+        value: float | Awaitable[float] = component.call(**component.arguments(offered, scorer.options))
+        if inspect.isawaitable(value):
+            value = await value
+    except AgentGymError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"scorer {component.name} failed on task {offered['task'].id}: {error!r}") from error
+    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:  # also true of NaN
+        raise ConfigError(f"scorer {component.name} gave {value!r}; a score is a number from 0 to 1")
+    return float(value)
+
+
+def _own_names(names: Sequence[str]) -> list[str]:
+    """Number the names that occur several times."""
+    return [f"{name}-{names[:at].count(name) + 1}" if names[:at].count(name) else name for at, name in enumerate(names)]

@@ -1,0 +1,1 @@
+"""Scores of answers, for environments that grade and for evaluations that grade anew."""

@@ -1,0 +1,1 @@
+"""agentgym's own scorers, one file each; importing them registers them."""

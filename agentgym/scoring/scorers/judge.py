@@ -1,0 +1,32 @@
+"""A model that scores episodes by a rubric, behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentgym.plugins import Component, Options
+from agentgym.scoring.component import SCORERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeOptions(Options):
+    """Settings of the scorer ``judge``, as in :class:`agentgym.trainers.judges.config.JudgeConfig`."""
+
+    kind: str = "judge"
+    model: str = ""
+    """``openai:URL?model=NAME``."""
+    rubric: str = ""
+    """The criteria, in words; empty for how well the agent reaches the goal of its first message."""
+    votes: int = 1
+    temperature: float = 0.0
+    max_new_tokens: int = 1024
+    max_chars: int = 12_000
+    structured: bool = True
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=bool(self.model), message="model is missing; name an endpoint, openai:URL?model=NAME")
+
+
+SCORERS.add(
+    Component(name="judge", family="scorer", function="agentgym.trainers.judges.scorer:judged", options=JudgeOptions)
+)

@@ -1,0 +1,58 @@
+"""Scorers of text against references: exact match, F1, cover exact match, and a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentgym.plugins import Options
+from agentgym.scoring.component import scorer
+from agentgym.scoring.text import score
+
+
+@scorer("em", paper="SQuAD: 100,000+ Questions for Machine Comprehension of Text")
+def em(answer: str, references: Sequence[str]) -> float:
+    """1.0 if the answer is one of the references once both are normalised."""
+    return score(answer, references, "em")
+
+
+@scorer("f1", paper="SQuAD: 100,000+ Questions for Machine Comprehension of Text")
+def f1(answer: str, references: Sequence[str]) -> float:
+    """The best F1 of words against a reference."""
+    return score(answer, references, "f1")
+
+
+@scorer("cover_em", paper="Search-R1: Training LLMs to Reason and Leverage Search Engines with Reinforcement Learning")
+def cover_em(answer: str, references: Sequence[str]) -> float:
+    """1.0 if a reference is a part of the answer."""
+    return score(answer, references, "cover_em")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegexOptions(Options):
+    """Settings of the scorer ``regex``."""
+
+    kind: str = "regex"
+    pattern: str = ""
+    """Python's syntax. Its first group, or all that it found last, is compared with the references; without references
+    it is enough that it is found."""
+    ignore_case: bool = True
+
+    def __post_init__(self) -> None:
+        self.check(is_ok=bool(self.pattern), message="pattern is missing")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            self.check(is_ok=False, message=f"pattern {self.pattern!r} is no regular expression: {error}")
+
+
+@scorer("regex", options=RegexOptions)
+def regex(answer: str, references: Sequence[str], pattern: str, *, ignore_case: bool) -> float:
+    """1.0 if a pattern is found in the answer and what it found is a reference."""
+    flags = re.IGNORECASE if ignore_case else re.NOFLAG
+    found = list(re.finditer(pattern, answer, flags))
+    if not found or not references:
+        return float(bool(found))
+    last = found[-1]
+    return score(last[1] if last.re.groups else last[0], references, "em")

@@ -21,6 +21,7 @@ from agentgym.cli.list import list_
 from agentgym.cli.model import model
 from agentgym.cli.new import new
 from agentgym.cli.play import play
+from agentgym.cli.plot import plot
 from agentgym.cli.reap import reap
 from agentgym.cli.sandbox import sandbox
 from agentgym.cli.serve_model import serve_model
@@ -57,6 +58,7 @@ app.command("train", context_settings={"ignore_unknown_options": True})(train)  
 app.command("serve-model")(serve_model)
 app.command("serve-search")(serve_search)
 app.command("view")(view)
+app.command("plot")(plot)
 app.command("credit")(credit)
 app.command("new")(new)
 app.command("doctor")(doctor)

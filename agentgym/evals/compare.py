@@ -129,15 +129,21 @@ def config_differences(a: Path, b: Path) -> dict[str, tuple[Any, Any]]:
         CorruptDataError: one of them cannot be read.
     """
     folders = (training_run_of(folder) or folder for folder in (a, b))
-    of_a, of_b = (dict(_flat(read_json_object(folder / "config.json"))) for folder in folders)
+    of_a, of_b = (dict(flat_items(read_json_object(folder / "config.json"))) for folder in folders)
     names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")  # which the comparison itself names
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_items(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested settings by dotted name.
+
+    Example:
+        >>> dict(flat_items({"optimizer": {"lr": 0.1}, "seed": 0}))
+        {'optimizer.lr': 0.1, 'seed': 0}
+    """
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat_items(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
@@ -188,7 +194,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
 
 def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:
     """Return in what two evaluations of different content differ, each as a phrase."""
-    of_a, of_b = dict(_flat(a.kwargs)), dict(_flat(b.kwargs))
+    of_a, of_b = dict(flat_items(a.kwargs)), dict(flat_items(b.kwargs))
     found = [f"{a.label} against {b.label}"] if a.label != b.label else []
     found += [
         f"{name}={of_a.get(name, 'the default')} against {of_b.get(name, 'the default')}"

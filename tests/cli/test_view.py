@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Command = Callable[..., Any]
 
@@ -36,3 +39,17 @@ def test_episodes_are_printed_message_by_message(run: Command, guess: str, tmp_p
     (tmp_path / "run" / "rollouts").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
     assert "has no evaluation" in run("view", str(tmp_path / "run"), "--episodes", "1").err
+
+
+def test_plot(run: Command, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "r"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"recipe": "demo", "seed": 0}')
+    rows = [{"phase": "rl", "step": step, "success": step / 4} for step in range(1, 5)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    value = run("plot", str(folder), "-o", "fig.svg", "--json").json
+    assert value["lines"][0]["mean"] == [0.25, 0.5, 0.75, 1.0]
+    assert Path("fig.svg").is_file()
+    assert "r, 1 run: 0.25 to 1" in run("plot", str(folder), "-o", "fig.svg").out
+    assert "no folder 'nowhere'" in run("plot", "nowhere", "-o", "fig.svg").assert_one_line_error()

@@ -1,0 +1,75 @@
+"""``agentgym plot``: curves of training runs as a figure for a paper."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, output
+
+
+class Axis(StrEnum):
+    """How far training has come."""
+
+    STEPS = "steps"
+    ROLLOUTS = "rollouts"
+    TOKENS = "tokens"
+    MINUTES = "minutes"
+
+
+def plot(  # noqa: PLR0913  (a command's options)
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of training runs.")],
+    out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The figure: .svg, .pdf or .png.")],
+    *,
+    metric: Annotated[str, typer.Option("--metric", "-y", help="A name in metrics.jsonl.")] = "success",
+    axis: Annotated[Axis, typer.Option("--axis", "-x", help="What the curves are drawn against.")] = Axis.STEPS,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Of evaluations (eval.every) in place of training steps.")
+    ] = False,
+    smooth: Annotated[int, typer.Option(min=1, help="Mean over the last N steps.")] = 1,
+    label: Annotated[
+        list[str] | None, typer.Option(help="Of a line, once for each in their order. [default: what tells them apart]")
+    ] = None,
+    width: Annotated[float, typer.Option(min=1.0, max=40.0, help="In inches.")] = 5.0,
+    height: Annotated[float, typer.Option(min=1.0, max=40.0, help="In inches.")] = 3.2,
+    as_json: JsonFlag = False,
+) -> None:
+    """Draw curves of training runs; runs that differ in their seed alone become one line with an interval."""
+    from agentgym.report.plot import plot as draw
+
+    with output(as_json) as out:
+        lines = draw(
+            runs,
+            out_path,
+            metric=metric,
+            axis=axis.value,
+            held_out=held_out,
+            smooth=smooth,
+            labels=label or (),
+            size=(width, height),
+        )
+        out.result(
+            {
+                "figure": str(out_path),
+                "lines": [
+                    {
+                        "label": line.label,
+                        "num_runs": line.num_runs,
+                        "x": line.xs.tolist(),
+                        "mean": line.mean.tolist(),
+                        "low": line.low.tolist(),
+                        "high": line.high.tolist(),
+                    }
+                    for line in lines
+                ],
+            }
+        )
+        for line in lines:
+            runs_of = "1 run" if line.num_runs == 1 else f"{line.num_runs} seeds"
+            span = "" if line.num_runs == 1 else f" ({line.low[-1]:.3g} to {line.high[-1]:.3g})"
+            text = f"{line.label}, {runs_of}: {line.mean[0]:.3g} to {line.mean[-1]:.3g}{span}"
+            out.console.print(text, markup=False, soft_wrap=True)
+        out.console.print(str(out_path), markup=False, soft_wrap=True)

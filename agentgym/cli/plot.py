@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from agentgym.cli.output import JsonFlag, output
 
 
-class Axis(StrEnum):
-    """How far training has come."""
-
-    STEPS = "steps"
-    ROLLOUTS = "rollouts"
-    TOKENS = "tokens"
-    MINUTES = "minutes"
+Axis = Literal["steps", "rollouts", "tokens", "minutes"]
 
 
 def plot(  # noqa: PLR0913  (a command's options)
@@ -25,7 +18,7 @@ def plot(  # noqa: PLR0913  (a command's options)
     out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The figure: .svg, .pdf or .png.")],
     *,
     metric: Annotated[str, typer.Option("--metric", "-y", help="A name in metrics.jsonl.")] = "success",
-    axis: Annotated[Axis, typer.Option("--axis", "-x", help="What the curves are drawn against.")] = Axis.STEPS,
+    axis: Annotated[Axis, typer.Option("--axis", "-x", help="What the curves are drawn against.")] = "steps",
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Of evaluations (eval.every) in place of training steps.")
     ] = False,
@@ -45,7 +38,7 @@ def plot(  # noqa: PLR0913  (a command's options)
             runs,
             out_path,
             metric=metric,
-            axis=axis.value,
+            axis=axis,
             held_out=held_out,
             smooth=smooth,
             labels=label or (),

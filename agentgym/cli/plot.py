@@ -9,7 +9,6 @@ import typer
 
 from agentgym.cli.output import JsonFlag, output
 
-
 Axis = Literal["steps", "rollouts", "tokens", "minutes"]
 
 

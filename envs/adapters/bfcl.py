@@ -199,7 +199,7 @@ class BFCLEnv(Env):
             return offered
         turn = 0 if at_start else self._world.users_turn
         late = {name for since, names in problem.added.items() if since > turn for name in names}
-        return {name: spec for name, spec in offered.items() if name not in problem.excluded | late}
+        return {name: spec for name, spec in offered.items() if name not in late}
 
     def _gold_said(self, problem: Problem) -> Counter[str]:
         if self._world.gold_said is None:

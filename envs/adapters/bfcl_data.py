@@ -30,7 +30,11 @@ _JSON_TYPES: Mapping[str, str] = {"dict": "object", "float": "number", "tuple": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One multi-turn task of BFCL."""
+    """One multi-turn task of BFCL.
+
+    The data also name functions under ``excluded_function``, for 18 tasks of each category. BFCL's own code never reads
+    that key and offers them, so they are offered here.
+    """
 
     id: str
     requests: Sequence[str]
@@ -40,8 +44,6 @@ class Problem:
     classes: Sequence[str]
     config: Mapping[str, Any]
     """Where each class starts from."""
-    excluded: frozenset[str]
-    """Functions that are not offered."""
     added: Mapping[int, Sequence[str]]
     """Functions that are offered only from a turn on."""
 
@@ -104,7 +106,6 @@ def _problem(entry: Mapping[str, Any], answers: Sequence[Sequence[str]]) -> Prob
         answers=tuple(tuple(turn) for turn in answers),
         classes=tuple(entry["involved_classes"]),
         config=entry["initial_config"],
-        excluded=frozenset(entry.get("excluded_function", ())),
         added={int(turn): tuple(names) for turn, names in entry.get("missed_function", {}).items()},
     )
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentgym.check import check_env
 from agentgym.envs.adapters.bfcl import BFCLEnv
-from agentgym.envs.adapters.bfcl_data import CATEGORIES, call_of, problems
+from agentgym.envs.adapters.bfcl_data import CATEGORIES, _read, call_of, functions_of, problems
 from agentgym.errors import ResetNeededError, UnknownNameError, UsageError
 from agentgym.types import Message, ToolCall
 
 NEEDED = "needs the package bfcl-eval (the extra bfcl, or pip install --no-deps bfcl-eval) and mpmath"
-pytest.importorskip("bfcl_eval", reason=NEEDED)
+bfcl_eval = pytest.importorskip("bfcl_eval", reason=NEEDED)
 pytest.importorskip("mpmath", reason=NEEDED)
 
 
@@ -45,6 +46,19 @@ def test_gold_calls_score_one(category: Any) -> None:
     tasks = env.tasks("test")
     assert len(tasks) == 200
     assert [task.id for task in tasks if end_of(env, task.id) != 1.0] == []
+
+
+def test_all_functions_of_the_classes_are_offered_as_bfcl_does() -> None:
+    """The data name ``excluded_function`` for some tasks, and the official code never reads it."""
+    official = Path(bfcl_eval.__file__).parent.rglob("*.py")
+    assert [path.name for path in official if "excluded_function" in path.read_text(encoding="utf-8")] == []
+    excluding = [entry for entry in _read("BFCL_v4_multi_turn_base.json") if entry.get("excluded_function")]
+    assert len(excluding) == 18
+    env = BFCLEnv(category="base", num_train=0)
+    for entry in excluding:
+        env.reset(options={"task": entry["id"]})
+        documented = {name for owner in entry["involved_classes"] for name in functions_of(owner)}
+        assert {tool.name for tool in env.tools} == documented >= set(entry["excluded_function"])
 
 
 def test_one_dropped_call_scores_zero() -> None:
@@ -90,7 +104,7 @@ def test_the_users_requests_and_functions_come_in_turn() -> None:
     observation, _ = env.reset(options={"task": "multi_turn_miss_func_1"})
     assert observation[0].text.startswith("I am alex. Check if the current directory is under my name")
     names = {spec.name for spec in env.tools}
-    assert "ls" in names and not {"mv", "cp"} & names
+    assert {"ls", "cp"} <= names and "mv" not in names
     env.step("ls: true")
     assert env.step("Here you are.")[0][0].text.startswith("Go to workspace directory and move")
     said = env.step("I have no function that moves files.")[0][0].text

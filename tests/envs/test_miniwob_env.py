@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from agentgym.check import check_env
 from agentgym.envs.gui.fuzz import fuzz_action
 from agentgym.envs.gui.miniwob.env import MiniWoBEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
-from agentgym.envs.gui.miniwob.tasks import EXCLUDED, TASKS
+from agentgym.envs.gui.miniwob.tasks import TASKS, TOLD_APART
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.gui.replay import Recording, differences, record, side_by_side
 from agentgym.errors import ConfigError, UnknownNameError, UsageError
@@ -34,7 +35,7 @@ def env() -> Iterator[MiniWoBEnv]:
 
 
 def test_tasks_are_a_name_and_a_seed_and_no_seed_is_in_two_splits(env: MiniWoBEnv) -> None:
-    assert len(TASKS) == len(set(TASKS)) == 130
+    assert len(TASKS) == len(set(TASKS)) == 129
     splits = {split: env.tasks(split) for split in ("train", "valid", "test")}
     seeds = {split: {tasks[0].seed, tasks[len(tasks) - 1].seed} for split, tasks in splits.items()}
     assert max(seeds["train"]) < min(seeds["valid"]) <= max(seeds["valid"]) < min(seeds["test"])
@@ -47,13 +48,25 @@ def test_tasks_are_a_name_and_a_seed_and_no_seed_is_in_two_splits(env: MiniWoBEn
         one.reset(options={"task": "click-link-x"})
 
 
+def test_every_page_can_end_an_episode_and_five_know_the_data_mode() -> None:
+    """Read off the pages of the package: what a page cannot do it says nowhere."""
+    miniwob = pytest.importorskip("miniwob")
+    folder = Path(miniwob.__file__).parent / "html" / "miniwob"
+    pages = {path.stem: path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.html")}
+    assert set(pages) == {*TASKS, "hover-shape"}
+    assert {name for name, page in pages.items() if "core.endEpisode" not in page} == {"hover-shape"}
+    assert {name for name, page in pages.items() if "WOB_DATA_MODE" in page} == set(TOLD_APART)
+
+
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'click-test'"):
         MiniWoBEnv(task="click-tests")
     with pytest.raises(ConfigError, match="at least one task"):
         MiniWoBEnv(task=[])
     with pytest.raises(ConfigError, match="site in a frame"):
-        MiniWoBEnv(task=EXCLUDED[0])
+        MiniWoBEnv(task="flight.AA")
+    with pytest.raises(ConfigError, match="never ends an episode"):
+        MiniWoBEnv(task="hover-shape")
     with pytest.raises(ConfigError, match="success_above"):
         MiniWoBEnv(success_above=1.0)
 

@@ -55,12 +55,12 @@ def smollm2_wiki() -> TrainConfig:
             num_demos=64, noise=0.0, num_epochs=1, batch_size=4, observation_weight=0.0, optimizer=SFT_OPTIMIZER
         ),
         num_steps=8,
-        groups_per_step=4,
-        group=GroupConfig(group_size=8, num_envs=32),
+        groups_per_step=8,  # of four rollouts: eight tasks say more about a step than four
+        group=GroupConfig(group_size=4, num_envs=32),
         sampling=SamplingParams(max_new_tokens=48),
         credit=CreditConfig(estimator="gigpo"),
         loss=LossConfig(tokens_per_microbatch=2048),
-        optimizer=RL_OPTIMIZER,
+        optimizer=replace(RL_OPTIMIZER, lr=1e-5, warmup_steps=2),
         eval=EvalConfig(num_episodes=100, base=True),
         checkpoint_every=100,
     )

@@ -45,7 +45,8 @@ class MiniWoBEnv(GuiEnv):
         success_above: raw reward above which an episode is a success. A few tasks (checkboxes, colours, angles,
             selected text ...) give a part of 1 for a part of the work; a success is then only "better than nothing",
             as in BrowserGym. 0.99 asks for all of it.
-        data_mode: ``test`` makes the two tasks called transfer, and no other, ask for what ``train`` never asks for.
+        data_mode: ``test`` makes the pages of :data:`~agentgym.envs.gui.miniwob.tasks.TOLD_APART` ask for what
+            ``train`` never asks for: the two called transfer for other things, three of mails in other words.
         brief: an observation is the lines of the tree alone, without address, title and what is off the screen: for
             small models.
         max_turns: turns after which an episode is truncated.
@@ -169,7 +170,7 @@ def _names(task: str | Sequence[str]) -> tuple[str, ...]:
         raise ConfigError("task must name at least one task of MiniWoB++, or be 'all'")
     for name in names:
         if name in EXCLUDED:
-            raise ConfigError(f"{name!r} is not among our tasks of MiniWoB++: it is a site in a frame, see EXCLUDED")
+            raise ConfigError(f"{name!r} is not among our tasks of MiniWoB++: {EXCLUDED[name]}")
         if name not in TASKS:
             raise unknown_name("task of MiniWoB++", name, TASKS)
     return names

@@ -21,7 +21,7 @@ _NAMES = """
     email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-important email-inbox-nl-turk email-inbox-noscroll
     email-inbox-reply email-inbox-star-reply enter-date enter-password enter-text enter-text-2 enter-text-dynamic
     enter-time find-greatest find-midpoint find-word focus-text focus-text-2 form-sequence form-sequence-2
-    form-sequence-3 generate-number grid-coordinate guess-number highlight-text highlight-text-2 hot-cold hover-shape
+    form-sequence-3 generate-number grid-coordinate guess-number highlight-text highlight-text-2 hot-cold
     identify-shape login-user login-user-popup moving-items multi-layouts multi-orderings navigate-tree
     number-checkboxes odd-or-even order-food phone-book read-table read-table-2 resize-textarea right-angle
     scroll-text scroll-text-2 search-engine sign-agreement simon-says simple-algebra simple-arithmetic social-media
@@ -30,12 +30,25 @@ _NAMES = """
     visual-addition
 """
 TASKS: Final = tuple(_NAMES.split())
-"""All pages of the package ``miniwob``: the 125 that it registers, and five that it only ships since they go on by
-themselves (button-delay, chase-circle, hover-shape, moving-items, simon-says), which a clock that stands still between
-turns makes playable."""
-EXCLUDED: Final = ("flight.AA", "flight.Alaska", "flight.Alaska-auto")
-"""Sites of airlines in a frame. Their goal is a table of fields rather than a sentence, and the page around the frame
-shows the data mode and, at the end, the reward."""
+"""Pages of the package ``miniwob``: the 125 that it registers, and four that it only ships since they go on by
+themselves (button-delay, chase-circle, moving-items, simon-says), which a clock that stands still between turns makes
+playable."""
+_IN_A_FRAME = "a site in a frame, whose goal is a table of fields; the page around it shows the reward at the end"
+EXCLUDED: Final = {
+    "flight.AA": _IN_A_FRAME,
+    "flight.Alaska": _IN_A_FRAME,
+    "flight.Alaska-auto": _IN_A_FRAME,
+    "hover-shape": "its page never ends an episode and gives no reward, whatever is done there",
+}
+"""Other pages of the package, with the reason why they are no tasks here."""
+TOLD_APART: Final = (
+    "click-checkboxes-transfer",
+    "click-test-transfer",
+    "email-inbox-forward-nl",
+    "email-inbox-forward-nl-turk",
+    "email-inbox-nl-turk",
+)
+"""Pages that ask for other things, or in other words, in the data mode ``test``."""
 
 _RELOADED = """
     book-flight book-flight-nodelay chase-circle choose-date choose-date-easy choose-date-medium

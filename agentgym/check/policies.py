@@ -67,6 +67,11 @@ def noop_action(env: Env) -> Message:
     return Message("assistant", "")
 
 
+def idle_action(env: Env) -> Message:
+    """Words that help nobody, and no call: what a suite's score is worth is what lies above this policy's."""
+    return Message("assistant", "Sorry, I cannot help with that.")
+
+
 def oracle_action(env: Env, observation: Observation, rng: np.random.Generator) -> Message:
     """The environment's gold action; raises :class:`~agentgym.errors.UsageError` if it has none."""
     return env.oracle()

@@ -38,9 +38,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="oracle, random, openai:URL?model=NAME, vllm:URL?model=SOURCE, or a model (a folder, a GGUF file, "
-            "pypi:PACKAGE, a hub name, smollm2); with suites also several times. A training run's folder brings the "
-            "run's own settings."
+            help="oracle, random, idle, openai:URL?model=NAME, vllm:URL?model=SOURCE, or a model (a folder, a GGUF "
+            "file, pypi:PACKAGE, a hub name, smollm2); with suites also several times. A training run's folder brings "
+            "the run's own settings."
         ),
     ] = None,
     episodes: Annotated[

@@ -1,4 +1,4 @@
-"""Policies without a model, as agents for an evaluation: ``oracle``, ``random``, and those of users.
+"""Policies without a model, as agents for an evaluation: ``oracle``, ``random``, ``idle``, and those of users.
 
 A policy of a user's own is a function under :func:`policy`; ``--policy`` takes its name as ``file.py:name`` or
 ``module:name``, or alone where an installed package has the entry point ``agentgym.components``.
@@ -71,5 +71,5 @@ def _act(chosen: Component, env: Env, observation: Observation, rng: np.random.G
     return as_message(action, env.parse_action)
 
 
-for _name in ("oracle", "random"):  # imported when they are first asked to act
+for _name in ("idle", "oracle", "random"):  # imported when they are first asked to act
     POLICIES.add(Component(name=_name, family="policy", function=f"agentgym.check.policies:{_name}_action"))

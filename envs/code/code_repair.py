@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agentgym.canonical import digest
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.code.bugs import BugDifficulty, PublicTests, generate_repair
 from agentgym.envs.code.exercism import ExercismTasks, exercise_of, find_exercises
 from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
-from agentgym.errors import unknown_name
+from agentgym.envs.code.workspace import Assignment
+from agentgym.errors import UsageError, unknown_name
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.submit import SubmitTool
 from agentgym.tools.testing import RunTestsTool
@@ -90,5 +92,39 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
             task.seed, task.split, BugDifficulty.from_data(self.difficulty.as_data() | dict(task.data))
         )
 
+    def assign(self, task: Task) -> Assignment:
+        assignment = super().assign(task)
+        if task.data.get("source", self.source) == "exercism":
+            self._check_tests(str(task.data["slug"]))
+        return assignment
+
     def editable_of(self, problem: RepairProblem) -> tuple[str, ...]:
         return tuple(problem.solution)
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _check_tests(self, slug: str) -> None:
+        """Refuse an exercise whose tests fail its own example: they would fail whatever an agent does.
+
+        Each is graded once in a process.
+
+        Raises:
+            UsageError: naming the exercise and what came of its tests.
+        """
+        problem = self.problem
+        key = digest([problem.solution, problem.hidden_tests])
+        if key in _gradable:
+            return
+        grade = self.grade({**problem.files, **problem.solution})
+        if not grade.is_success:
+            came = str(grade).removeprefix("Submitted. ")
+            raise UsageError(
+                f"exercise {slug!r}: its tests do not pass on its own example ({came.rstrip('.')}). They are run as "
+                "classes of unittest and as functions without arguments; parametrised tests and fixtures are pytest's, "
+                "which agentgym/SWE-v0 runs in tasks of Harbor's form"
+            )
+        _gradable.add(key)
+
+
+_gradable: set[str] = set()
+"""Exercises whose own examples pass their tests, by digest."""

@@ -210,6 +210,44 @@ def test_an_exercise_with_its_tests_in_sight(exercises: Path) -> None:
         env.close()
 
 
+PARAMETRISED = """import pytest
+from add import add
+
+@pytest.mark.parametrize('a', [1])
+def test_add(a):
+    assert add(a) == 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("tests", "why"),
+    [
+        (PARAMETRISED, ""),
+        ("from add import add\n\ndef test_add(case=None, *, more):\n    assert add(1) == 2\n", "0 of 1 hidden tests"),
+        ("from add import add\n\ndef test_add():\n    assert add(1) == 3\n", "0 of 1 hidden tests"),
+        ("from add import add\n", "0 of 0 hidden tests"),
+    ],
+)  # fmt: skip
+def test_an_exercise_whose_tests_cannot_run_is_refused(tests: str, why: str, tmp_path: Path) -> None:
+    """As a failure of the agent it would be one whatever the agent does."""
+    row = {
+        "slug": "add",
+        "instructions": "Add one.",
+        "stub": {"add.py": "def add(n):\n    pass\n"},
+        "example": {"add.py": "def add(n):\n    return n + 1\n"},
+        "tests": {"add_test.py": tests},
+    }
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    env = CodeRepairEnv(source="exercism", exercism_path=path, sandbox="process")
+    try:
+        split = next(split for split in ("train", "valid", "test") if len(env.tasks(split)))
+        with pytest.raises(UsageError, match=f"'add': its tests do not pass on its own example .*{why}.*Harbor"):
+            env.reset(options={"split": split})
+    finally:
+        env.close()
+
+
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGENTGYM_SHARED_DATA", raising=False)
     with pytest.raises(UnknownNameError, match="unknown source 'exercisms'; did you mean 'exercism'"):

@@ -112,6 +112,7 @@ class TrainingLoop:
         config, run, state = self.config, self.run, self.state
         with self.log:
             run.announce(self.log.say)
+            run.keep_journal(self.log.say)
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
                 self.log.say(f"note: {warning}")
             if run.ranks.count > 1:

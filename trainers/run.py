@@ -20,6 +20,7 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
 from agentgym.progress import progress_bars
 from agentgym.render.chat import ChatRenderer
+from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent, ModelAgent
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
@@ -38,6 +39,7 @@ from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, ne
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
+from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
 from agentgym.trainers.run_env import RunEnv, named
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -91,6 +93,17 @@ class Run:
         if not self._is_announced:
             self._is_announced = True
             say(f"run folder: {self.run_dir}")
+
+    def keep_journal(self, say: Callable[[str], None]) -> None:
+        """Note what the run is made with, and say what has changed since it was begun; the first rank does."""
+        if not self.ranks.is_main:
+            return
+        path = self.config.model.path
+        folder = Path(local_model(path)) if path else Path()
+        model = journal.model_facts(folder) if path and folder.is_dir() else {}
+        changes = journal.note(self.run_dir, model={"path": path, **model})
+        if changes:
+            say(f"note: this run was begun with other versions ({'; '.join(changes)})")
 
     def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
         return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)
@@ -352,7 +365,7 @@ def forget_failed_start(run_dir: Path) -> None:
     metrics = run_dir / "metrics.jsonl"
     if metrics.is_file() and metrics.stat().st_size:
         return
-    for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME):
+    for path in (metrics, run_dir / "config.json", run_dir / SIGNATURE_NAME, run_dir / journal.JOURNAL):
         path.unlink(missing_ok=True)
     for name in ("tensorboard", TOKENIZER_NAME, f"{TOKENIZER_NAME}.partial"):
         shutil.rmtree(run_dir / name, ignore_errors=True)

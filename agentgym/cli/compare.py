@@ -37,7 +37,7 @@ def compare(
 
     from agentgym.errors import UsageError
     from agentgym.evals.compare import compare as compare_pairs
-    from agentgym.evals.compare import config_differences, open_evaluations, pair_evaluations
+    from agentgym.evals.compare import config_differences, journal_differences, open_evaluations, pair_evaluations
 
     with output(as_json) as out:
         of_a, of_b = open_evaluations(a), open_evaluations(b)
@@ -47,11 +47,21 @@ def compare(
         found = [compare_pairs(*pair) for pair in pairs]
         only = sorted(set(of_a) ^ set(of_b)) if len(of_a) > 1 and len(of_b) > 1 else []
         settings = config_differences(a, b)
+        made_with = journal_differences(a, b)
         suites = [asdict(one) for one in found]
         below = [] if min_difference is None else [one for one in found if one.difference_low < min_difference]
-        result = {"a": str(a), "b": str(b), "suites": suites, "in_one_alone": only, "settings": settings}
+        result = {
+            "a": str(a),
+            "b": str(b),
+            "suites": suites,
+            "in_one_alone": only,
+            "settings": settings,
+            "made_with": made_with,
+        }
         out.result(result | ({} if min_difference is None else {"min_difference": min_difference, "passed": not below}))
         _print(out, found, only, settings)
+        for line in made_with:
+            out.console.print(f"made with other {line}", markup=False)
         for one in below:
             text = f"{one.suite_or_env}: a difference of at least {min_difference:+.1%} is not shown"
             out.console.print(text, style="red", markup=False)

@@ -74,12 +74,14 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
 
 async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> EvalSummary:
     """Play what the plan says."""
+    from agentgym.canonical import digest
     from agentgym.cli.env_args import open_env
-    from agentgym.cli.policies import open_agents
+    from agentgym.cli.policies import open_agents, policy_facts
     from agentgym.cli.progress import episode_progress
     from agentgym.evals.runner import evaluate
     from agentgym.evals.scoring import Scoring
     from agentgym.registry import find
+    from agentgym.rollout import journal
     from agentgym.rollout.context import FULL
     from agentgym.rollout.group import GroupConfig
     from agentgym.rollout.pool import EnvPool
@@ -99,6 +101,15 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     if len(tasks) < plan.episodes:
         out.status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
     tasks = [*tasks] * plan.repeats
+    changes = journal.note(
+        folder,
+        env=entry.id,
+        tasks=digest([[task.id, task.content_hash] for task in tasks]),
+        policy={"name": plan.policy, **policy_facts(plan.policy)},
+    )
+    if changes:
+        told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
+        out.status.print(told, markup=False, soft_wrap=True)
     num_slots = max(1, min(num_envs, len(tasks)))
     make_agent, close = await open_agents(plan.policy, sampling, num_slots)
     make_opponent, close_opponent = None, None

@@ -116,13 +116,18 @@ async def evaluate_suites(
     plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, out: Output
 ) -> list[SuiteResult]:
     """Play every suite with every policy, one after the other; ``results.json`` holds what is known so far."""
-    from agentgym.cli.policies import open_agents
+    from agentgym.cli.policies import open_agents, policy_facts
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suite_runner import Play, run_suite
+    from agentgym.rollout import journal
     from agentgym.rollout.folder_lock import locked
 
     results: list[SuiteResult] = []
     with locked(folder):
+        policies = {policy: policy_facts(policy) for policy in plan.policies}
+        if changes := journal.note(folder, policies=policies):
+            told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
+            out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
             make_agent, close = await open_agents(policy, plan.sampling, num_slots=num_envs)
             try:

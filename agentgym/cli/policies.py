@@ -136,3 +136,28 @@ async def open_agents(
     for note in opened.renderer.notes:
         status.print(f"note: the model: {note}")
     return opened.agents(sampling), opened.engine.close
+
+
+def policy_facts(policy: str) -> dict[str, str]:
+    """Return what identifies a policy, for the journal of an evaluation: digests of a model's files or of a script.
+
+    A hub name whose files are not at hand, and a model behind an endpoint, are known by name alone.
+    """
+    from pathlib import Path
+
+    from agentgym.rollout.journal import file_digest, model_facts
+
+    if is_scripted(policy):
+        source = Path(policy.rpartition(":")[0])
+        return {"script": file_digest(source)} if source.is_file() else {}
+    if policy.startswith(ENDPOINT):
+        return {}
+    from agentgym.trainers.models.sources import local_model
+
+    model = policy
+    if policy.startswith(SERVED):
+        from agentgym.trainers.models.served import parse_served
+
+        model = parse_served(policy.removeprefix(SERVED)).model
+    folder = Path(local_model(model))
+    return model_facts(folder) if folder.is_dir() else {}

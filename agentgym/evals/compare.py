@@ -20,6 +20,7 @@ from agentgym.evals.statistics import (
     tasks_needed,
 )
 from agentgym.evals.suite_runner import SUITE_FILE, load_saved, part_dir
+from agentgym.rollout import journal
 from agentgym.rollout.record import read_json_object
 from agentgym.types import Status
 
@@ -132,6 +133,21 @@ def config_differences(a: Path, b: Path) -> dict[str, tuple[Any, Any]]:
     of_a, of_b = (dict(flat_items(read_json_object(folder / "config.json"))) for folder in folders)
     names = (name for name in {**of_a, **of_b} if name != "eval_suites.suites")  # which the comparison itself names
     return {name: (of_a.get(name), of_b.get(name)) for name in names if of_a.get(name) != of_b.get(name)}
+
+
+def journal_differences(a: Path, b: Path) -> list[str]:
+    """Return what two runs were made with that differs, by their journals' last lines; nothing where one has none.
+
+    Their policies are left out: they are what is compared.
+
+    Raises:
+        CorruptDataError: a journal cannot be read.
+    """
+    of_a, of_b = (journal.read(training_run_of(folder) or folder) for folder in (a, b))
+    if not of_a or not of_b:
+        return []
+    compared = ("policy", "policies", "model", "tasks", "env")
+    return journal.differences(*({k: v for k, v in one[-1].items() if k not in compared} for one in (of_a, of_b)))
 
 
 def flat_items(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

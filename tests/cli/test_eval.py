@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+from agentgym.rollout.journal import read
+
 Command = Callable[..., Any]
 
 FIELDS = {
@@ -86,3 +88,17 @@ def test_a_game_is_evaluated_against_another_policy(run: Command) -> None:
     saved = json.loads((Path(value["run_dir"]) / "config.json").read_text())
     assert saved["eval"]["opponent"] == "random"
     assert "evaluate against an opponent" in run(*game).assert_one_line_error()
+
+
+def test_the_journal_says_what_a_result_was_made_with(run: Command, guess: str) -> None:
+    given = ("eval", guess, "--policy", "oracle", "--episodes", "2", "--json")
+    first, second = Path(run(*given).json["run_dir"]), Path(run(*given).json["run_dir"])
+    (line,) = read(first)
+    assert (line["env"], line["policy"], len(line["tasks"])) == ("Guess-v0", {"name": "oracle"}, 32)
+    assert run("compare", str(first), str(second), "--json").json["made_with"] == []
+    old = {**line, "packages": {**line["packages"], "numpy": "0.1"}}
+    (second / "journal.jsonl").write_text(json.dumps(old) + "\n")
+    assert "made with other packages.numpy" in run("compare", str(first), str(second)).out
+    again = run("eval", "--resume", str(second), "--json")
+    assert "begun with other versions (packages.numpy: 0.1," in again.err
+    assert len(read(second)) == 2

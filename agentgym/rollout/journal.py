@@ -1,0 +1,162 @@
+"""The journal of a run: versions, machine and digests of its policy, a line for each time it was begun or resumed.
+
+``journal.jsonl`` holds what ``config.json`` does not: a configuration says what was asked for, the journal what there
+was. Where a run is resumed with something else, both lines are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agentgym.errors import CorruptDataError
+from agentgym.rollout.record import append_json_line, read_json_lines
+
+JOURNAL = "journal.jsonl"
+PACKAGES = (
+    "gymnasium", "numpy", "torch", "transformers", "tokenizers", "peft", "trl", "ray", "playwright", "miniwob",
+    "minigrid", "reasoning-gym", "textworld", "alfworld", "bfcl-eval", "textarena", "scienceworld",
+)  # fmt: skip
+"""Packages whose version can change a result."""
+_TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json", "agentgym_chat.json")
+_NOT_A_DIFFERENCE = ("at", "processor")
+"""What differs from run to run and changes no result."""
+
+
+def made_with(**facts: Any) -> dict[str, Any]:
+    """Return what a run is made with here and now.
+
+    Args:
+        facts: of the run itself, such as digests of its tasks and its policy.
+
+    Example:
+        >>> sorted(made_with(tasks="ab12"))[:4]
+        ['agentgym', 'at', 'commit', 'packages']
+    """
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "agentgym": _version("agentgym") or "",
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        **facts,
+    }
+
+
+def note(folder: Path, **facts: Any) -> list[str]:
+    """Append a line to the journal of a run's folder; return how it differs from the line before.
+
+    Raises:
+        CorruptDataError: the journal cannot be read.
+    """
+    before = read(folder)
+    now = made_with(**facts)
+    append_json_line(folder / JOURNAL, now)
+    return differences(before[-1], now) if before else []
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's journal; none where there is no journal.
+
+    Raises:
+        CorruptDataError: a line is no object.
+    """
+    lines = read_json_lines(folder / JOURNAL)
+    if not all(isinstance(line, dict) for line in lines):
+        raise CorruptDataError(f"{folder / JOURNAL} is no journal: its lines are objects")
+    return lines
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return what differs between two lines, each as ``name: this, that``.
+
+    Example:
+        >>> differences({"at": "1", "packages": {"torch": "2.13.0"}}, {"at": "2", "packages": {"torch": "2.11.0"}})
+        ['packages.torch: 2.13.0, 2.11.0']
+    """
+    a, b = dict(_flat(one)), dict(_flat(other))
+    names = [name for name in {**a, **b} if not name.startswith(_NOT_A_DIFFERENCE) and a.get(name) != b.get(name)]
+    return [f"{name}: {a.get(name, 'none')}, {b.get(name, 'none')}" for name in names]
+
+
+def model_facts(folder: Path) -> dict[str, str]:
+    """Return digests of a model's folder: its weights, its tokenizer, and how conversations are rendered.
+
+    The first 128 bits of SHA-256 over the names and contents of the files.
+    """
+    return {
+        "weights": _digest(sorted([*folder.glob("*.safetensors"), *folder.glob("*.gguf"), *folder.glob("*.bin")])),
+        "shape": _digest([folder / "config.json"]),
+        "tokenizer": _digest([folder / "tokenizer.json"]),
+        "template": _digest([folder / name for name in _TEMPLATE_FILES]),
+    }
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of one file; empty if there is none."""
+    return _digest([path])
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    found = [path for path in paths if path.is_file()]
+    total = hashlib.sha256()
+    for path in found:
+        with open(path, "rb") as source:
+            total.update(f"{path.name}\n".encode() + hashlib.file_digest(source, "sha256").digest())
+    return total.hexdigest()[:32] if found else ""
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _commit() -> str:
+    """Return the commit of a checkout that agentgym runs from, marked if files were changed; empty elsewhere."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists() or not (root / "pyproject.toml").is_file():
+        return ""
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
+        return commit + (" with changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """Return the processor's name, with the number of cores this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"

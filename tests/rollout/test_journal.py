@@ -1,0 +1,50 @@
+"""The journal of a run: what it holds, and that changes between two beginnings are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentgym import __version__
+from agentgym.errors import CorruptDataError
+from agentgym.rollout import journal
+
+
+def test_a_line_for_each_beginning(tmp_path: Path) -> None:
+    assert journal.read(tmp_path) == []
+    assert journal.note(tmp_path, tasks="ab") == []
+    assert journal.note(tmp_path, tasks="ab") == []
+    assert journal.note(tmp_path, tasks="cd") == ["tasks: ab, cd"]
+    lines = journal.read(tmp_path)
+    assert [line["tasks"] for line in lines] == ["ab", "ab", "cd"]
+    assert (lines[0]["agentgym"], lines[0]["packages"]["numpy"][:1].isdigit()) == (__version__, True)
+
+
+def test_other_versions_are_told(tmp_path: Path) -> None:
+    old = journal.made_with(policy={"name": "m", "weights": "aa"})
+    old["packages"]["numpy"] = "0.1"
+    old["at"] = "long ago"
+    (tmp_path / journal.JOURNAL).write_text(json.dumps(old) + "\n")
+    numpy = journal.made_with()["packages"]["numpy"]
+    found = journal.note(tmp_path, policy={"name": "m", "weights": "bb"})
+    assert found == [f"packages.numpy: 0.1, {numpy}", "policy.weights: aa, bb"]
+
+
+def test_a_model_is_known_by_its_files(tmp_path: Path) -> None:
+    for name, text in (("model.safetensors", "w"), ("config.json", "{}"), ("tokenizer.json", "t")):
+        (tmp_path / name).write_text(text)
+    before = journal.model_facts(tmp_path)
+    assert (len(before["weights"]), before["template"]) == (32, "")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    after = journal.model_facts(tmp_path)
+    assert after["template"] != "" and {**after, "template": ""} == before
+    (tmp_path / "model.safetensors").write_text("v")
+    assert journal.model_facts(tmp_path)["weights"] != before["weights"]
+
+
+def test_a_broken_journal_is_named(tmp_path: Path) -> None:
+    (tmp_path / journal.JOURNAL).write_text("[1]\n")
+    with pytest.raises(CorruptDataError, match=r"journal\.jsonl is no journal"):
+        journal.note(tmp_path)

@@ -191,3 +191,5 @@ _.tool_parser_cls  # vLLM reads it, benchmarks/parity
 _.descriptors  # read by name, benchmarks/soak
 _.tempdir  # of the module tempfile, benchmarks/soak
 _.pad_token  # of a tokenizer, benchmarks/vs_trl
+
+idle_action  # agentgym.evals.policies names it in a string

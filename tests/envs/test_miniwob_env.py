@@ -67,6 +67,8 @@ def test_wrong_arguments_are_refused() -> None:
         MiniWoBEnv(task="flight.AA")
     with pytest.raises(ConfigError, match="never ends an episode"):
         MiniWoBEnv(task="hover-shape")
+    with pytest.raises(ConfigError, match="data_mode=test changes no page of these tasks"):
+        MiniWoBEnv(task=["click-test", "click-link"], data_mode="test")
     with pytest.raises(ConfigError, match="success_above"):
         MiniWoBEnv(success_above=1.0)
 

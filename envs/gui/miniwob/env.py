@@ -20,7 +20,7 @@ from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.miniwob.solvers import SOLVERS
-from agentgym.envs.gui.miniwob.tasks import EXCLUDED, RELOADED, TASKS, MiniWoBTasks
+from agentgym.envs.gui.miniwob.tasks import EXCLUDED, RELOADED, TASKS, TOLD_APART, MiniWoBTasks
 from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.observe import lines_of
 from agentgym.envs.gui.site import Folder, Sites
@@ -74,6 +74,10 @@ class MiniWoBEnv(GuiEnv):
         if not -1 <= success_above < 1:
             raise ConfigError(f"success_above must be at least -1 and below 1, got {success_above}")
         self._names = _names(task)
+        if data_mode != "default" and not set(self._names) & set(TOLD_APART):
+            raise ConfigError(
+                f"data_mode={data_mode} changes no page of these tasks; it changes {', '.join(TOLD_APART)}"
+            )
         self._reward, self._success_above, self._data_mode, self._is_brief = reward, success_above, data_mode, brief
         self.goal = ""
         self.raw_reward: float | None = None

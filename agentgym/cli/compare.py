@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +70,8 @@ def compare(
         raise typer.Exit(FAILED)
 
 
-def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[Any, Any]]) -> None:
+def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
+    """Print comparisons as a table."""
     from rich.markup import escape
 
     table = Grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
@@ -87,6 +89,12 @@ def _print(out: Output, found: list[Comparison], only: list[str], settings: dict
             f"{one.num_pairs}" + (f", {one.num_left_out} left out" if one.num_left_out else ""),
         )
     out.console.print(table)
+
+
+def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[Any, Any]]) -> None:
+    from rich.markup import escape
+
+    print_comparisons(out, found)
     for one in found:
         out.console.print(_power(one), markup=False)
     out.console.print(f"A: {found[0].policy_a}\nB: {found[0].policy_b}", markup=False)

@@ -282,11 +282,18 @@ def _play_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Ou
 def _play_suites(plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> bool:
     import asyncio
 
-    from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results
+    from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results, write_results
     from agentgym.cli.exits import resumable_by
 
     with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
         results = asyncio.run(evaluate_suites(plan, folder, num_envs, resume, out))
-    out.result({"run_dir": str(folder), "results": [asdict(result) for result in results]})
-    print_results(out, results, folder)
+    compared = write_results(results, folder)
+    out.result(
+        {
+            "run_dir": str(folder),
+            "results": [asdict(result) for result in results],
+            "comparisons": [asdict(one) for one in compared],
+        }
+    )
+    print_results(out, results, folder, compared)
     return not has_failed(plan, results)

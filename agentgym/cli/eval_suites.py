@@ -13,10 +13,13 @@ from agentgym.cli.output import Output
 from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
+    from agentgym.evals.compare import Comparison
     from agentgym.evals.suite_runner import SuiteResult
     from agentgym.evals.suites import Suite
 
 ALL = "all"
+WRITTEN = ("results.json", "results.md", "comparisons.json", "report.html")
+"""Files with the results of all suites."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +185,24 @@ def has_failed(plan: SuitesPlan, results: Sequence[SuiteResult]) -> bool:
     return any(r.outcome == "stopped" or (r.outcome == "cannot_run" and not plan.is_all) for r in results)
 
 
-def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> None:
+def write_results(results: Sequence[SuiteResult], folder: Path) -> list[Comparison]:
+    """Write the results as Markdown and as a page, and return the policies compared."""
+    from agentgym.evals.results_table import write_tables
+    from agentgym.report import write_report
+
+    compared = write_tables(folder, results)
+    if any(result.summary is not None for result in results):
+        write_report(folder)
+    return compared
+
+
+def print_results(
+    out: Output, results: Sequence[SuiteResult], folder: Path, compared: Sequence[Comparison] = ()
+) -> None:
     """One table of everything, what could not run beside what did."""
     from rich.markup import escape
+
+    from agentgym.cli.compare import print_comparisons
 
     table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", "episodes")
     for result in results:
@@ -205,6 +223,8 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
         )
     out.console.print(table)
     _print_repeats(out, results)
+    if compared:
+        print_comparisons(out, compared)
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         if result.summary is None:
@@ -213,4 +233,5 @@ def print_results(out: Output, results: Sequence[SuiteResult], folder: Path) -> 
         out.console.print(f"\n{suite}, {', '.join(policies)}: {reason}", soft_wrap=True, markup=False)
         if mend:
             out.console.print(f"  to mend it: {mend}", soft_wrap=True, markup=False)
-    out.console.print(f"\nresults: {folder / 'results.json'}", soft_wrap=True, markup=False)
+    written = [name for name in WRITTEN if (folder / name).is_file()]
+    out.console.print(f"\nresults: {folder} ({', '.join(written)})", soft_wrap=True, markup=False)

@@ -108,6 +108,15 @@ def open_evaluations(folder: Path) -> dict[str, Evaluation]:
     return by_label
 
 
+def open_evaluation(folder: Path) -> Evaluation:
+    """Return the finished evaluation of one policy on one suite.
+
+    Raises:
+        CorruptDataError: it is not finished, or cannot be read.
+    """
+    return _of_suite(folder)
+
+
 def training_run_of(folder: Path) -> Path | None:
     """Return the training run that an evaluation such as ``RUN/eval/before`` belongs to; None for others."""
     run = folder.absolute().parent.parent

@@ -38,6 +38,30 @@ def test_list(run: Command) -> None:
     assert "household-valid@1" in run("list", "--suites").out
 
 
+def test_three_suites_two_policies_and_four_repeats_in_one_command(run: Command, guess: str, tmp_path: Path) -> None:
+    files = []
+    for highest in (2, 3, 4):
+        files.append(str(tmp_path / f"to-{highest}.toml"))
+        part = f'[[parts]]\nenv = "{guess}"\nnum_tasks = 6\nkwargs = {{highest = {highest}, max_turns = 1}}\n'
+        Path(files[-1]).write_text(f'name = "to-{highest}"\nversion = 1\n{part}')
+    done = run("eval", *files, "--policy", "random", "--policy", "oracle", "--repeats", "4", "--json")
+    folder = Path(done.json["run_dir"])
+    assert len(done.json["results"]) == 6
+    compared = done.json["comparisons"]
+    assert [(one["suite_or_env"], one["policy_a"], one["policy_b"]) for one in compared] == [
+        (f"to-{highest}.times-4@1", "random", "oracle") for highest in (2, 3, 4)
+    ]
+    assert [one["num_pairs"] for one in compared] == [24, 24, 24]
+    assert all(one["difference"] > 0 and one["p_value"] < 0.1 for one in compared)
+    assert json.loads((folder / "comparisons.json").read_text()) == compared
+    table = (folder / "results.md").read_text()
+    assert table.count("| oracle | 100.0% |") == 3
+    assert table.count("| pass^k |") == 6
+    assert f"| to-2.times-4@1 | random | oracle | +{compared[0]['difference']:.1%} |" in table
+    page = (folder / "report.html").read_text()
+    assert "pass@k" in page and "to-4.times-4" in page
+
+
 def test_several_policies_on_a_suite_of_ones_own(run: Command, suite_file: str) -> None:
     done = run("eval", suite_file, "--policy", "oracle", "--policy", "random", "--json")
     assert done.code == 0

@@ -1,0 +1,106 @@
+"""The results of several suites and policies as one table, with the policies of each suite compared pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from agentgym.errors import AgentGymError
+from agentgym.evals.compare import Comparison, compare, open_evaluation
+from agentgym.evals.episodes import write_json
+from agentgym.evals.runner import REPEATS, EvalSummary
+from agentgym.evals.suite_runner import SuiteResult
+from agentgym.rollout.record import replace_text
+
+MARKDOWN, COMPARISONS = "results.md", "comparisons.json"
+
+
+def write_tables(folder: Path, results: Sequence[SuiteResult]) -> list[Comparison]:
+    """Write ``results.md`` and ``comparisons.json``, and return each suite's policies compared with its first one.
+
+    Args:
+        folder: of the evaluation, which holds a folder ``SUITE/POLICY`` for each result.
+    """
+    compared = compare_policies(results)
+    write_json(folder / COMPARISONS, [asdict(one) for one in compared])
+    replace_text(folder / MARKDOWN, markdown(results, compared))
+    return compared
+
+
+def compare_policies(results: Sequence[SuiteResult]) -> list[Comparison]:
+    """Compare the policies of each suite with the first that played it, where they have an episode in common."""
+    found = []
+    for suite in dict.fromkeys(result.suite for result in results):
+        folders = [Path(r.summary.run_dir) for r in results if r.suite == suite and r.summary is not None]
+        opened = [open_evaluation(folder) for folder in folders]
+        for other in opened[1:]:
+            try:
+                found.append(compare(opened[0], other))
+            except AgentGymError:  # every episode of one of them failed, which its result says
+                continue
+    return found
+
+
+def markdown(results: Sequence[SuiteResult], compared: Sequence[Comparison]) -> str:
+    """Return the results as Markdown.
+
+    Example:
+        >>> result = SuiteResult(suite="s@1", content_hash="", policy="p", outcome="cannot_run", reason="no data")
+        >>> print(markdown([result], []).splitlines()[4])
+        | s@1 | p | cannot run | | | | | no data |
+    """
+    lines = [
+        "# Results",
+        "",
+        "| suite | policy | success | 95 % interval | return | turns | episodes | note |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(result) for result in results]
+    repeated = [result for result in results if result.summary is not None and result.summary.repeats]
+    if repeated:
+        lines += ["", "| suite | policy | measure | by number of trials |", "|---|---|---|---|"]
+        lines += [line for result in repeated for line in _repeats(result)]
+    if compared:
+        lines += [
+            "",
+            "| suite | A | B | B minus A | 95 % interval | A alone | B alone | p | pairs |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        lines += [_comparison(one) for one in compared]
+    return "\n".join(lines) + "\n"
+
+
+def _row(result: SuiteResult) -> str:
+    found = result.summary
+    if found is None:
+        outcome = result.outcome.replace("_", " ")
+        return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | {_cell(result.reason)} |"
+    failed = f"{found.num_failed} failed" if found.num_failed else ""
+    numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {found.num_episodes}"
+    return (
+        f"| {result.suite} | {_cell(result.policy)} | {found.success:.1%} | {_interval(found)} | {numbers} | {failed} |"
+    )
+
+
+def _interval(summary: EvalSummary) -> str:
+    return f"{summary.success_low:.1%} to {summary.success_high:.1%}"
+
+
+def _repeats(result: SuiteResult) -> list[str]:
+    repeats: dict[str, dict[str, float]] = {} if result.summary is None else result.summary.repeats
+    shown = {name: ", ".join(f"{k}: {value:.1%}" for k, value in by_k.items()) for name, by_k in repeats.items()}
+    about = f"| {result.suite} | {_cell(result.policy)}"
+    return [f"{about} | {REPEATS[name]} | {values} |" for name, values in shown.items()]
+
+
+def _comparison(one: Comparison) -> str:
+    return (
+        f"| {one.suite_or_env} | {_cell(one.policy_a)} | {_cell(one.policy_b)} | {one.difference:+.1%} "
+        f"| {one.difference_low:+.1%} to {one.difference_high:+.1%} | {one.num_only_a} | {one.num_only_b} "
+        f"| {one.p_value:.3g} | {one.num_pairs} |"
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -54,9 +54,18 @@ def compared(run: RunFolder, other: RunFolder) -> dict[str, Any]:
 
 def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the traces of both runs; sections of the other one bear its name."""
+    for member in (m for section in others["sections"] for group in section["groups"] for m in group["members"]):
+        member["at"] = [member["at"][0] + len(traces["blocks"]), member["at"][1]]
     named = [{**section, "label": f"{name}: {section['label']}", "of": name} for section in others["sections"]]
     own = [{**section, "of": ""} for section in traces["sections"]]
-    return {**traces, "scale": max(traces["scale"], others["scale"]), "sections": [*own, *named]}
+    return {
+        **traces,
+        "scale": max(traces["scale"], others["scale"]),
+        "has_credit": traces["has_credit"] or others["has_credit"],
+        "has_tokens": traces["has_tokens"] or others["has_tokens"],
+        "blocks": [*traces["blocks"], *others["blocks"]],
+        "sections": [*own, *named],
+    }
 
 
 def _shown(value: Any) -> str:

@@ -202,7 +202,8 @@ def interval_chart(rows: Sequence[Point], *, frame: Frame) -> Markup:
         y = frame.top + (at + 0.5) * step
         parts.append(_text("row", frame.left - 10, y + 4, row.label, anchor="end"))
         parts += [_line("whisker", axes.x(row.low), y, axes.x(row.high), y), _circle(axes.x(row.y), y, 5)]
-    return _svg(frame, [], parts)
+    told = "; ".join(f"{row.label} {as_number(row.y)} ({as_number(row.low)} to {as_number(row.high)})" for row in rows)
+    return _svg(frame, [], parts, told)
 
 
 class _Axes:
@@ -264,9 +265,13 @@ def _text(css: str, x: float, y: float, text: str, *, anchor: str = "start") -> 
     return f'<text class="{css}" text-anchor="{anchor}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
-def _svg(frame: Frame, hover: Sequence[tuple[float, str]], parts: Sequence[str]) -> Markup:
+def _svg(frame: Frame, hover: Sequence[tuple[float, str]], parts: Sequence[str], told: str = "") -> Markup:
+    """Put a drawing together; ``told`` is what is read aloud, the first and the last point if it is empty."""
+    ends = [text.replace("\n", ", ") for _, text in (min(hover), max(hover))] if hover else ["no point yet"]
+    label = escape(told or " to ".join(ends))
     rounded = json.dumps([[round(x, 1), text] for x, text in sorted(hover)])
     return Markup(
-        f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img" data-hover="{escape(rounded)}" '
+        f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{label}" '
+        f'data-hover="{escape(rounded)}" '
         f'data-top="{frame.top}" data-bottom="{frame.height - frame.bottom}">{"".join(parts)}</svg>'
     )

@@ -34,6 +34,7 @@
     const credit = creditOf(member, turn, column);
     const cell = make("button", "cell");
     cell.tabIndex = -1;
+    cell.setAttribute("aria-label", `episode ${member + 1}, turn ${turn + 1}`);
     cell.style.backgroundImage = `linear-gradient(${tintOf(credit, column)}, ${tintOf(credit, column)})`;
     if (!shown.valid) cell.classList.add("invalid");
     if (credit === null) cell.classList.add("none");

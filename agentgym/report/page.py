@@ -77,7 +77,8 @@ def write_report(
         as_share=as_share,
         css=assets("report.css"),
         js=assets("elements.js", "report.js"),
-        traces=script_data(traces),
+        traces=script_data({name: value for name, value in traces.items() if name != "blocks"}),
+        blocks=traces["blocks"],
         has_traces=bool(traces["sections"]),
     )
     path = run_dir / "report.html" if out is None else out

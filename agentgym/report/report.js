@@ -23,14 +23,35 @@
   const traces = JSON.parse($("traces").textContent);
   if (!traces.sections.length) return;
   const colour = (advantage) => advantageColour(advantage, traces.scale);
-  const hasCredit = traces.sections.some((s) => s.groups.some((g) => g.members.some((m) =>
-    m.turns.some((t) => "advantage" in t))));
+  const { has_credit: hasCredit, has_tokens: hasTokens } = traces;
+
+  // The turns of episodes lie in compressed blocks, which are unpacked when one of their episodes is looked at.
+  const packed = [...document.querySelectorAll("script.block")].map((script) => script.textContent);
+  const membersOf = (s) => s.groups.flatMap((group) => group.members);
+  const unpack = async (number) => {
+    const bytes = Uint8Array.from(atob(packed[number]), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  };
+  const MAX_BLOCKS = 24; // kept at a time
+  const unpacked = new Map();
+  const blockOf = (number) => {
+    const found = unpacked.get(number) ?? unpack(number);
+    unpacked.delete(number);
+    unpacked.set(number, found); // the last one used is the last one to go
+    if (unpacked.size > MAX_BLOCKS) unpacked.delete(unpacked.keys().next().value);
+    return found;
+  };
+  const load = async (member) => {
+    const { at: [number, place] } = member;
+    return { ...member, ...(await blockOf(number))[place] };
+  };
+
   if (hasCredit) {
     $("scale").append("advantage", make("b", "soft", `≤ −${number(traces.scale)}`), make("i"),
       make("b", "soft", `≥ +${number(traces.scale)}`));
   }
 
-  const hasTokens = traces.sections.some((s) => s.groups.some((g) => g.members.some((m) => m.turns.some((t) => t.tokens))));
   let byChance = !hasCredit && hasTokens;
   if (hasCredit && hasTokens) {
     const button = make("button", "", "colour tokens by probability", "the less probable a token was, the stronger its colour");
@@ -38,9 +59,8 @@
     button.onclick = () => {
       byChance = !byChance;
       button.textContent = `colour tokens by ${byChance ? "advantage" : "probability"}`;
-      const [row, at] = [open, here];
-      open = null;
-      show(row, at);
+      full = null;
+      if (open) show(open, here);
     };
     $("scale").append(button);
   }
@@ -48,22 +68,33 @@
   let section = traces.sections[0];
   let rows = []; // the members that are shown: {group, member, element}
   let open = null;
+  let full = null; // the open row's episode with its turns
   let here = 0;
   const hidden = { status: new Set(), outcome: new Set() };
   const outcomeOf = (m) => outcomeMark(m.success)[2];
   let wanted = "";
 
-  // All text of an episode, once it is searched for the first time.
-  const texts = new Map();
-  const textOf = (member) => {
-    if (!texts.has(member)) {
-      texts.set(member, [
-        member.task, member.data, member.opening, member.error, member.seed,
-        ...member.turns.flatMap((t) => [t.action, t.thinking, t.played, t.hint, t.key, ...t.replies.map((r) => r.text), ...t.malformed]),
-      ].filter(Boolean).join("\n").toLowerCase());
+  // All text of the episodes of a block, once something is searched for.
+  const texts = new Map(); // by member
+  const byBlock = new Map();
+  for (const member of traces.sections.flatMap(membersOf)) {
+    if (!byBlock.has(member.at[0])) byBlock.set(member.at[0], []);
+    byBlock.get(member.at[0]).push(member);
+  }
+  const readAll = async () => {
+    for (const [number, members] of byBlock) {
+      if (texts.has(members[0])) continue;
+      const rest = await unpack(number);
+      for (const member of members) {
+        const { data, opening, error, turns } = rest[member.at[1]];
+        texts.set(member, [
+          member.task, data, opening, error, member.seed,
+          ...turns.flatMap((t) => [t.action, t.thinking, t.played, t.hint, t.key, ...t.replies.map((reply) => reply.text), ...t.malformed]),
+        ].filter(Boolean).join("\n").toLowerCase());
+      }
     }
-    return texts.get(member);
   };
+  const textOf = (member) => texts.get(member) ?? "";
   const isShown = (member) => !hidden.status.has(member.status) && !hidden.outcome.has(outcomeOf(member))
     && (!wanted || textOf(member).includes(wanted));
 
@@ -83,35 +114,39 @@
   const markSame = (group, key) => {
     for (const cell of $("groups").querySelectorAll("i.same")) cell.classList.remove("same");
     if (key === null) return;
-    for (const row of rows.filter((r) => r.group === group)) {
-      row.member.turns.forEach((turn, at) => {
-        if (turn.key === key && row.cells[at]) row.cells[at].classList.add("same");
-      });
+    for (const row of rows.filter((other) => other.group === group && other.element)) {
+      row.member.cells.forEach(([, , other], at) => { if (other === key) row.cells[at].classList.add("same"); });
     }
   };
 
   const stripOf = (row) => {
-    const isPlain = !row.member.turns.some((turn) => "advantage" in turn);
-    const strip = make("span", `strip ${row.member.turns.length > 20 ? "many" : ""} ${isPlain ? "plain" : ""}`);
-    row.cells = row.member.turns.map((turn, at) => {
-      const cell = make("i", turn.valid ? "" : "invalid");
-      if ("advantage" in turn) cell.style.backgroundImage = `linear-gradient(${colour(turn.advantage)}, ${colour(turn.advantage)})`;
-      cell.onmouseenter = (event) => {
-        const credit = "advantage" in turn ? `, advantage ${signed(turn.advantage)}` : "";
-        showTip(event, `turn ${at + 1}${credit}\n${turn.action.slice(0, 200)}`);
-        if (!section.is_eval) markSame(row.group, turn.key);
+    const { cells, status } = row.member;
+    const isPlain = !cells.some(([advantage]) => advantage !== null);
+    const strip = make("span", `strip ${cells.length > 20 ? "many" : ""} ${isPlain ? "plain" : ""}`);
+    row.cells = cells.map(([advantage, isValid, key], at) => {
+      const cell = make("i", isValid ? "" : "invalid");
+      if (advantage !== null) cell.style.backgroundImage = `linear-gradient(${colour(advantage)}, ${colour(advantage)})`;
+      let isOver = false;
+      cell.onmouseenter = async (event) => {
+        isOver = true;
+        if (!section.is_eval) markSame(row.group, key);
+        const { turns } = await load(row.member);
+        const credit = advantage === null ? "" : `, advantage ${signed(advantage)}`;
+        if (isOver) showTip(event, `turn ${at + 1}${credit}\n${turns[at].action.slice(0, 200)}`);
       };
-      cell.onmouseleave = () => { hideTip(); markSame(row.group, null); };
+      cell.onmouseleave = () => { isOver = false; hideTip(); markSame(row.group, null); };
       cell.onclick = (event) => { event.stopPropagation(); show(row, at); };
       return cell;
     });
     strip.append(...row.cells);
-    if (row.member.status !== "completed") strip.append(make("span", "", row.member.status.replaceAll("_", " ")));
+    if (status !== "completed") strip.append(make("span", "", status.replaceAll("_", " ")));
     return strip;
   };
 
-  const rowOf = (group, member, at) => {
-    const row = { group, member, cells: [] };
+  // The button of a row in the list.
+  const drawRow = (row) => {
+    const { group, member } = row;
+    const at = group.members.indexOf(member);
     const element = make("button", `member ${section.is_eval ? "task" : member.player ? "match" : ""}`);
     const name = section.is_eval ? member.task : member.player ? `${at + 1} P${member.player}` : String(at + 1);
     const [css, sign, outcome] = outcomeMark(member.success);
@@ -119,34 +154,63 @@
       make("span", "soft", name, section.is_eval ? member.task : member.player ? `player ${member.player}` : "member"),
       make("b", css, sign, outcome),
       make("span", "num", number(member.return), "return"),
-      make("span", "num", `${member.turns.length} t`, `${member.turns.length} turns`),
+      make("span", "num", `${member.cells.length} t`, `${member.cells.length} turns`),
       stripOf(row));
     element.onclick = () => show(row, 0);
     row.element = element;
-    return row;
+    return element;
   };
 
-  const showGroups = () => {
-    rows = [];
-    const cards = section.groups.map((group) => {
-      const shown = group.members.filter(isShown);
-      if (!shown.length) return null;
-      const card = make("div", "group card");
-      const title = make("h3", "", group.title);
-      const known = group.members.filter((m) => m.success !== null);
-      title.append(make("span", "", `${known.filter((m) => m.success).length} of ${known.length} succeed`));
-      if (group.dropped) title.append(make("span", "bad", `left out: ${group.dropped.replaceAll("_", " ")}`));
-      card.append(title);
-      for (const member of shown) {
-        const row = rowOf(group, member, group.members.indexOf(member));
-        rows.push(row);
-        card.append(row.element);
+  const cardOf = (group) => {
+    const card = make("div", "group card");
+    const title = make("h3", "", group.title);
+    const known = group.members.filter((m) => m.success !== null);
+    title.append(make("span", "", `${known.filter((m) => m.success).length} of ${known.length} succeed`));
+    if (group.dropped) title.append(make("span", "bad", `left out: ${group.dropped.replaceAll("_", " ")}`));
+    card.append(title);
+    return card;
+  };
+
+  // Rows are drawn as the list is scrolled: thousands at once would take seconds.
+  const ROWS_AT_ONCE = 120;
+  let numDrawn = 0;
+  let lastCard = null;
+  const more = make("button", "more");
+  const draw = (until) => {
+    const end = Math.min(rows.length, until);
+    for (; numDrawn < end; numDrawn += 1) {
+      const row = rows[numDrawn];
+      if (lastCard?.group !== row.group) {
+        lastCard = { group: row.group, element: cardOf(row.group) };
+        $("groups").insertBefore(lastCard.element, more);
       }
-      return card;
+      lastCard.element.append(drawRow(row));
+    }
+    more.hidden = numDrawn >= rows.length;
+    more.textContent = `${rows.length - numDrawn} more`;
+  };
+  more.onclick = () => draw(numDrawn + ROWS_AT_ONCE);
+  new IntersectionObserver((seen) => { if (seen.some((one) => one.isIntersecting)) more.onclick(); }).observe(more);
+  const drawn = (row) => { draw(rows.indexOf(row) + 1); return row.element; };
+
+  const ORDERS = {
+    low: (a, b) => (a.return ?? Infinity) - (b.return ?? Infinity),
+    high: (a, b) => (b.return ?? -Infinity) - (a.return ?? -Infinity),
+    long: (a, b) => b.cells.length - a.cells.length,
+  };
+  const showGroups = (isFirst = false) => {
+    const order = ORDERS[$("sort").value];
+    rows = section.groups.flatMap((group) => {
+      const shown = group.members.filter(isShown);
+      return (order ? shown.toSorted(order) : shown).map((member) => ({ group, member, cells: [], element: null }));
     });
-    $("groups").replaceChildren(...cards.filter(Boolean));
-    if (rows.length) show(rows[0], 0, false);
+    [numDrawn, lastCard] = [0, null];
+    $("groups").replaceChildren(more);
+    $("groups").scrollTop = 0;
+    draw(ROWS_AT_ONCE);
+    if (rows.length) show(rows[0], 0, false, isFirst);
     else {
+      open = null;
       $("groups").append(make("p", "none", "No episode is left by these filters."));
       $("episode").replaceChildren();
     }
@@ -174,15 +238,18 @@
   };
 
   // The turns that the credit of this one was compared with: its group's, in the same state.
-  const peersOf = (group, turn) => group.members.flatMap((member, index) => member.turns.flatMap((other, at) => {
-    if (other.anchor !== turn.anchor) return [];
-    const row = rows.find((r) => r.member === member);
-    return [{
-      episode: index + 1, turn: at + 1, success: member.success, action: other.action, toGo: other.to_go,
-      advantage: other.advantage, tint: colour(other.advantage), isHere: other === turn,
-      pick: (event) => { event.stopPropagation(); if (row) show(row, at); },
-    }];
-  }));
+  const peersOf = async (group, turn) => {
+    const members = await Promise.all(group.members.map(load));
+    return members.flatMap((member, index) => member.turns.flatMap((other, at) => {
+      if (other.anchor !== turn.anchor) return [];
+      const row = rows.find((r) => r.member === group.members[index]);
+      return [{
+        episode: index + 1, turn: at + 1, success: member.success, action: other.action, toGo: other.to_go,
+        advantage: other.advantage, tint: colour(other.advantage), isHere: other === turn,
+        pick: (event) => { event.stopPropagation(); if (row) show(row, at); },
+      }];
+    }));
+  };
 
   // The middle goes: keys of one task tend to begin alike.
   const shortened = (key) => (key.length > 30 ? `${key.slice(0, 10)}…${key.slice(-19)}` : key);
@@ -200,13 +267,13 @@
       if (turn.anchor >= 0) {
         const anchor = make("button", "chip", `anchor ${turn.anchor} × ${turn.anchor_size}`,
           "turns of this group in the same state; click to see them");
-        anchor.onclick = (event) => {
+        anchor.onclick = async (event) => {
           event.stopPropagation();
-          markSame(row.group, turn.key);
+          markSame(row.group, row.member.cells[at][2]);
           const box = anchor.closest(".turn");
           const shown = box.querySelector(".peers");
           if (shown) shown.remove();
-          else about.after(peerTable(peersOf(row.group, turn)));
+          else about.after(peerTable(await peersOf(row.group, turn)));
         };
         about.append(anchor);
       }
@@ -216,7 +283,7 @@
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
     if (row.member.player) chip(`player ${row.member.player}`, "", "each player has an episode of its own");
-    if (at < row.member.branch_turn) chip(`copy of episode ${row.member.parent}`, "soft", "the episode branched off later");
+    if (at < full.branch_turn) chip(`copy of episode ${full.parent}`, "soft", "the episode branched off later");
     if (turn.hint) chip("hint", "", `shown at the end of the prompt, and not trained: ${turn.hint}`);
     if (turn.agent) chip(turn.agent, "", "a sub-agent, which the main agent asked");
     if (turn.anew) chip("context begins anew");
@@ -287,7 +354,7 @@
     if (!section.is_eval || section.of === undefined) return null;
     const moment = (s) => (s.of ? s.label.slice(s.of.length + 2) : s.label);
     const other = traces.sections.find((s) => s.is_eval && s.of !== section.of && moment(s) === moment(section));
-    const found = other && other.groups.flatMap((g) => g.members).find((m) => m.task === member.task && m.data === member.data);
+    const found = other && membersOf(other).find((m) => m.task === member.task && m.hash === member.hash);
     return found ? { section: other, member: found } : null;
   };
 
@@ -298,44 +365,58 @@
     return [prompt];
   };
 
-  const show = (row, at, scroll = true) => {
-    const { member } = row;
-    if (open !== row) {
-      const moved = open !== null; // on loading, the page stays where it is
-      if (open) open.element.classList.remove("open");
-      open = row;
-      row.element.classList.add("open");
+  // The address names the section, the episode by its seed, and the turn: a link leads to what is shown.
+  const addressOf = () => {
+    const same = membersOf(section).filter((m) => m.seed === open.member.seed);
+    const place = same.length > 1 ? `.${same.indexOf(open.member) + 1}` : "";
+    return `#${encodeURIComponent(section.label)}/${open.member.seed}${place}/${here + 1}`;
+  };
+
+  const headOf = (row, member) => {
+    const outcome = make("span", member.success ? "good" : member.success === null ? "soft" : "bad", ` ${outcomeOf(member)}`);
+    const head = make("h3", "", `${member.task}`);
+    head.append(outcome);
+    const facts = `return ${number(member.return)}, ${plural(member.turns.length, "turn")}, ${member.status.replaceAll("_", " ")}, seed ${member.seed}`;
+    const origin = [
+      member.retries ? `${member.retries} retries` : "",
+      member.parent === null ? "" : `branched from episode ${member.parent} at turn ${member.branch_turn + 1}`,
+      member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
+    ];
+    const parts = [head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", "))];
+    const twin = twinOf(row.member);
+    if (twin) {
+      const button = make("button", "chip", `the same task in ${twin.section.label}`);
+      button.onclick = () => {
+        pick(traces.sections.indexOf(twin.section));
+        const found = rows.find((r) => r.member === twin.member);
+        if (found) show(found, 0);
+      };
+      parts.push(button);
+    }
+    if (member.error) parts.push(make("pre", "reply error", member.error));
+    if (member.data !== "{}") {
+      const data = make("details");
+      data.append(make("summary", "", "task data"), make("pre", "", member.data));
+      parts.push(data);
+    }
+    return parts;
+  };
+
+  const show = async (row, at, scroll = true, isFirst = false) => {
+    const isNew = open !== row;
+    if (isNew) {
+      if (open?.element) open.element.classList.remove("open");
+      [open, full] = [row, null];
+      drawn(row).classList.add("open");
+      if (!isFirst) row.element.scrollIntoView({ block: "nearest" }); // on loading, the page stays where it is
+    }
+    if (!full) {
+      const member = await load(row.member);
+      if (open !== row) return; // another one was opened meanwhile
+      full = member;
       const page = $("episode");
       page.className = "card";
-      const outcome = make("span", member.success ? "good" : member.success === null ? "soft" : "bad", ` ${outcomeOf(member)}`);
-      const head = make("h3", "", `${member.task}`);
-      head.append(outcome);
-      const facts = `return ${number(member.return)}, ${member.turns.length} turns, ${member.status.replaceAll("_", " ")}, seed ${member.seed}`;
-      const origin = [
-        member.retries ? `${member.retries} retries` : "",
-        member.parent === null ? "" : `branched from episode ${member.parent} at turn ${member.branch_turn + 1}`,
-        member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
-      ];
-      page.replaceChildren(head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", ")));
-      const twin = twinOf(member);
-      if (twin) {
-        const button = make("button", "chip", `the same task in ${twin.section.label}`);
-        button.onclick = () => {
-          const at = traces.sections.indexOf(twin.section);
-          $("section").value = at;
-          pick(at);
-          const found = rows.find((r) => r.member === twin.member);
-          if (found) show(found, 0);
-        };
-        page.append(button);
-      }
-      if (member.error) page.append(make("pre", "reply error", member.error));
-      if (member.data !== "{}") {
-        const data = make("details");
-        data.append(make("summary", "", "task data"), make("pre", "", member.data));
-        page.append(data);
-      }
-      page.append(...filmOf(member));
+      page.replaceChildren(...headOf(row, member), ...filmOf(member));
       if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first observation"));
       member.turns.forEach((turn, index) => {
         const box = make("div", "turn");
@@ -344,15 +425,16 @@
         page.append(box);
       });
       page.scrollTop = 0;
-      if (moved) row.element.scrollIntoView({ block: "nearest" });
     }
     mark(at, scroll && at > 0);
+    if (!isFirst) history.replaceState(null, "", addressOf());
   };
 
   const mark = (at, scroll = true) => {
     const turns = [...$("episode").querySelectorAll(".turn")];
     if (!turns.length) return;
     here = Math.max(0, Math.min(at, turns.length - 1));
+    if (location.hash) history.replaceState(null, "", addressOf());
     turns.forEach((turn, index) => turn.classList.toggle("here", index === here));
     const frames = [...$("episode").querySelectorAll(".film figure")];
     frames.forEach((frame) => frame.classList.toggle("here", frame.dataset.turn === String(here)));
@@ -369,13 +451,14 @@
     if (actions[event.key]) { actions[event.key](); event.preventDefault(); }
   });
 
-  const pick = (index) => {
+  const pick = (index, isFirst = false) => {
     section = traces.sections[index];
-    const members = section.groups.flatMap((g) => g.members);
+    $("section").value = index;
+    const members = membersOf(section);
     toggles("status", [...new Set(members.map((m) => m.status))].sort());
     toggles("outcome", [...new Set(members.map(outcomeOf))].sort());
     open = null;
-    showGroups();
+    showGroups(isFirst);
   };
   const options = traces.sections.map((s, at) => {
     const option = make("option", "", `${s.label} (${s.note})`);
@@ -384,30 +467,41 @@
   });
   $("section").append(...options);
   $("section").onchange = (event) => pick(+event.target.value);
+  $("sort").onchange = () => { open = null; showGroups(); };
 
-  const numFound = (s) => s.groups.flatMap((g) => g.members).filter((m) => textOf(m).includes(wanted)).length;
-  const search = (text) => {
-    wanted = text.trim().toLowerCase();
+  const numFound = (s) => membersOf(s).filter((m) => textOf(m).includes(wanted)).length;
+  const search = async (text) => {
+    const asked = text.trim().toLowerCase();
+    if (asked) await readAll();
+    if (asked !== $("search").value.trim().toLowerCase()) return; // more was typed meanwhile
+    wanted = asked;
     options.forEach((option, at) => {
       const s = traces.sections[at];
       option.textContent = `${s.label} (${wanted ? plural(numFound(s), "match").replace("matchs", "matches") : s.note})`;
     });
-    const here = traces.sections.indexOf(section);
     const first = traces.sections.findIndex((s) => wanted && numFound(s));
-    if (wanted && !numFound(section) && first >= 0) {
-      $("section").value = first;
-      pick(first);
-    } else {
-      $("section").value = here;
-      showGroups();
-    }
+    if (wanted && !numFound(section) && first >= 0) pick(first);
+    else { open = null; showGroups(); }
   };
   let typing = null;
   $("search").oninput = (event) => {
     clearTimeout(typing);
     typing = setTimeout(() => search(event.target.value), 150);
   };
+
+  const follow = () => {
+    const [label, episode, turn] = location.hash.slice(1).split("/");
+    const index = traces.sections.findIndex((s) => encodeURIComponent(s.label) === label);
+    if (index < 0) return false;
+    const [seed, place] = (episode ?? "").split(".");
+    const member = membersOf(traces.sections[index]).filter((m) => m.seed === seed)[(+place || 1) - 1];
+    if (traces.sections[index] !== section || !rows.length) pick(index);
+    const row = rows.find((r) => r.member === member);
+    if (row) show(row, (+turn || 1) - 1);
+    return true;
+  };
+  window.addEventListener("hashchange", follow);
   const last = traces.sections.map((s) => s.is_eval).lastIndexOf(false);
-  $("section").value = Math.max(0, last);
-  pick(Math.max(0, last));
+  section = null;
+  if (!follow()) pick(Math.max(0, last), true);
 })();

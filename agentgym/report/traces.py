@@ -1,12 +1,13 @@
-"""A sample of a run's episodes, as plain data for the trace viewer; bounded, however long the run was."""
+"""The episodes of a run as data for the trace viewer: all of them, or a sample where they are too many for a page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agentgym.evals.episodes import read_groups
+from agentgym.report.packing import Packer
 from agentgym.report.pictures import images_of
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.token_text import TokenText
@@ -14,10 +15,10 @@ from agentgym.rollout.record import GroupRecord, read_records, record_path
 from agentgym.types import MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MEGABYTES = 12.0
-"""Size of all sampled episodes together, as JSON, unless asked otherwise."""
+"""Size of all episodes in a page together, compressed, unless asked otherwise."""
 FIRST_STEPS = 5
 """Steps that are shown before any evaluation takes room."""
-GROUPS_PER_STEP = 4
+GROUPS_PER_STEP = 16
 LONGEST_TEXT = 6_000
 
 
@@ -29,25 +30,31 @@ def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = M
     take at most half of what the first steps leave.
 
     Args:
-        megabytes: size of all episodes together.
+        megabytes: size of all episodes together, compressed.
+
+    Returns:
+        ``sections`` with the light halves of episodes, and ``blocks`` with the rest (:mod:`agentgym.report.packing`).
 
     Raises:
         CorruptDataError: a record cannot be read.
     """
-    budget = _Budget(round(megabytes * 1e6))
+    budget = Packer(round(megabytes * 1e6))
     order = coarse_to_fine(run.steps)
     steps = {step: _step_section(run, step, decode, budget) for step in order[:FIRST_STEPS]}
-    kept_for_steps = budget.left // 2 if run.steps else 0
+    kept_for_steps = budget.left / 2 if run.steps else 0.0
     evals = [_eval_section(run, label, decode, budget, kept_for_steps) for label in run.evals]
     for step in order[FIRST_STEPS:]:
         if budget.is_spent:
             break
         steps[step] = _step_section(run, step, decode, budget)
     sections = [section for section in [*(steps[step] for step in sorted(steps)), *evals] if section["groups"]]
+    budget.close()
     return {
         "scale": _scale(sections),
+        "has_credit": any(cell[0] is not None for cell in _cells(sections)),
+        "blocks": budget.blocks,
         "sections": sections,
-        "has_tokens": decode is not None,
+        "has_tokens": any(section.pop("has_tokens") for section in sections),
         "num_steps": sum(not section["is_eval"] for section in sections),
     }
 
@@ -68,31 +75,19 @@ def coarse_to_fine(values: Sequence[int]) -> list[int]:
     return [values[at] for at in dict.fromkeys(places)] if values else []
 
 
-class _Budget:
-    """Characters that may still be written."""
-
-    def __init__(self, num_characters: int) -> None:
-        self.left = num_characters
-        self.is_spent = False
-
-    def takes(self, value: object, keep: int = 0) -> bool:
-        """Pay for a value if it leaves at least ``keep`` characters; return False if it does not."""
-        size = len(json.dumps(value))
-        if size > self.left - keep:
-            self.is_spent = self.is_spent or not keep
-            return False
-        self.left -= size
-        return True
-
-
-def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: _Budget) -> dict[str, Any]:
+def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: Packer) -> dict[str, Any]:
     records = sorted(read_records(record_path(run.path, step)), key=_dullness)
-    groups = [_group(record, decode) for record in records[:GROUPS_PER_STEP]]
-    kept = [group for group in groups if budget.takes(group)]
+    kept, has_tokens = [], False
+    for group in (_group(record, decode) for record in records[:GROUPS_PER_STEP]):
+        members = budget.takes(group["members"])
+        if members is not None:
+            kept.append({**group, "members": members})
+            has_tokens |= _has_tokens(group["members"])
     return {
         "label": f"step {step + 1}",
         "note": f"{len(kept)} of {len(records)} groups",
         "is_eval": False,
+        "has_tokens": has_tokens,
         "groups": kept,
     }
 
@@ -103,19 +98,26 @@ def _dullness(record: GroupRecord) -> tuple[bool, bool]:
 
 
 def _eval_section(
-    run: RunFolder, label: str, decode: TokenText | None, budget: _Budget, kept_for_steps: int
+    run: RunFolder, label: str, decode: TokenText | None, budget: Packer, kept_for_steps: float
 ) -> dict[str, Any]:
     groups = read_groups(run.evals[label])
     # of an evaluation beside others each may get a share, and a short sample shows both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
-    members = (_member(group.trajectories[0], (), decode) for group in chosen if group.trajectories)
-    kept = [member for member in members if budget.takes(member, int(keep))]
+    kept: list[dict[str, Any]] = []
+    has_tokens = False
+    for group in chosen:
+        if group.trajectories:
+            member = _member(group.trajectories[0], (), decode)
+            taken = budget.takes([member | {"cells": _cells_of([member])[0]}], keep)
+            kept += taken or []
+            has_tokens |= taken is not None and _has_tokens([member])
     title = f"{len(kept)} of {len(groups)} episodes"
     return {
         "label": f"evaluation {label}".strip(),
         "note": title,
         "is_eval": True,
+        "has_tokens": has_tokens,
         "groups": [{"title": title, "dropped": None, "members": kept}] if kept else [],
     }
 
@@ -139,14 +141,39 @@ def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
     group = record.group
     credit = record.credit or ((),) * len(group.trajectories)
     is_match = any(trajectory.player for trajectory in group.trajectories)
+    members = [
+        _member(t, c, decode) | {"player": t.player + 1 if is_match else None}
+        for t, c in zip(group.trajectories, credit, strict=False)
+    ]
     return {
         "title": f"task {group.task.id}",
         "dropped": record.dropped,
-        "members": [
-            _member(t, c, decode) | {"player": t.player + 1 if is_match else None}
-            for t, c in zip(group.trajectories, credit, strict=False)
-        ],
+        "members": [one | {"cells": cells} for one, cells in zip(members, _cells_of(members), strict=True)],
     }
+
+
+def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[Any]]]:
+    """Return each turn of some episodes in short: advantage, validity, and the number of its state among theirs."""
+    numbers: dict[str | None, int] = {}
+    return [
+        [
+            [
+                _rounded(turn.get("advantage")),
+                int(turn["valid"]),
+                None if turn["key"] is None else numbers.setdefault(turn["key"], len(numbers)),
+            ]
+            for turn in member["turns"]
+        ]
+        for member in members
+    ]
+
+
+def _has_tokens(members: Sequence[dict[str, Any]]) -> bool:
+    return any(turn["tokens"] for member in members for turn in member["turns"])
+
+
+def _rounded(advantage: float | None) -> float | None:
+    return None if advantage is None else float(f"{advantage:.4g}")
 
 
 def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, Any]:
@@ -157,6 +184,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
         "task": trajectory.task.id,
         "data": _cut(json.dumps(dict(trajectory.task.data), indent=1, default=str)),
         "seed": str(trajectory.seed),  # wider than the numbers of a browser
+        "hash": trajectory.task.content_hash[:8],
         "status": trajectory.status.value,
         "success": trajectory.success,
         "return": trajectory.reward,
@@ -252,12 +280,12 @@ def _cut(text: str) -> str:
 
 def _scale(sections: Sequence[dict[str, Any]]) -> float:
     """The size of an advantage that gets the full colour: all but the largest twentieth fit below it."""
-    sizes = sorted(
-        abs(turn["advantage"])
-        for section in sections
-        for group in section["groups"]
-        for member in group["members"]
-        for turn in member["turns"]
-        if turn.get("advantage")
-    )
+    sizes = sorted(abs(advantage) for advantage, *_ in _cells(sections) if advantage)
     return float(sizes[int(len(sizes) * 0.95)]) if sizes else 1.0
+
+
+def _cells(sections: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+    for section in sections:
+        for group in section["groups"]:
+            for member in group["members"]:
+                yield from member["cells"]

@@ -12,13 +12,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.report import write_report
 from agentgym.report.curves import NUM_COLOURS
+from agentgym.report.packing import unpacked
 from agentgym.rollout.record import GroupRecord, record_path, write_records
-from agentgym.types import ImagePart, Message, Segment, Status, Task, TextPart, ToolResult, Trajectory, TrajectoryGroup
+from agentgym.types import (
+    ImagePart,
+    Message,
+    Segment,
+    Status,
+    Task,
+    TextPart,
+    ToolResult,
+    Trajectory,
+    TrajectoryGroup,
+    Turn,
+)
 
 HOSTILE = "</script><img src=x onerror=alert(1)><b>&amp;"
 
@@ -30,7 +43,12 @@ def page_of(folder: Path) -> str:
 def traces_of(page: str) -> Any:
     found = re.search(r'<script type="application/json" id="traces">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    return json.loads(found.group(1))
+    traces = json.loads(found.group(1))
+    blocks = [unpacked(block) for block in re.findall(r'<script type="text/plain" class="block">(.*?)</script>', page)]
+    for member in (m for section in traces["sections"] for group in section["groups"] for m in group["members"]):
+        number, place = member["at"]
+        member.update(blocks[number][place])
+    return traces
 
 
 def test_a_training_run(run_dir: Path) -> None:
@@ -75,7 +93,7 @@ def test_nothing_breaks_out(run_dir: Path, tmp_path: Path, make_record: Callable
     renamed = run_dir.rename(tmp_path / "<img src=y onerror=alert(2)>")
     page = page_of(renamed)
     assert "<img" not in page
-    assert page.count("</script>") == 2
+    assert page.count("</script>") == 2 + page.count('<script type="text/plain" class="block">')
     last = next(s for s in traces_of(page)["sections"] if s["label"] == "step 12")
     member = last["groups"][0]["members"][0]
     assert (member["task"], member["turns"][0]["key"], member["error"]) == (HOSTILE, HOSTILE, HOSTILE)
@@ -107,6 +125,8 @@ def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
         "task train-2",
         "task train-3",
         "task train-4",
+        "task train-5",
+        "task train-0",
     ]
     member = first["groups"][0]["members"][0]
     assert (member["success"], member["return"], member["seed"]) == (True, 1.0, str(2**62))
@@ -217,17 +237,23 @@ def test_episodes_lost_to_the_infrastructure(run_dir: Path, make_trajectory: Cal
     assert (member["success"], member["return"], member["error"], member["turns"]) == (None, None, "it broke", [])
 
 
+def incompressible(turn: Turn, count: int) -> tuple[Turn, ...]:
+    """Return turns whose replies are 10,000 letters each that no compression makes much fewer."""
+    rng = np.random.default_rng(0)
+    said = (rng.integers(ord("A"), ord("Z"), 10_000, dtype=np.uint8).tobytes().decode() for _ in range(count))
+    return tuple(replace(turn, replies=(Message("user", text),)) for text in said)
+
+
 def test_the_file_stays_small_however_long_the_run(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
     group = make_record(0).group
-    wordy = replace(group.trajectories[0].turns[0], replies=(Message("user", "word " * 2_000),))
-    long = replace(group.trajectories[0], segments=(Segment((wordy,) * 60),))
-    big = GroupRecord(group=replace(group, trajectories=(long,) * 4))
     for step in range(5):
+        long = replace(group.trajectories[0], segments=(Segment(incompressible(group.trajectories[0].turns[0], 60)),))
+        big = GroupRecord(group=replace(group, trajectories=(long,) * 4))
         write_records(record_path(run_dir, step), [big] * 4)
     assert write_report(run_dir).stat().st_size < 14_000_000
     page = write_report(run_dir, megabytes=3).read_text(encoding="utf-8")
     assert 1_500_000 < len(page) < 4_000_000
-    assert "4,000 characters more" in page
+    assert "4,000 characters more" in json.dumps(traces_of(page))
     assert f"of 12 steps are in this page; agentgym view {run_dir} --megabytes N holds more" in page
 
 
@@ -260,9 +286,13 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
         write_report(tmp_path / "nowhere")
 
 
-def test_a_page_says_what_it_leaves_out(run_dir: Path) -> None:
+def test_a_page_says_what_it_leaves_out(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
     assert "steps are in this page" not in page_of(run_dir)
-    page = write_report(run_dir, megabytes=0.2).read_text(encoding="utf-8")
+    group = make_record(0).group
+    for step in range(12):
+        long = replace(group.trajectories[0], segments=(Segment(incompressible(group.trajectories[0].turns[0], 40)),))
+        write_records(record_path(run_dir, step), [GroupRecord(group=replace(group, trajectories=(long,)))])
+    page = write_report(run_dir, megabytes=1).read_text(encoding="utf-8")
     sections = traces_of(page)["sections"]
     steps = [section["label"] for section in sections if not section["is_eval"]]
     assert f"{len(steps)} of 12 steps are in this page" in page

@@ -41,7 +41,7 @@ const peerTable = (peers, { toGo = "to go", mean = true } = {}) => {
   const head = make("tr");
   head.append(make("th", "", "episode"), ...(hasTurns ? [make("th", "", "turn")] : []),
     make("th", "wide", hasTurns ? "action" : "ended as"),
-    make("th", "", toGo, hasTurns ? "discounted return from this turn on" : "return of the whole episode"), make("th"),
+    make("th", "", toGo, hasTurns ? "discounted return from this turn on" : "return of the whole episode"), make("td"),
     make("th", "", "advantage"));
   table.append(head);
   const values = peers.map((p) => p.toGo);

@@ -146,7 +146,7 @@ def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
         for t, c in zip(group.trajectories, credit, strict=False)
     ]
     return {
-        "title": f"task {group.task.id}",
+        "title": (f"{group.env_name}, " if group.env_name else "") + f"task {group.task.id}",
         "dropped": record.dropped,
         "members": [one | {"cells": cells} for one, cells in zip(members, _cells_of(members), strict=True)],
     }

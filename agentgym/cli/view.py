@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentgym.cli.episodes import print_episodes
-from agentgym.cli.output import JsonFlag, output
+from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.run_dirs import page_path
 
 
-def view(
+def view(  # noqa: PLR0913  (a command's options)
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run, an evaluation or suites.")],
+    *,
     episodes: Annotated[
         int, typer.Option(min=0, help="Also print the episodes of the first N tasks of each evaluation.")
     ] = 0,
@@ -26,13 +28,23 @@ def view(
     megabytes: Annotated[
         float | None, typer.Option(min=0.1, help="Size of the episodes in the page. [default: 12]")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page to a browser here, with curves as they come, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --live; 0: any that is free.")] = 8002,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a page with curves, and with episodes turn by turn with their credit."""
+    from agentgym.errors import UsageError
     from agentgym.report import write_report
     from agentgym.report.traces import MEGABYTES
 
+    if live:
+        if out_path is not None or beside is not None or episodes:
+            raise UsageError("--live serves one run's page; leave --out, --beside and --episodes out")
+        _serve(run, megabytes or MEGABYTES, port, open_it, Output(as_json))
+        return
     with output(as_json) as out:
         path = write_report(run, None if out_path is None else page_path(out_path), megabytes or MEGABYTES, beside)
         out.result({"report": str(path)})
@@ -43,3 +55,24 @@ def view(
             import webbrowser
 
             webbrowser.open(path.resolve().as_uri())
+
+
+def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -> None:
+    import importlib.util
+
+    from agentgym.errors import MissingExtraError
+
+    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn")):
+        raise MissingExtraError("agentgym view --live", "serve")
+    from agentgym.cli.live import serve
+
+    def say(url: str) -> None:
+        if out.as_json:
+            print(json.dumps({"url": url}), flush=True)
+        out.console.print(f"{run} as it goes on: {url} (Ctrl-C ends it)", soft_wrap=True, markup=False)
+        if open_it:
+            import webbrowser
+
+            webbrowser.open(url)
+
+    serve(run, megabytes, port, say)

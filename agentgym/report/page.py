@@ -49,6 +49,29 @@ def write_report(
         UsageError: there is no such folder, or the file cannot be written.
         CorruptDataError: it is no run, or something in it cannot be read.
     """
+    page = render_report(run_dir, megabytes, beside)
+    path = run_dir / "report.html" if out is None else out
+    try:
+        replace_text(path, page)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file: --out FILE") from error
+    return path
+
+
+def render_report(
+    run_dir: Path, megabytes: float = MEGABYTES, beside: Path | None = None, *, is_live: bool = False
+) -> str:
+    """Return the report as a page.
+
+    Args:
+        is_live: the page asks the server that it came from for what is new (``agentgym view --live``).
+
+    Raises:
+        UsageError: there is no such folder.
+        CorruptDataError: it is no run, or something in it cannot be read.
+    """
     run = open_run_folder(run_dir)
     other = None if beside is None else open_run_folder(beside)
     traces = sample_traces(run, load_token_text(_tokenizer_path(run)), megabytes if other is None else megabytes / 2)
@@ -58,7 +81,7 @@ def write_report(
         name = name_beside(run, other)
         rows = Rows(name=name, **{phase: other.metrics.get(of, []) for phase, of in _PHASES.items()})
         traces = join_traces(traces, sample_traces(other, load_token_text(_tokenizer_path(other)), megabytes / 2), name)
-    page = render(
+    return render(
         "report.html.jinja",
         run=run,
         facts=_facts(run),
@@ -80,15 +103,9 @@ def write_report(
         traces=script_data({name: value for name, value in traces.items() if name != "blocks"}),
         blocks=traces["blocks"],
         has_traces=bool(traces["sections"]),
+        is_live=is_live,
+        live_js=assets("live.js") if is_live else "",
     )
-    path = run_dir / "report.html" if out is None else out
-    try:
-        replace_text(path, page)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file: --out FILE") from error
-    return path
 
 
 def _shown(run: RunFolder, traces: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = M
     take at most half of what the first steps leave.
 
     Args:
-        megabytes: size of all episodes together, compressed.
+        megabytes: size of all episodes together, compressed; with 0 none is read.
 
     Returns:
         ``sections`` with the light halves of episodes, and ``blocks`` with the rest (:mod:`agentgym.report.packing`).
@@ -38,6 +38,9 @@ def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = M
     Raises:
         CorruptDataError: a record cannot be read.
     """
+    if megabytes <= 0:
+        empty: dict[str, Any] = {"scale": 1.0, "has_credit": False, "has_tokens": False, "blocks": [], "sections": []}
+        return empty | {"num_steps": 0}
     budget = Packer(round(megabytes * 1e6))
     order = coarse_to_fine(run.steps)
     steps = {step: _step_section(run, step, decode, budget) for step in order[:FIRST_STEPS]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,24 @@ def test_builtin_scorers(tmp_path: Path) -> None:
     assert scored(episode("x", parts=parts), tmp_path, kind="partial", success_at=0.6).success
     with pytest.raises(UsageError, match="no numbers: Paris"):
         scored(episode("3"), tmp_path, kind="numeric")
+
+
+def test_code_is_scored_by_tests_in_a_sandbox(tmp_path: Path) -> None:
+    head = "from solution import add\n\n"
+    tests = head + "".join(f"def test_{a}():\n    assert add({a}, {a}) == {2 * a}\n\n" for a in (0, 1))
+    task = Task(id="c", split="test", seed=0, data={"tests": tests})
+
+    def by_tests(said: str, **options: Any) -> float:
+        made = replace(episode(said), task=task)
+        return scored(made, tmp_path, kind="code", sandbox="process", **options).score
+
+    right = "Here it is:\n```python\ndef add(a, b):\n    return a + b\n```\nDone."
+    assert by_tests(right) == 1.0
+    assert by_tests("def add(a, b):\n    return 0\n") == 0.0
+    assert by_tests("def add(a, b):\n    return 0\n", share=True) == 0.5
+    assert by_tests("no code at all", share=True) == 0.0
+    with pytest.raises(UsageError, match=r"task q has no tests under data\['tests'\]"):
+        scored(episode("x"), tmp_path, kind="code", sandbox="process")
 
 
 def test_scorers_are_put_together_by_weight(tmp_path: Path) -> None:

@@ -193,3 +193,4 @@ _.tempdir  # of the module tempfile, benchmarks/soak
 _.pad_token  # of a tokenizer, benchmarks/vs_trl
 
 idle_action  # agentgym.evals.policies names it in a string
+passes_tests  # agentgym.scoring names it in a string

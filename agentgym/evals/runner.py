@@ -14,7 +14,7 @@ from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.scoring import BY_ENV, Scoring
-from agentgym.evals.statistics import best_of, clustered_interval, pass_all, pass_at
+from agentgym.evals.statistics import best_of, chosen_of, clustered_interval, pass_all, pass_at
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
@@ -24,7 +24,13 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.scoring.text import normalize
 from agentgym.types import Status, Task, Trajectory, TrajectoryGroup
 
-REPEATS = {"pass_at": "pass@k", "pass_all": "pass^k", "best_of": "best of k", "majority": "majority of k"}
+REPEATS = {
+    "pass_at": "pass@k",
+    "pass_all": "pass^k",
+    "best_of": "best score of k",
+    "chosen": "success of the best by score",
+    "majority": "majority of k",
+}
 """Measures of several trials of a task, with their names for people."""
 
 
@@ -60,8 +66,8 @@ class EvalSummary:
     mean_seconds: float = field(default=0.0, compare=False)
     """Seconds of sampling and of the environment in an episode."""
     repeats: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Where tasks were played several times: ``pass_at``, ``pass_all`` and, with scores, ``best_of`` by number of
-    trials, and ``majority`` where tasks have reference answers (:func:`repeats_of`)."""
+    """Where tasks were played several times: ``pass_at``, ``pass_all`` and, with scores, ``best_of`` and ``chosen``
+    by number of trials, and ``majority`` where tasks have reference answers (:func:`repeats_of`)."""
     by_type: dict[str, dict[str, float]] = field(default_factory=dict)
     """Where tasks are of several types: ``num_episodes``, ``success``, ``success_low``, ``success_high`` and
     ``mean_turns`` of each."""
@@ -237,6 +243,9 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
         if all("score" in row for rows in tasks for row in rows):
             scores = [[float(row["score"]) for row in rows] for rows in tasks if len(rows) >= k]
             found.setdefault("best_of", {})[str(k)] = fmean(best_of(some, k) for some in scores)
+            truths = [[float(row["env_success"]) for row in rows] for rows in tasks if len(rows) >= k]
+            chosen = (chosen_of(some, truth, k) for some, truth in zip(scores, truths, strict=True))
+            found.setdefault("chosen", {})[str(k)] = fmean(chosen)
     if all(row.get("answer") is not None for rows in tasks for row in rows):
         found["majority"] = {str(most): fmean(_wins_vote(rows) for rows in tasks)}
     return found

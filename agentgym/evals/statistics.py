@@ -151,10 +151,26 @@ def best_of(scores: Sequence[float], k: int) -> float:
         >>> best_of([0.0, 0.5, 1.0], 1), round(best_of([0.0, 0.5, 1.0], 2), 4), best_of([0.0, 0.5, 1.0], 3)
         (0.5, 0.8333, 1.0)
     """
+    return chosen_of(scores, scores, k)
+
+
+def chosen_of(scores: Sequence[float], values: Sequence[float], k: int) -> float:
+    """Return the expected value of the one with the best score among ``k`` drawn from those of a task.
+
+    With a judge's scores, and success for values, it is best-of-n as a judge chooses. Of equal scores the later counts.
+
+    Raises:
+        ValueError: there are fewer than ``k`` scores.
+
+    Example:
+        >>> chosen_of([0.2, 0.9, 0.4], [0.0, 0.0, 1.0], 3), round(chosen_of([0.2, 0.9, 0.4], [0.0, 0.0, 1.0], 2), 4)
+        (0.0, 0.3333)
+    """
     if k > len(scores):
         raise ValueError(f"the best of {k} needs {k} scores, got {len(scores)}")
-    # the score at place i, counted from 0, is the best of the draws whose other members lie below it
-    ways = (math.comb(place, k - 1) * score for place, score in enumerate(sorted(scores)))
+    ranked = [value for _, value in sorted(zip(scores, values, strict=True), key=lambda pair: pair[0])]
+    # the one at place i, counted from 0, is the best of the draws whose other members lie below it
+    ways = (math.comb(place, k - 1) * value for place, value in enumerate(ranked))
     return sum(ways) / math.comb(len(scores), k)
 
 

@@ -46,7 +46,7 @@ def test_an_interrupted_evaluation_with_repeats_counts_each_once(run: Command, g
 def test_scored_by_name(run: Command) -> None:
     value = run("eval", *WIKI, "--policy", "oracle", "scorer.kind=em", "--repeats", "2", "--json").json
     assert (value["success"], value["mean_score"]) == (1.0, 1.0)
-    assert set(value["repeats"]) == {"pass_at", "pass_all", "best_of", "majority"}
+    assert set(value["repeats"]) == {"pass_at", "pass_all", "best_of", "chosen", "majority"}
     row = read_rows(Path(value["run_dir"]))[0]
     assert (row["score"], row["scores"], row["env_success"]) == (1.0, {"em": 1.0}, True)
     assert row["answer"]

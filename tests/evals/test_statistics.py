@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agentgym.evals.statistics import (
     best_of,
+    chosen_of,
     clustered_interval,
     detectable_difference,
     mcnemar,
@@ -147,6 +148,17 @@ def test_best_of_against_every_draw(quarters: list[int], k: int) -> None:
             best_of(scores, k)
         return
     assert best_of(scores, k) == pytest.approx(fmean(max(draw) for draw in itertools.combinations(scores, k)))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.booleans()), min_size=1, max_size=6, unique_by=lambda p: p[0]),
+    st.integers(1, 6),
+)
+def test_chosen_of_against_every_draw(pairs: list[tuple[int, bool]], k: int) -> None:
+    if k > len(pairs):
+        return
+    wanted = fmean(float(max(draw)[1]) for draw in itertools.combinations(pairs, k))
+    assert chosen_of([float(score) for score, _ in pairs], [float(won) for _, won in pairs], k) == pytest.approx(wanted)
 
 
 # --------------------------------------------------------------------------------------------------- two policies

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym.canonical import read_json
+from agentgym.cli.effort import Effort
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
@@ -67,6 +68,12 @@ def eval_(  # noqa: PLR0913  (a command's options)
         str | None, typer.Option(help="In a game with opponent=self: who plays against the policy, named as it is.")
     ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at the same time.")] = 32,
+    max_minutes: Annotated[
+        float, typer.Option(min=0.0, help="Stop after that long; --resume goes on. 0: no limit.")
+    ] = 0.0,
+    max_tokens: Annotated[
+        int, typer.Option(min=0, help="Stop after so many sampled tokens; --resume goes on. 0: no limit.")
+    ] = 0,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
     rescore: Annotated[
         Path | None,
@@ -86,15 +93,16 @@ def eval_(  # noqa: PLR0913  (a command's options)
     pairs = [target for target in targets or () if "=" in target]
     given |= _pairs([*pairs, *([f"chat.codec={codec}"] if codec else [])])
     names = [target for target in targets or () if "=" not in target]
+    effort = Effort(num_envs=num_envs, max_minutes=max_minutes, max_tokens=max_tokens)
     with output(as_json) as out:
         if trust:
             _trust(folder for folder in (resume, rescore, *map(Path, (*names, *(policy or [])))) if folder is not None)
         if rescore is not None:
             is_done = _rescore(rescore, [*names, *(policy or [])], given, run_dir, out)
         elif resume is not None:
-            is_done = _resume(resume, names, policy or [], given, num_envs, out)
+            is_done = _resume(resume, names, policy or [], given, effort, out)
         else:
-            is_done = _begin(names, policy or [], given, run_dir, num_envs, out)
+            is_done = _begin(names, policy or [], given, run_dir, effort, out)
     if not is_done:
         raise typer.Exit(FAILED)
 
@@ -124,7 +132,7 @@ def _pairs(pairs: list[str]) -> dict[str, Any]:
 
 
 def _begin(
-    names: list[str], policies: list[str], given: dict[str, Any], run_dir: Path | None, num_envs: int, out: Output
+    names: list[str], policies: list[str], given: dict[str, Any], run_dir: Path | None, effort: Effort, out: Output
 ) -> bool:
     """Play what was asked for; False if something of it could not be done."""
     from agentgym.cli import eval_env, eval_suites
@@ -154,7 +162,7 @@ def _begin(
             if suites := eval_suites.suites_like(names[0]):
                 raise UnknownNameError(f"{error}; suites with such names: {', '.join(suites)}") from None
             raise
-        return _play_env(plan, folder, num_envs, False, out)
+        return _play_env(plan, folder, effort, False, out)
     if others := [name for name in names if name not in suites]:
         raise UsageError(f"{others[0]} is no suite; evaluate it by itself (agentgym list --suites)")
     if fixed := sorted({"seed", "split", "kwargs", "opponent"} & set(given)):
@@ -166,7 +174,7 @@ def _begin(
     size = SuiteSize(given.pop("episodes", None), given.pop("repeats", None), given.pop("scoring", {}))
     given = _sampled_as_the_run(policies, given, out)
     made, folder = eval_suites.begin(suites, policies, size, SamplingPlan(**given), run_dir)
-    return _play_suites(made, folder, num_envs, False, out)
+    return _play_suites(made, folder, effort, False, out)
 
 
 def _as_the_run(name: str, policy: str, given: dict[str, Any], out: Output) -> dict[str, Any]:
@@ -203,7 +211,7 @@ def _sampled_as_the_run(policies: list[str], given: dict[str, Any], out: Output)
 
 
 def _resume(
-    folder: Path, names: list[str], policies: list[str], given: dict[str, Any], num_envs: int, out: Output
+    folder: Path, names: list[str], policies: list[str], given: dict[str, Any], effort: Effort, out: Output
 ) -> bool:
     """Play what is left; False if something of it could not be done."""
     from agentgym.cli import eval_env, eval_suites
@@ -224,7 +232,7 @@ def _resume(
     if isinstance(plan, eval_suites.SuitesPlan):
         if names or policies or given:
             raise UsageError(f"{folder} keeps its own suites, policies and options; leave them out to go on")
-        return _play_suites(plan, folder, num_envs, True, out)
+        return _play_suites(plan, folder, effort, True, out)
     saved = asdict(plan)
     given |= {name: asked[0] for name, asked in (("env", names), ("policy", policies)) if asked}
     for name, value in given.items():
@@ -233,7 +241,7 @@ def _resume(
                 f"{folder} was begun with {name}={saved[name]!r}, not {value!r}; "
                 "leave it out to go on, or begin another evaluation"
             )
-    return _play_env(plan, folder, num_envs, True, out)
+    return _play_env(plan, folder, effort, True, out)
 
 
 def _rescore(source: Path, others: list[str], given: dict[str, Any], run_dir: Path | None, out: Output) -> bool:
@@ -266,27 +274,27 @@ def _fresh(folder: Path, resume: bool) -> AbstractContextManager[None]:
     return nullcontext() if resume else removed_if_nothing_was_played(folder)
 
 
-def _play_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> bool:
+def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
     import asyncio
 
     from agentgym.cli.eval_env import evaluate_env, print_summary
     from agentgym.cli.exits import resumable_by
 
     with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
-        summary = asyncio.run(evaluate_env(plan, folder, num_envs, resume, out))
+        summary = asyncio.run(evaluate_env(plan, folder, effort, resume, out))
     out.result(asdict(summary))
     print_summary(out, summary, folder)
     return True
 
 
-def _play_suites(plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> bool:
+def _play_suites(plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
     import asyncio
 
     from agentgym.cli.eval_suites import evaluate_suites, has_failed, print_results, write_results
     from agentgym.cli.exits import resumable_by
 
     with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
-        results = asyncio.run(evaluate_suites(plan, folder, num_envs, resume, out))
+        results = asyncio.run(evaluate_suites(plan, folder, effort, resume, out))
     compared = write_results(results, folder)
     out.result(
         {

@@ -11,6 +11,7 @@ from agentgym.cli.output import Output
 from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
+    from agentgym.cli.effort import Effort
     from agentgym.env.env import Env
     from agentgym.evals.runner import EvalSummary
     from agentgym.registry import EnvEntry
@@ -72,12 +73,13 @@ def begin(given: dict[str, Any], run_dir: Path | None) -> tuple[EvalPlan, Path]:
     return plan, folder
 
 
-async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool, out: Output) -> EvalSummary:
+async def evaluate_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> EvalSummary:
     """Play what the plan says."""
     from agentgym.canonical import digest
     from agentgym.cli.env_args import open_env
     from agentgym.cli.policies import open_agents, policy_facts
     from agentgym.cli.progress import episode_progress
+    from agentgym.evals.budget import both
     from agentgym.evals.runner import evaluate
     from agentgym.evals.scoring import Scoring
     from agentgym.registry import find
@@ -110,12 +112,12 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
     if changes:
         told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
         out.status.print(told, markup=False, soft_wrap=True)
-    num_slots = max(1, min(num_envs, len(tasks)))
+    num_slots = max(1, min(effort.num_envs, len(tasks)))
     make_agent, close = await open_agents(plan.policy, sampling, num_slots)
     make_opponent, close_opponent = None, None
     if plan.opponent:
         make_opponent, close_opponent = await open_agents(plan.opponent, sampling, num_slots)
-    pool = EnvPool(make_env, num_envs)
+    pool = EnvPool(make_env, effort.num_envs)
     try:
         with episode_progress(out.status, len(tasks)) as count:
             return await evaluate(
@@ -126,9 +128,9 @@ async def evaluate_env(plan: EvalPlan, folder: Path, num_envs: int, resume: bool
                 suite_or_env=entry.id,
                 policy=plan.policy,
                 seed=plan.seed,
-                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=num_envs),
+                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
                 resume=resume,
-                on_episode=count,
+                on_episode=both(count, effort.budget(folder).spend),
                 opponent=make_opponent,
                 scoring=Scoring.read(plan.scoring),
             )

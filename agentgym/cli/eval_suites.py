@@ -13,6 +13,7 @@ from agentgym.cli.output import Output
 from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
+    from agentgym.cli.effort import Effort
     from agentgym.evals.compare import Comparison
     from agentgym.evals.suite_runner import SuiteResult
     from agentgym.evals.suites import Suite
@@ -116,7 +117,7 @@ def read_plan(saved: dict[str, Any]) -> SuitesPlan:
 
 
 async def evaluate_suites(
-    plan: SuitesPlan, folder: Path, num_envs: int, resume: bool, out: Output
+    plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output
 ) -> list[SuiteResult]:
     """Play every suite with every policy, one after the other; ``results.json`` holds what is known so far."""
     from agentgym.cli.policies import open_agents, policy_facts
@@ -126,13 +127,14 @@ async def evaluate_suites(
     from agentgym.rollout.folder_lock import locked
 
     results: list[SuiteResult] = []
+    budget = effort.budget(folder)
     with locked(folder):
         policies = {policy: policy_facts(policy) for policy in plan.policies}
         if changes := journal.note(folder, policies=policies):
             told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
             out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
-            make_agent, close = await open_agents(policy, plan.sampling, num_slots=num_envs)
+            make_agent, close = await open_agents(policy, plan.sampling, num_slots=effort.num_envs)
             try:
                 for suite in plan.suites:
                     out.status.print(f"{suite.label}, {policy}", markup=False)
@@ -140,8 +142,9 @@ async def evaluate_suites(
                         policy=policy,
                         make_agent=make_agent,
                         out_dir=folder / suite.name / name,
-                        num_envs=num_envs,
+                        num_envs=effort.num_envs,
                         resume=resume,
+                        on_episode=budget.spend,
                     )
                     results.append(await run_suite(suite, play))
                     write_json(folder / "results.json", [asdict(result) for result in results])

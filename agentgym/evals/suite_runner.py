@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.pool import EnvPool
 from agentgym.rollout.request import EpisodeLimits
+from agentgym.types import Trajectory
 
 SUITE_FILE = "suite.json"
 
@@ -75,6 +77,8 @@ class Play:
     num_envs: int = 32
     resume: bool = False
     """Keep the episodes that are there."""
+    on_episode: Callable[[Trajectory], None] = lambda trajectory: None
+    """Called after each episode that was played; it may stop the suite by a :class:`RunStoppedError`."""
 
 
 async def run_suite(suite: Suite, play: Play) -> SuiteResult:
@@ -163,6 +167,7 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
             seed=suite.seed,
             group_config=GroupConfig(group_size=1, min_valid=1, num_envs=play.num_envs, limits=limits),
             resume=play.resume,
+            on_episode=play.on_episode,
             scoring=part.part.scoring,
         )
     finally:

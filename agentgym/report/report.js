@@ -384,6 +384,14 @@
     return parts;
   };
 
+  // All that the page knows of an episode, written out when it is asked for.
+  const rawOf = (member) => {
+    const raw = make("details", "raw");
+    raw.append(make("summary", "", "raw JSON"));
+    raw.ontoggle = () => { if (raw.open && !raw.querySelector("pre")) raw.append(make("pre", "reply", JSON.stringify(member, null, 1))); };
+    return raw;
+  };
+
   const show = async (row, at, scroll = true, isFirst = false) => {
     const isNew = open !== row;
     if (isNew) {
@@ -406,6 +414,7 @@
         box.onclick = () => mark(index, false);
         page.append(box);
       });
+      page.append(rawOf(member));
       page.scrollTop = 0;
     }
     mark(at, scroll && at > 0);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -107,6 +108,8 @@ def test_a_link_leads_to_a_turn(report: Path, page: Any) -> None:
     expect(page.locator("#episode h3")).to_contain_text("test-4321 ")
     assert page.locator(".turn.here .about > b").inner_text() == "turn 3"
     assert page.locator("button.member.open").inner_text().startswith("test-4321")
+    page.locator("#episode details.raw summary").click()
+    assert json.loads(page.locator("#episode details.raw pre").inner_text())["task"] == "test-4321"
     page.evaluate(f"location.hash = '#evaluation/{2**62 + 7}/1'")
     expect(page.locator("#episode h3")).to_contain_text("test-7 ")
 

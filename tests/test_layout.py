@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,20 @@ def test_modules_have_a_docstring_and_a_name_of_their_own(path: Path) -> None:
 def test_folders_with_python_files_are_packages() -> None:
     ours = [path for path in MODULES if "web_app/apps/" not in path.as_posix()]  # applications that are only started
     assert [path for path in ours if not (ROOT / path.parent / "__init__.py").is_file()] == []
+
+
+def test_the_files_that_people_look_for() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"version: {project['version']}\n" in citation
+    assert f"license: {project['license']}\n" in citation
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(
+        re.findall(r"(?:`|make )(test-[a-z]+|fast-tests)\b", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    )
+    assert len(named) >= 6
+    assert [target for target in named if f"\n{target}:" not in makefile] == []

@@ -86,6 +86,9 @@ def test_builtin_scorers(tmp_path: Path) -> None:
     parts = [RewardPart("tests", 0.4), RewardPart("cost", -0.1, RewardRole.COST), RewardPart("bonus", 0.2)]
     assert scored(episode("x", parts=parts), tmp_path, kind="partial", success_at=0.6).score == pytest.approx(0.6)
     assert scored(episode("x", parts=parts), tmp_path, kind="partial", success_at=0.6).success
+    for name in ("em", "f1", "cover_em"):
+        with pytest.raises(UsageError, match=f"scorer {name}: the task has no answers"):
+            scored(episode("Paris", []), tmp_path, kind=name)
     with pytest.raises(UsageError, match="no numbers: Paris"):
         scored(episode("3"), tmp_path, kind="numeric")
 

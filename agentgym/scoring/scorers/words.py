@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentgym.errors import UsageError
 from agentgym.plugins import Options
 from agentgym.scoring.component import scorer
 from agentgym.scoring.text import score
@@ -14,19 +15,30 @@ from agentgym.scoring.text import score
 @scorer("em", paper="SQuAD: 100,000+ Questions for Machine Comprehension of Text")
 def em(answer: str, references: Sequence[str]) -> float:
     """1.0 if the answer is one of the references once both are normalised."""
-    return score(answer, references, "em")
+    return score(answer, _given(references, "em"), "em")
 
 
 @scorer("f1", paper="SQuAD: 100,000+ Questions for Machine Comprehension of Text")
 def f1(answer: str, references: Sequence[str]) -> float:
     """The best F1 of words against a reference."""
-    return score(answer, references, "f1")
+    return score(answer, _given(references, "f1"), "f1")
 
 
 @scorer("cover_em", paper="Search-R1: Training LLMs to Reason and Leverage Search Engines with Reinforcement Learning")
 def cover_em(answer: str, references: Sequence[str]) -> float:
     """1.0 if a reference is a part of the answer."""
-    return score(answer, references, "cover_em")
+    return score(answer, _given(references, "cover_em"), "cover_em")
+
+
+def _given(references: Sequence[str], name: str) -> Sequence[str]:
+    """Return the references; without any, every answer would be wrong.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not references:
+        raise UsageError(f"scorer {name}: the task has no answers to compare with (its data has no 'answers')")
+    return references
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

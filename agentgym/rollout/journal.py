@@ -27,6 +27,8 @@ PACKAGES = (
 )  # fmt: skip
 """Packages whose version can change a result."""
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json", "agentgym_chat.json")
+_LARGE = 2 << 30
+_END = 64 << 20
 _NOT_A_DIFFERENCE = ("at", "processor")
 """What differs from run to run and changes no result."""
 
@@ -92,7 +94,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def model_facts(folder: Path) -> dict[str, str]:
     """Return digests of a model's folder: its weights, its tokenizer, and how conversations are rendered.
 
-    The first 128 bits of SHA-256 over the names and contents of the files.
+    The first 128 bits of SHA-256 over the names, sizes and contents of the files. Of files above 2 GiB the first and
+    the last 64 MiB stand for the contents.
     """
     return {
         "weights": _digest(sorted([*folder.glob("*.safetensors"), *folder.glob("*.gguf"), *folder.glob("*.bin")])),
@@ -111,9 +114,19 @@ def _digest(paths: Sequence[Path]) -> str:
     found = [path for path in paths if path.is_file()]
     total = hashlib.sha256()
     for path in found:
-        with open(path, "rb") as source:
-            total.update(f"{path.name}\n".encode() + hashlib.file_digest(source, "sha256").digest())
+        total.update(f"{path.name} {path.stat().st_size}\n".encode() + _content_digest(path))
     return total.hexdigest()[:32] if found else ""
+
+
+def _content_digest(path: Path) -> bytes:
+    """Return SHA-256 of a file, or of both ends of a large one: all of a large model would be read for a minute."""
+    size = path.stat().st_size
+    with open(path, "rb") as source:
+        if size <= _LARGE:
+            return hashlib.file_digest(source, "sha256").digest()
+        head = source.read(_END)
+        source.seek(size - _END)
+        return hashlib.sha256(head + source.read(_END)).digest()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

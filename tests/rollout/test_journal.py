@@ -44,6 +44,20 @@ def test_a_model_is_known_by_its_files(tmp_path: Path) -> None:
     assert journal.model_facts(tmp_path)["weights"] != before["weights"]
 
 
+def test_large_files_are_known_by_their_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_LARGE", 100)
+    monkeypatch.setattr(journal, "_END", 10)
+    path = tmp_path / "model.safetensors"
+
+    def digest(text: str) -> str:
+        path.write_text(text)
+        return journal.model_facts(tmp_path)["weights"]
+
+    same = digest("a" * 200)
+    assert digest("a" * 90 + "b" * 20 + "a" * 90) == same, "the middle is not read"
+    assert len({same, digest("a" * 199 + "b"), digest("b" + "a" * 199), digest("a" * 201)}) == 4
+
+
 def test_a_broken_journal_is_named(tmp_path: Path) -> None:
     (tmp_path / journal.JOURNAL).write_text("[1]\n")
     with pytest.raises(CorruptDataError, match=r"journal\.jsonl is no journal"):

@@ -90,7 +90,7 @@ $(ADAPTERS)/.installed: pyproject.toml
 
 test-adapters: $(ADAPTERS)/.installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -q -rs tests/envs/test_minigrid.py tests/envs/test_reasoning_gym.py \
-		tests/envs/test_bfcl.py tests/envs/test_textworld.py tests/envs/test_textarena.py tests/envs/test_scienceworld.py
+		tests/envs/test_bfcl.py tests/envs/test_bfcl_single.py tests/envs/test_textworld.py tests/envs/test_textarena.py tests/envs/test_scienceworld.py
 
 # Sandboxes, and environments in them, against a real Docker engine, which must be running; makes the base image if it is not there.
 test-docker: install

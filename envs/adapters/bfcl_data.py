@@ -56,16 +56,16 @@ class Problem:
 def problems(category: str) -> Mapping[str, Problem]:
     """The tasks of a category by id."""
     name = f"BFCL_v4_multi_turn_{category}.json"
-    answers = {entry["id"]: entry["ground_truth"] for entry in _read(f"possible_answer/{name}")}
-    return {entry["id"]: _problem(entry, answers[entry["id"]]) for entry in _read(name)}
+    answers = {entry["id"]: entry["ground_truth"] for entry in read_data(f"possible_answer/{name}")}
+    return {entry["id"]: _problem(entry, answers[entry["id"]]) for entry in read_data(name)}
 
 
 @functools.cache
 def functions_of(class_name: str) -> Mapping[str, ToolSpec]:
     """The functions of an API class as tools, by name."""
     constants: Any = importlib.import_module("bfcl_eval.constants.executable_backend_config")
-    docs = _read(f"multi_turn_func_doc/{constants.MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name]}")
-    return {doc["name"]: ToolSpec(doc["name"], doc["description"], _schema(doc["parameters"])) for doc in docs}
+    docs = read_data(f"multi_turn_func_doc/{constants.MULTI_TURN_FUNC_DOC_FILE_MAPPING[class_name]}")
+    return {doc["name"]: ToolSpec(doc["name"], doc["description"], schema_of(doc["parameters"])) for doc in docs}
 
 
 def begin(problem: Problem) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _problem(entry: Mapping[str, Any], answers: Sequence[Sequence[str]]) -> Prob
     )
 
 
-def _read(name: str) -> list[dict[str, Any]]:
+def read_data(name: str) -> list[dict[str, Any]]:
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         raise MissingExtraError("agentgym/BFCL-v0", "bfcl", INSTALL)
@@ -118,15 +118,15 @@ def _read(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
-def _schema(given: Mapping[str, Any]) -> dict[str, Any]:
+def schema_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """BFCL's schema as JSON schema: its names of types replaced, where they stand for types."""
     schema = {key: value for key, value in given.items() if key not in ("type", "properties", "items")}
     kind = given.get("type", "string")
     schema["type"] = _JSON_TYPES.get(kind, kind)
     if "properties" in given:
-        schema["properties"] = {name: _schema(value) for name, value in given["properties"].items()}
+        schema["properties"] = {name: schema_of(value) for name, value in given["properties"].items()}
     elif schema["type"] == "object":
         schema["properties"] = {}
     if "items" in given:
-        schema["items"] = _schema(given["items"])
+        schema["items"] = schema_of(given["items"])
     return schema

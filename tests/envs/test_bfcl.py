@@ -10,7 +10,7 @@ import pytest
 
 from agentgym.check import check_env
 from agentgym.envs.adapters.bfcl import BFCLEnv
-from agentgym.envs.adapters.bfcl_data import CATEGORIES, _read, call_of, functions_of, problems
+from agentgym.envs.adapters.bfcl_data import CATEGORIES, call_of, functions_of, problems, read_data
 from agentgym.errors import ResetNeededError, UnknownNameError, UsageError
 from agentgym.types import Message, ToolCall
 
@@ -52,7 +52,7 @@ def test_all_functions_of_the_classes_are_offered_as_bfcl_does() -> None:
     """The data name ``excluded_function`` for some tasks, and the official code never reads it."""
     official = Path(bfcl_eval.__file__).parent.rglob("*.py")
     assert [path.name for path in official if "excluded_function" in path.read_text(encoding="utf-8")] == []
-    excluding = [entry for entry in _read("BFCL_v4_multi_turn_base.json") if entry.get("excluded_function")]
+    excluding = [entry for entry in read_data("BFCL_v4_multi_turn_base.json") if entry.get("excluded_function")]
     assert len(excluding) == 18
     env = BFCLEnv(category="base", num_train=0)
     for entry in excluding:

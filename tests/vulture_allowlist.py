@@ -28,6 +28,7 @@ _.r_att
 _.r_option
 _.ALFWorldEnv  # likewise
 _.BFCLEnv
+_.BFCLSingleEnv
 _.RetailEnv
 _.Tau2RetailEnv
 _.ReasoningGymEnv

@@ -11,7 +11,7 @@ to its end. What must hold:
 * ``async``: each group of rollouts is trained on once, each step is in the metrics once, and no token is older than the
   bound. Weights depend on the order of arrival there.
 * ``ray``: training on a Ray cluster of this machine, whose trainer is killed, ends in the weights of a run without Ray.
-* ``eval``: the evaluation's results are the same bytes, and each episode counts once.
+* ``eval``: the evaluation's results are the same but for the seconds they took, and each episode counts once.
 
 A run that differs ends the script with exit code 1. Runs are forked from a process that has imported the trainer, so
 that a kill costs the run's own seconds; a Ray cluster starts anew each time.
@@ -168,7 +168,8 @@ def _async_differs(killed: Path, whole: Path) -> str:
 
 def _eval_differs(killed: Path, whole: Path) -> str:
     def rows(folder: Path) -> list[str]:
-        return sorted((folder / "episodes.jsonl").read_text(encoding="utf-8").splitlines())
+        lines = (folder / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
+        return sorted(json.dumps({**json.loads(line), "seconds": 0}) for line in lines)
 
     if len(rows(killed)) != NUM_EPISODES:
         return f"it has {len(rows(killed))} episodes"

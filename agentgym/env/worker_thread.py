@@ -8,10 +8,11 @@ then hang the exit too. A thread per live environment is bounded by the rollout'
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -76,6 +77,31 @@ async def call_in_own_thread(function: Callable[..., Result], *args: Any) -> Res
         return await thread.call(function, *args)
     finally:
         thread.stop()
+
+
+class LoopThread:
+    """A daemon thread that runs an event loop, for connections that outlive the caller's loop."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name=name, daemon=True).start()
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Start a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+
+_loop_threads: dict[tuple[int, str], LoopThread] = {}
+_lock = threading.Lock()
+
+
+def loop_thread(name: str) -> LoopThread:
+    """Return this process's thread of a name; a forked process has none of its parent's."""
+    key = (os.getpid(), name)
+    with _lock:
+        if key not in _loop_threads:
+            _loop_threads[key] = LoopThread(name)
+        return _loop_threads[key]
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Result]) -> Result:

@@ -1,0 +1,48 @@
+"""``agentgym mcp``: an environment's tools for any MCP client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.env_args import EnvArgument, KwargsArgument
+
+
+def mcp(
+    env: EnvArgument,
+    kwargs: KwargsArgument = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    task: Annotated[int, typer.Option(min=0, help="Place of the task in the split.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="By default the task's own.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Write calls and rewards to this file at the end.")] = None,
+) -> None:
+    """Serve one episode as an MCP server over standard input and output.
+
+    The task is in the server's instructions. Rewards are not shown to the client.
+    """
+    import asyncio
+    import importlib.util
+    import json
+
+    from agentgym.cli.env_args import open_env, parse_pairs
+    from agentgym.errors import MissingExtraError
+    from agentgym.registry import find
+
+    if importlib.util.find_spec("mcp") is None:
+        raise MissingExtraError("agentgym mcp", "mcp")
+    from agentgym.server.mcp_stdio import McpEpisode
+
+    made = open_env(find(env), parse_pairs(kwargs or ()))
+    try:
+        if seed is None:
+            seed = made.tasks(split)[task].seed
+        episode = McpEpisode(made, seed=seed, options={"task": task, "split": split})
+        try:
+            asyncio.run(episode.run())
+        finally:
+            if record is not None:
+                record.write_text(json.dumps(episode.record, indent=1) + "\n", encoding="utf-8")
+    finally:
+        made.close()

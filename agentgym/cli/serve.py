@@ -1,0 +1,85 @@
+"""``agentgym serve``: environments behind WebSocket and HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, Output
+
+
+def serve(  # noqa: PLR0913, PLR0917  # one per option
+    envs: Annotated[list[str], typer.Argument(metavar="ENV...", help="Ids, module:Id or file.py:Id.")],
+    host: Annotated[str, typer.Option(help="Other addresses than loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8765,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File of the token that clients must show. [default: AGENTGYM_SERVER_TOKEN]"),
+    ] = None,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at the same time.")] = 4096,
+    idle_timeout_s: Annotated[float, typer.Option(help="Close sessions without a heartbeat for so long.")] = 60.0,
+    step_timeout_s: Annotated[float, typer.Option(help="Longest reset or step.")] = 300.0,
+    drain_s: Annotated[float, typer.Option(min=0.0, help="After SIGTERM: wait so long for open sessions.")] = 30.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve environments to trainers and agents on other machines, until Ctrl-C or SIGTERM."""
+    import importlib.util
+
+    from agentgym.errors import MissingExtraError
+
+    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn", "websockets")):
+        raise MissingExtraError("serve", "serve")
+    from agentgym.server.limits import Limits
+    from agentgym.server.run import serve as run
+    from agentgym.server.sessions import Sessions
+    from agentgym.tools.retrieval.server import bound_socket
+
+    token = _token(token_file)
+    _check_host(host, token)
+    limits = Limits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
+    sessions = Sessions(envs, limits)
+    listening = bound_socket(host, port)
+    listening.listen(4096)  # from here on, who connects waits and is not refused
+    out = Output(as_json)
+    url = f"ws://{host}:{listening.getsockname()[1]}"
+    if as_json:
+        print(json.dumps({"url": url, "envs": sessions.env_ids}), flush=True)
+    out.console.print(f"serving {', '.join(sessions.env_ids)} at [bold]{url}[/]", soft_wrap=True)
+    try:
+        run(listening, sessions, token, drain_s)
+    except KeyboardInterrupt:
+        out.status.print("stopped")
+
+
+def _token(token_file: Path | None) -> str:
+    from agentgym.errors import UsageError
+    from agentgym.remote.env import TOKEN_VARIABLE
+
+    if token_file is None:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    try:
+        token = token_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"--token-file: {error}") from error
+    if not token:
+        raise UsageError(f"--token-file: {token_file} is empty")
+    return token
+
+
+def _check_host(host: str, token: str) -> None:
+    import ipaddress
+
+    from agentgym.errors import UsageError
+
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback and not token:
+        raise UsageError(
+            f"--host {host} lets other machines run environments here; give --token-file FILE, or stay on 127.0.0.1"
+        )

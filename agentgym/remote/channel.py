@@ -1,0 +1,219 @@
+"""One connection to an environment server, shared by all sessions of a process.
+
+It lives in a thread with an event loop of its own. Heartbeats therefore go on while the caller's loop is busy sampling
+or training, and synchronous and asynchronous callers use the same connection. A dropped connection is opened again and
+requests without a reply are sent again; their sequence numbers let the server play each of them once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from agentgym.env.worker_thread import LoopThread, loop_thread
+from agentgym.errors import EnvError
+from agentgym.remote import wire
+from agentgym.remote.wire import BusyError, ForbiddenError
+
+HEARTBEAT_S: Final = 5.0
+PATIENCE_S: Final = 20.0
+"""Seconds without a connection after which requests fail."""
+BUSY_WAIT_S: Final = 600.0
+"""Seconds to wait for a place on a full server."""
+_FORBIDDEN: Final = (401, 403)
+
+
+class Channel:
+    """Requests to one server.
+
+    Args:
+        url: ``ws://`` or ``wss://`` with host and port.
+        token: the control token, empty if the server needs none.
+    """
+
+    def __init__(self, url: str, token: str, thread: LoopThread) -> None:
+        self.url, self.thread = url, thread
+        self.dead_until = 0.0
+        """Moment (``time.monotonic``) before which nobody need try this server again."""
+        self.num_reconnects = 0
+        self._heard_at = 0.0
+        """Moment of the last frame from the server, or of the first try."""
+        self._token = token
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[bytes, asyncio.Future[Any]]] = {}
+        self._outgoing: list[bytes] = []
+        self._has_outgoing = asyncio.Event()
+        self._sessions: set[str] = set()
+        self._beat_s = HEARTBEAT_S
+        self._is_sooner = asyncio.Event()
+        self._connection: ClientConnection | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    def submit(self, op: str, **fields: Any) -> Future[Any]:
+        """Send a request from any thread; the future has the reply's ``ok``, or raises its error."""
+        return self.thread.submit(self.request(op, **fields))
+
+    async def request(self, op: str, **fields: Any) -> Any:
+        """Send a request, in the channel's own loop.
+
+        Raises:
+            EnvError: the server cannot be reached, or does not know the session.
+            AgentGymError: the error that the server replied.
+        """
+        number = next(self._numbers)
+        sent = wire.encode({"id": number, "op": op, **fields})
+        if len(sent) > wire.MAX_FRAME_BYTES // 2:
+            raise EnvError(f"a request of {len(sent):,} bytes is larger than the server takes")
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = (sent, reply)
+        self._outgoing.append(sent)
+        self._has_outgoing.set()
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep())
+        try:
+            return await reply
+        finally:
+            self._waiting.pop(number, None)
+
+    async def open(self, **fields: Any) -> Any:
+        """Open a session; wait while the server is full."""
+        began = time.monotonic()
+        while True:
+            try:
+                opened = await self.request("open", **fields)
+            except BusyError as error:
+                if time.monotonic() - began + error.retry_after_s > BUSY_WAIT_S:
+                    raise EnvError(f"{self.url}: {error}, for {BUSY_WAIT_S:g} s") from error
+                await asyncio.sleep(error.retry_after_s)
+            else:
+                self._sessions.add(opened["session"])
+                if (beat_s := opened["idle_timeout_s"] / 4) < self._beat_s:
+                    self._beat_s = beat_s
+                    self._is_sooner.set()
+                return opened
+
+    async def close_session(self, session: str) -> None:
+        """Close a session; one that is gone is closed already."""
+        self._sessions.discard(session)
+        with suppress(Exception):
+            await self.request("close", session=session)
+
+    def drop_connection(self) -> None:
+        """Cut the connection, as a network does; for tests."""
+        if self._connection is not None:
+            self._connection.transport.abort()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _keep(self) -> None:
+        """Hold a connection for as long as there are sessions or requests."""
+        self._heard_at = time.monotonic()
+        while self._waiting or self._sessions:
+            headers = {"Authorization": f"Bearer {self._token}"} if self._token else None
+            try:
+                async with connect(
+                    f"{self.url}/ws", additional_headers=headers, max_size=wire.MAX_FRAME_BYTES, compression=None
+                ) as connection:
+                    self._connection = connection
+                    await self._converse(connection)
+            except InvalidStatus as error:
+                if error.response.status_code in _FORBIDDEN:
+                    self._fail(ForbiddenError(f"{self.url} refused the token; set AGENTGYM_SERVER_TOKEN"))
+                    return
+            except (OSError, WebSocketException, TimeoutError):
+                pass
+            finally:
+                self._connection = None
+            self.num_reconnects += 1
+            if time.monotonic() - self._heard_at > PATIENCE_S:
+                self.dead_until = time.monotonic() + PATIENCE_S
+                self._fail(EnvError(f"no connection to the environment server {self.url} for {PATIENCE_S:g} s"))
+                return
+            lost_s = time.monotonic() - self._heard_at
+            await asyncio.sleep(min(1.0, max(0.02, lost_s / 2)))
+
+    async def _converse(self, connection: ClientConnection) -> None:
+        """Send and receive until the connection ends."""
+        # What was sent before on another connection may have been lost: the server recognises what it has played.
+        self._outgoing = [sent for sent, reply in self._waiting.values() if not reply.done()]
+        self._has_outgoing.set()
+        tasks = [asyncio.create_task(work) for work in (self._send(connection), self._beat())]
+        try:
+            async for frame in connection:
+                self._heard_at, self.dead_until = time.monotonic(), 0.0
+                for reply in wire.decode(frame):
+                    self._settle(reply)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _send(self, connection: ClientConnection) -> None:
+        """Send what has gathered since the last frame as one frame."""
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing.clear()
+            frame, self._outgoing = self._outgoing, []
+            if frame:
+                for part in _frames(frame):
+                    await connection.send(part)
+
+    async def _beat(self) -> None:
+        """Keep the sessions alive, four times in the shortest idle time."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_sooner.wait(), self._beat_s)
+            self._is_sooner.clear()
+            self._outgoing.append(wire.encode({"id": 0, "op": "heartbeat", "sessions": sorted(self._sessions)}))
+            self._has_outgoing.set()
+
+    def _settle(self, reply: dict[str, Any]) -> None:
+        _, future = self._waiting.get(reply["id"], (b"", None))
+        if future is None or future.done():
+            return
+        if "error" in reply:
+            future.set_exception(wire.error_from_json(reply["error"]))
+        else:
+            future.set_result(reply.get("ok"))
+
+    def _fail(self, error: Exception) -> None:
+        self._sessions.clear()
+        self._outgoing.clear()
+        for _, future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(error)
+
+
+def _frames(requests: Iterable[bytes]) -> Iterator[str]:
+    """Join requests to frames below the limit."""
+    gathered: list[bytes] = []
+    size = 0
+    for request in requests:
+        if gathered and size + len(request) > wire.MAX_FRAME_BYTES // 2:
+            yield f"[{b','.join(gathered).decode()}]"
+            gathered, size = [], 0
+        gathered.append(request)
+        size += len(request) + 1
+    yield f"[{b','.join(gathered).decode()}]"
+
+
+_channels: dict[tuple[str, str], Channel] = {}
+_lock = threading.Lock()
+
+
+def channel_to(url: str, token: str) -> Channel:
+    """Return this process's channel to a server."""
+    with _lock:
+        thread = loop_thread("agentgym remote")
+        found = _channels.get((url, token))
+        if found is None or found.thread is not thread:
+            found = _channels[url, token] = Channel(url, token, thread)
+        return found

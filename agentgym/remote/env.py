@@ -1,0 +1,274 @@
+"""An environment that is played on a server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final, overload
+
+from agentgym.env.env import Env
+from agentgym.errors import EnvError, UsageError
+from agentgym.remote import wire
+from agentgym.remote.channel import Channel, channel_to
+from agentgym.remote.wire import EnvFacts, Step, TaskPage, View
+from agentgym.types import Message, Observation, Task, ToolSpec
+
+TOKEN_VARIABLE: Final = "AGENTGYM_SERVER_TOKEN"
+PAGE: Final = 256
+"""Tasks fetched at a time."""
+_URL = re.compile(r"wss?://[^\s/,]+")
+_turns_at_servers = itertools.count()
+_described: dict[str, EnvFacts] = {}
+
+
+class RemoteEnv(Env):
+    """An environment of an :mod:`agentgym.server`, with the results that it has in this process.
+
+    A session on the server is opened at the first reset and closed by ``close``. Restoring a snapshot replays its
+    actions, so a branch may go on at another server.
+
+    Args:
+        env: the id of the environment, as the server names it.
+        url: ``ws://HOST:PORT``, or several with commas: instances are spread over them, and a server that does not
+            answer is left out.
+        token_file: file of the control token; by default it is read from ``AGENTGYM_SERVER_TOKEN``.
+        kwargs: arguments of the environment, passed to the server.
+
+    Raises:
+        UsageError: the address is none, the token is refused, or the server has no such environment or argument.
+        EnvError: no server answers.
+    """
+
+    def __init__(self, env: str, *, url: str, token_file: str = "", **kwargs: Any) -> None:
+        self._render = kwargs.pop("render_mode", None)
+        self._env, self._kwargs = env, kwargs
+        self._channels = _channels(url, token_file)
+        self._facts = self._describe()
+        self._tools = self._facts.tools
+        super().__init__(max_turns=self._facts.max_turns, render_mode=self._render)
+        self.takes_words, self.success_outcome = self._facts.takes_words, self._facts.success_outcome  # type: ignore[misc]
+        self.longest_step_s, self.reset_options = self._facts.longest_step_s, self._facts.reset_options  # type: ignore[misc]
+        self._channel: Channel | None = None
+        self._session = ""
+        self._sequence = itertools.count(1)
+        self._view: View | None = None
+        self._success = False
+        self._info: Mapping[str, Any] = {}
+
+    @property
+    def env_id(self) -> str:
+        """The id of the environment on the server."""
+        return self._facts.env_id
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of the running episode, or those of a new instance."""
+        return self._tools
+
+    @property
+    def task_type(self) -> str:
+        """The kind of the current task, by the server's word."""
+        return "" if self._view is None else self._view.task_type
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The tasks of a split, fetched as they are used."""
+        return RemoteTasks(self, split)
+
+    # ---------------------------------------------------------------------------------------------------- episode
+
+    def start(self, task: Task) -> Observation:
+        """Reset the session, and open it first if there is none."""
+        return self._opening(self._wait(self._open_and_reset(task)))
+
+    async def astart(self, task: Task) -> Observation:
+        """:meth:`start` as a coroutine."""
+        return self._opening(await self._awaited(self._open_and_reset(task)))
+
+    def respond(self, action: Message) -> Observation:
+        """Take a turn on the server."""
+        return self._taken(self._wait(self._asked("step", action=action)))
+
+    async def arespond(self, action: Message) -> Observation:
+        """:meth:`respond` as a coroutine."""
+        return self._taken(await self._awaited(self._asked("step", action=action)))
+
+    def end_episode(self) -> None:
+        """Let the server free what only a running episode needs."""
+        if self._session:
+            self._wait(self._asked("end_episode"))
+
+    async def aend_episode(self) -> None:
+        """:meth:`end_episode` as a coroutine."""
+        if self._session:
+            await self._awaited(self._asked("end_episode"))
+
+    def stop(self) -> None:
+        """Close the session, without waiting for the server."""
+        if self._channel is not None and self._session:
+            self._channel.thread.submit(self._channel.close_session(self._session))
+            self._session = ""
+
+    def is_success(self) -> bool:
+        """True if the server says that the episode is a success."""
+        return self._success
+
+    def own_info(self) -> Mapping[str, Any]:
+        """Keys of the environment's own."""
+        return self._info
+
+    def state_key(self) -> str:
+        """The state's key, sent along with the last answer."""
+        if self._view is not None and self._view.state_key is not None:
+            return self._view.state_key
+        return str(self._wait(self._asked("state_key")))
+
+    def oracle(self) -> Message:
+        """The next action of the server's gold policy."""
+        return wire.read(Message, self._wait(self._asked("oracle")))
+
+    def admissible_actions(self) -> tuple[str, ...]:
+        """Actions that are possible now."""
+        return tuple(self._wait(self._asked("admissible_actions")))
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Tricks that the conformance kit plays."""
+        found = self._wait(self._asked("cheats"))
+        return {name: [wire.read(Message, one) for one in actions] for name, actions in found.items()}
+
+    def parse_action(self, text: str) -> Message:
+        """What a person typed, as the environment reads it."""
+        return wire.read(Message, self._wait(self._asked("parse_action", text=text)))
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def task_page(self, split: str, start: int, stop: int) -> TaskPage:
+        """Fetch the tasks from ``start`` to ``stop`` of a split."""
+        asked = {"env": self._env, "kwargs": self._kwargs, "split": split, "start": start, "stop": stop}
+        return wire.read(TaskPage, self._wait(self._from_any("tasks", asked)))
+
+    def _describe(self) -> EnvFacts:
+        key = wire.encode([[channel.url for channel in self._channels], self._env, self._kwargs]).decode()
+        if key not in _described:
+            found = self._wait(self._from_any("describe", {"env": self._env, "kwargs": self._kwargs}))
+            facts = wire.read(EnvFacts, found)
+            if facts.version != wire.VERSION:
+                raise UsageError(f"the server speaks version {facts.version} of the protocol, not {wire.VERSION}")
+            _described[key] = facts
+        return _described[key]
+
+    def _by_turn(self) -> list[Channel]:
+        """Return the servers in the order in which to try them: each is first equally often, dead ones are last."""
+        first = next(_turns_at_servers) % len(self._channels)
+        turned = self._channels[first:] + self._channels[:first]
+        now = time.monotonic()
+        return sorted(turned, key=lambda channel: channel.dead_until > now)
+
+    async def _from_any(self, op: str, fields: Mapping[str, Any]) -> Any:
+        """Ask the first server that answers."""
+        for channel in (servers := self._by_turn()):
+            try:
+                if op == "open":
+                    opened = await asyncio.wrap_future(channel.thread.submit(channel.open(**fields)))
+                    self._channel, self._session = channel, opened["session"]
+                    return opened
+                return await asyncio.wrap_future(channel.submit(op, **fields))
+            except EnvError:
+                if channel is servers[-1]:
+                    raise
+        raise AssertionError
+
+    async def _open_and_reset(self, task: Task) -> Any:
+        if not self._session:
+            # the key lets a request that is repeated after a lost reply find the session that it opened
+            fields = {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
+            await self._from_any("open", fields)
+            self._sequence = itertools.count(1)
+        return await self._asked("reset", task=task, seed=self.episode.seed)
+
+    async def _asked(self, op: str, **fields: Any) -> Any:
+        if self._channel is None or not self._session:
+            raise EnvError(f"{self.env_id}: no session before reset()")
+        asked = self._channel.submit(op, session=self._session, seq=next(self._sequence), **fields)
+        return await asyncio.wrap_future(asked)
+
+    def _wait(self, work: Any) -> Any:
+        """Run a coroutine in the channel's thread, and wait for it in this one."""
+        done: Future[Any] = self._channels[0].thread.submit(work)
+        return done.result()
+
+    async def _awaited(self, work: Any) -> Any:
+        return await work
+
+    def _opening(self, sent: Any) -> Observation:
+        self._success, self._info = False, {}
+        return self._seen(wire.read(View, sent))
+
+    def _seen(self, view: View) -> Observation:
+        self._view = view
+        if view.tools is not None:
+            self._tools = view.tools
+        return view.observation
+
+    def _taken(self, sent: Any) -> Observation:
+        step = wire.read(Step, sent)
+        for part in step.reward_parts:
+            self.award(part.value, part.name, part.role)
+        if not step.is_valid:
+            self.refuse()
+        if step.played is not None:
+            self.play_instead(step.played)
+        self._success, self._info = step.success, step.info
+        if step.terminated:
+            self.finish()
+        elif step.truncated:
+            self.truncate()
+        return self._seen(step.view)
+
+
+class RemoteTasks(Sequence[Task]):
+    """The tasks of a split on a server, fetched :data:`PAGE` at a time."""
+
+    def __init__(self, env: RemoteEnv, split: str) -> None:
+        self._env, self._split = env, split
+        first = env.task_page(split, 0, PAGE)
+        self._total = first.total
+        self._pages = {0: first.tasks}
+
+    def __len__(self) -> int:
+        return self._total
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._total))]
+        if not 0 <= index < self._total:
+            raise IndexError(index)
+        page, place = divmod(index, PAGE)
+        if page not in self._pages:
+            self._pages[page] = self._env.task_page(self._split, page * PAGE, (page + 1) * PAGE).tasks
+        return self._pages[page][place]
+
+
+def _channels(url: str, token_file: str) -> list[Channel]:
+    urls = [one.strip().rstrip("/") for one in url.split(",") if one.strip()]
+    if wrong := [one for one in urls if not _URL.fullmatch(one)]:
+        raise UsageError(f"url={wrong[0]!r} is no address of an environment server; expected ws://HOST:PORT")
+    if not urls:
+        raise UsageError("url is empty; expected ws://HOST:PORT")
+    if token_file:
+        try:
+            token = Path(token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UsageError(f"token_file: {error}") from error
+    else:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+    return [channel_to(one, token) for one in urls]

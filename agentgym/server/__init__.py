@@ -1,0 +1,1 @@
+"""Environments behind WebSocket and HTTP: ``agentgym serve``."""

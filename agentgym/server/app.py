@@ -1,0 +1,332 @@
+"""The web app of an environment server: WebSocket for trainers, HTTP for everyone, and the agent's own routes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Request, WebSocket, WebSocketDisconnect
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from agentgym.errors import AgentGymError, ClosedError, InfrastructureError, ResetNeededError, ToolError, UsageError
+from agentgym.remote import wire
+from agentgym.remote.wire import BusyError, ForbiddenError, NoSessionError
+from agentgym.server.metrics import Durations, prometheus_text
+from agentgym.server.session import Session
+from agentgym.server.sessions import Sessions
+from agentgym.tools.retrieval.body_limits import BodyLimits
+
+Answer = Callable[..., Awaitable[Response]]
+REAP_EVERY_S: Final = 1.0
+_STATUS: Final = (
+    (BusyError, 503),
+    (NoSessionError, 404),
+    (ForbiddenError, 401),
+    (ToolError, 422),
+    (ResetNeededError, 409),
+    (ClosedError, 409),
+    (UsageError, 400),
+    (InfrastructureError, 502),
+)
+"""HTTP status of each class of error; the first that fits."""
+
+
+class Body(BaseModel):
+    """A request body; keys that are not known are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class OpenBody(Body):
+    """``POST /sessions``."""
+
+    env: str = Field(max_length=500)
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    key: str | None = Field(
+        default=None, max_length=100, description="A repeated request with it gets the same session."
+    )
+
+
+class AboutBody(Body):
+    """``POST /describe``."""
+
+    env: str = Field(max_length=500)
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+
+
+class TasksBody(AboutBody):
+    """``POST /tasks``."""
+
+    split: str = Field(default="train", max_length=100)
+    start: int = Field(default=0, ge=0, le=2**53)
+    stop: int = Field(default=100, ge=0, le=2**53)
+
+
+class ResetBody(Body):
+    """``POST /sessions/{session}/reset``."""
+
+    task: dict[str, Any] | str | int | None = Field(
+        default=None, description="A task, its id, or its place in the split."
+    )
+    split: str | None = Field(default=None, max_length=100)
+    seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    seq: int | None = Field(default=None, ge=1, le=2**53)
+
+
+class StepBody(Body):
+    """``POST /sessions/{session}/step``."""
+
+    action: str | dict[str, Any] | list[dict[str, Any]] = Field(description="Text, a tool call, calls, or a message.")
+    seq: int | None = Field(default=None, ge=1, le=2**53)
+
+
+class CallBody(Body):
+    """``POST /agent/call``."""
+
+    name: str = Field(max_length=200)
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+def make_app(sessions: Sessions, token: str = "") -> FastAPI:
+    """Return the web app.
+
+    Args:
+        token: control token; empty for none.
+    """
+    durations = Durations()
+    app = FastAPI(title="agentgym environments", lifespan=_lifespan(sessions))
+    app.add_middleware(BodyLimits, max_bytes=wire.MAX_FRAME_BYTES)
+    _add_errors(app, sessions)
+    app.include_router(_control_routes(sessions, token, durations))
+    _add_agent(app, sessions)
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        """Say that the server is up, and what it serves."""
+        status = "draining" if sessions.is_draining else "ok"
+        return {"status": status, "version": wire.VERSION, "envs": sessions.env_ids, "num_sessions": len(sessions)}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> str:
+        """Return counts in Prometheus' text format."""
+        return prometheus_text(len(sessions), sessions.counts, durations)
+
+    @app.websocket("/ws")
+    async def stream(socket: WebSocket) -> None:
+        if not _is_token(token, socket.headers.get("authorization", "")):
+            await socket.close()  # before it is accepted: 403
+            return
+        await socket.accept()
+        await _Conversation(socket, sessions, durations).run()
+
+    return app
+
+
+def _lifespan(sessions: Sessions) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        reaper = asyncio.create_task(_reap(sessions))
+        try:
+            yield
+        finally:
+            reaper.cancel()
+            await sessions.close_all()
+
+    return lifespan
+
+
+async def _reap(sessions: Sessions) -> None:
+    while True:
+        await asyncio.sleep(min(REAP_EVERY_S, sessions.limits.idle_timeout_s / 4))
+        await sessions.reap()
+
+
+def _is_token(token: str, authorization: str) -> bool:
+    return not token or hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
+
+
+# ----------------------------------------------------------------------------------------------------- control plane
+
+
+def _control_routes(sessions: Sessions, token: str, durations: Durations) -> APIRouter:
+    async def control(authorization: Annotated[str, Header()] = "") -> None:
+        if not _is_token(token, authorization):
+            raise ForbiddenError("the control token is missing or wrong: Authorization: Bearer TOKEN")
+
+    async def answer(op: str, **fields: Any) -> Response:
+        began = time.perf_counter()
+        found = await sessions.ask({"op": op, **fields})
+        durations.add(time.perf_counter() - began)
+        return Response(wire.encode(found), media_type="application/json")
+
+    routes = APIRouter(dependencies=[Depends(control)])
+    _add_env_routes(routes, answer)
+    _add_session_routes(routes, answer, sessions)
+    return routes
+
+
+def _add_env_routes(routes: APIRouter, answer: Answer) -> None:
+    @routes.post("/describe")
+    async def describe(body: AboutBody) -> Response:
+        """Return what holds for every episode of an environment, its tools among it."""
+        return await answer("describe", **body.model_dump())
+
+    @routes.post("/tasks")
+    async def tasks(body: TasksBody) -> Response:
+        """Return some tasks of a split, and how many there are."""
+        return await answer("tasks", **body.model_dump())
+
+    @routes.post("/sessions")
+    async def open_session(body: OpenBody) -> Response:
+        """Open a session: one environment instance."""
+        return await answer("open", **body.model_dump())
+
+
+def _add_session_routes(routes: APIRouter, answer: Answer, sessions: Sessions) -> None:
+    @routes.post("/sessions/{session}/reset")
+    async def reset(session: str, body: ResetBody) -> Response:
+        """Begin an episode."""
+        return await answer("reset", session=session, **body.model_dump())
+
+    @routes.post("/sessions/{session}/step")
+    async def step(session: str, body: StepBody) -> Response:
+        """Take a turn."""
+        return await answer("step", session=session, **body.model_dump())
+
+    @routes.get("/sessions/{session}/grade")
+    async def grade(session: str) -> Response:
+        """Return the rewards of the episode so far."""
+        return await answer("grade", session=session)
+
+    @routes.post("/sessions/{session}/heartbeat")
+    async def heartbeat(session: str) -> Response:
+        """Keep a session for another while."""
+        sessions.find(session)
+        return await answer("heartbeat", sessions=[session])
+
+    @routes.delete("/sessions/{session}")
+    async def close(session: str) -> Response:
+        """Close a session."""
+        return await answer("close", session=session)
+
+
+class _Conversation:
+    """A trainer's WebSocket: frames of requests come in, frames of replies go out as they are ready."""
+
+    def __init__(self, socket: WebSocket, sessions: Sessions, durations: Durations) -> None:
+        self._socket, self._sessions, self._durations = socket, sessions, durations
+        self._replies: list[bytes] = []
+        self._has_replies = asyncio.Event()
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Answer until the client goes away. Its sessions stay until they are idle for too long."""
+        sender = asyncio.create_task(self._send())
+        try:
+            while True:
+                frame = await self._socket.receive()
+                if frame["type"] == "websocket.disconnect":
+                    return
+                await self._take(frame.get("text") or frame.get("bytes") or "")
+        except WebSocketDisconnect:
+            return
+        finally:
+            sender.cancel()
+
+    async def _take(self, text: str | bytes) -> None:
+        try:
+            requests = wire.decode(text)
+        except UsageError as error:
+            self._reply({"id": None, "error": wire.error_as_json(error)})
+            return
+        for request in requests if isinstance(requests, list) else [requests]:
+            while len(self._working) >= self._most_at_once:
+                await asyncio.wait(self._working, return_when=asyncio.FIRST_COMPLETED)
+            task = asyncio.create_task(self._answer(request))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+
+    @property
+    def _most_at_once(self) -> int:
+        """One request of each session may be under way; a long one must not hold up the others'."""
+        return len(self._sessions) + self._sessions.limits.max_waiting
+
+    async def _answer(self, request: Any) -> None:
+        began = time.perf_counter()
+        number = request.get("id") if isinstance(request, Mapping) else None
+        try:
+            if not isinstance(request, Mapping):
+                raise UsageError("a request is an object with id and op")
+            self._reply({"id": number, "ok": await self._sessions.ask(request)})
+        except Exception as error:
+            self._sessions.counts["errors"] += 1
+            self._reply({"id": number, "error": wire.error_as_json(error)})
+        self._durations.add(time.perf_counter() - began)
+
+    def _reply(self, reply: Mapping[str, Any]) -> None:
+        try:
+            encoded = wire.encode(reply)
+        except AgentGymError as error:
+            encoded = wire.encode({"id": reply["id"], "error": wire.error_as_json(error)})
+        self._replies.append(encoded)
+        self._has_replies.set()
+
+    async def _send(self) -> None:
+        """Send what has gathered since the last frame as one frame."""
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            while True:
+                await self._has_replies.wait()
+                self._has_replies.clear()
+                replies, self._replies = self._replies, []
+                await self._socket.send_text("[" + b",".join(replies).decode() + "]")
+
+
+# ------------------------------------------------------------------------------------------------------- agent plane
+
+
+def _add_agent(app: FastAPI, sessions: Sessions) -> None:
+    def own(authorization: str) -> Session:
+        return sessions.of_agent(authorization.removeprefix("Bearer "))
+
+    @app.get("/agent/tools")
+    async def tools(authorization: Annotated[str, Header()] = "") -> list[dict[str, Any]]:
+        """List the tools, as OpenAI's function schemas."""
+        return [tool.as_function() for tool in own(authorization).env.tools]
+
+    @app.post("/agent/call")
+    async def call(body: CallBody, authorization: Annotated[str, Header()] = "") -> Response:
+        """Call a tool; the answer has what it said and whether the episode is over."""
+        session = own(authorization)
+        sessions.counts["steps"] += 1
+        return Response(wire.encode(await session.call_tool(body.name, body.arguments)), media_type="application/json")
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+def _add_errors(app: FastAPI, sessions: Sessions) -> None:
+    @app.exception_handler(AgentGymError)
+    async def failed(_: Request, error: AgentGymError) -> JSONResponse:
+        sessions.counts["errors"] += 1
+        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 502)
+        headers = {"Retry-After": str(max(1, round(error.retry_after_s)))} if isinstance(error, BusyError) else {}
+        if isinstance(error, ForbiddenError):
+            headers["WWW-Authenticate"] = "Bearer"
+        return JSONResponse({"error": wire.error_as_json(error)}, status_code=status, headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(_: Request, error: RequestValidationError) -> JSONResponse:
+        faults = [{"loc": [str(at)[:100] for at in one["loc"]], "msg": one["msg"][:200]} for one in error.errors()[:10]]
+        return JSONResponse({"detail": faults}, status_code=422)
+
+    @app.exception_handler(HTTPException)
+    async def refused(_: Request, error: HTTPException) -> JSONResponse:
+        sent = {"type": "UsageError", "message": str(error.detail)}
+        return JSONResponse({"error": sent}, status_code=error.status_code, headers=error.headers)

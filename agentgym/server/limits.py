@@ -1,0 +1,28 @@
+"""Limits of an environment server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentgym.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits on sessions and requests."""
+
+    max_sessions: int = 4096
+    """Sessions at the same time; one more is asked to try again later."""
+    idle_timeout_s: float = 60.0
+    """Seconds without a request or a heartbeat after which a session is closed."""
+    step_timeout_s: float = 300.0
+    """Seconds that a reset or a step may take, unless the environment's own limit is longer."""
+    max_steps: int = 10_000
+    """Turns of a session between two resets."""
+    max_waiting: int = 64
+    """Requests of one connection that are being answered; further frames are read when these are done."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_sessions", "idle_timeout_s", "step_timeout_s", "max_steps", "max_waiting"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} must be above 0, got {getattr(self, name):g}")

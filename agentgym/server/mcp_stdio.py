@@ -1,0 +1,119 @@
+"""One episode of an environment as an MCP server over standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+import agentgym
+from agentgym.env.env import Env
+from agentgym.errors import InfrastructureError, ToolError, UsageError
+from agentgym.types import ImagePart, Message, RewardPart, ToolCall
+
+OVER = "The episode is over."
+
+
+class McpEpisode:
+    """An episode whose agent is an MCP client.
+
+    The client sees the tools and what they say. Rewards, answers and the grader's state stay here, in :attr:`record`.
+
+    Args:
+        env: an environment with tools.
+        options: of its reset.
+
+    Raises:
+        UsageError: the environment has no tools.
+    """
+
+    def __init__(self, env: Env, *, seed: int | None, options: dict[str, Any]) -> None:
+        observation, _ = env.reset(seed=seed, options=options)
+        if not env.tools:
+            raise UsageError(f"{env.env_id} has no tools; an MCP client can only call tools")
+        self._env = env
+        self._lock = asyncio.Lock()
+        self._parts: list[RewardPart] = []
+        self._is_over, self._success, self._error = False, False, ""
+        self._calls: list[dict[str, Any]] = []
+        self.instructions = "\n".join(message.text for message in observation)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The episode's result: task, calls, rewards. ``reward`` and ``success`` are None if the environment failed."""
+        return {
+            "env": self._env.env_id,
+            "task_id": self._env.task.id,
+            "seed": self._env.episode.seed,
+            "is_over": self._is_over,
+            "success": None if self._error else self._success,
+            "reward": None if self._error else sum(part.value for part in self._parts),
+            "reward_parts": [[part.name, part.value, part.role] for part in self._parts],
+            "error": self._error,
+            "calls": self._calls,
+        }
+
+    def server(self) -> Server[Any]:
+        """Return the MCP server."""
+        return Server(
+            f"agentgym {self._env.env_id}",
+            version=agentgym.__version__,
+            instructions=self.instructions,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+
+    async def run(self) -> None:
+        """Serve on standard input and output until the client closes them."""
+        server = self.server()
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    async def _list_tools(self, context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=spec.name, description=spec.description, input_schema=dict(spec.parameters))
+                for spec in self._env.tools
+            ]
+        )
+
+    async def _call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        async with self._lock:  # an episode is a sequence of turns
+            if self._is_over:
+                return types.CallToolResult(content=[types.TextContent(text=OVER)], is_error=True)
+            call = ToolCall(params.name, dict(params.arguments or {}), str(len(self._calls)))
+            return await self._step(call)
+
+    async def _step(self, call: ToolCall) -> types.CallToolResult:
+        try:
+            replies, _, terminated, truncated, info = await self._env.astep(Message("assistant", calls=(call,)))
+        except ToolError as error:
+            self._is_over = True
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        except (InfrastructureError, OSError, RuntimeError) as error:
+            self._is_over, self._error = True, f"{type(error).__name__}: {error}"
+            raise MCPError(code=types.INTERNAL_ERROR, message=f"the environment failed: {error}") from error
+        self._parts += info["reward_parts"]
+        self._is_over, self._success = terminated or truncated, bool(info.get("success", False))
+        self._calls.append({"name": call.name, "arguments": dict(call.arguments), "is_valid": info["is_valid"]})
+        content = _content(replies)
+        if self._is_over:
+            content.append(types.TextContent(text=OVER))
+        has_failed = any(message.result is not None and message.result.is_error for message in replies)
+        return types.CallToolResult(content=content, is_error=has_failed)
+
+
+def _content(replies: Sequence[Message]) -> list[Any]:
+    found: list[Any] = []
+    for message in replies:
+        if message.text:
+            found.append(types.TextContent(text=message.text))
+        parts = () if isinstance(message.content, str) else message.content
+        images = (part for part in parts if isinstance(part, ImagePart))
+        found += [types.ImageContent(data=image.png_base64, mime_type="image/png") for image in images]
+    return found

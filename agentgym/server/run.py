@@ -1,0 +1,60 @@
+"""Run an environment server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from types import FrameType
+
+import uvicorn
+
+from agentgym.remote import wire
+from agentgym.server.app import make_app
+from agentgym.server.sessions import Sessions
+from agentgym.tools.retrieval.header_limit import PunctualHTTP
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that, told to stop, opens no more sessions and waits for those that are open.
+
+    Args:
+        drain_s: seconds to wait for sessions to be closed by their clients; a second signal ends the wait.
+    """
+
+    def __init__(self, config: uvicorn.Config, sessions: Sessions, drain_s: float) -> None:
+        super().__init__(config)
+        self._sessions, self._drain_s = sessions, drain_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to drain at the first SIGTERM; stop at once at Ctrl-C and at a second signal."""
+        if sig == signal.SIGTERM and not self._sessions.is_draining and self._drain_s > 0:
+            self._sessions.is_draining = True
+            self._drain = asyncio.get_running_loop().create_task(self._wait_for_sessions())
+        else:
+            super().handle_exit(sig, frame)
+
+    async def _wait_for_sessions(self) -> None:
+        until = time.monotonic() + self._drain_s
+        while len(self._sessions) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        self.should_exit = True
+
+
+def serve(listening: socket.socket, sessions: Sessions, token: str, drain_s: float) -> None:
+    """Serve on a bound socket until SIGTERM or Ctrl-C."""
+    config = uvicorn.Config(
+        make_app(sessions, token),
+        http=PunctualHTTP,
+        ws="websockets-sansio",
+        ws_max_size=wire.MAX_FRAME_BYTES,
+        ws_per_message_deflate=False,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=60.0,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=64 * 1024,
+        backlog=4096,
+    )
+    DrainingServer(config, sessions, drain_s).run(sockets=[listening])

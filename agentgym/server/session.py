@@ -1,0 +1,243 @@
+"""One session: one environment instance, and the answers that it gave."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from agentgym.env.env import Env, StepInfo
+from agentgym.env.observations import as_observation
+from agentgym.env.time_limit import Limited
+from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError
+from agentgym.remote import wire
+from agentgym.remote.wire import Step, View
+from agentgym.server.limits import Limits
+from agentgym.types import Message, RewardPart, Task, ToolCall
+
+T = TypeVar("T")
+_SENT_APART = frozenset({"reward_parts", "is_valid", "success", "played"})
+
+
+class Session:
+    """An environment instance that one client plays.
+
+    Requests come one at a time, each with a sequence number. A number that was seen last gets the answer that it got:
+    a client that lost its connection repeats its request, and nothing is played twice.
+    """
+
+    def __init__(self, env: Env, limits: Limits, key: str = "") -> None:
+        self.id = secrets.token_urlsafe(18)
+        self.agent_token = secrets.token_urlsafe(18)
+        self.key = key
+        """Chosen by the client that opened it."""
+        self.env = env
+        self.last_seen = time.monotonic()
+        self._limits = limits
+        self._limit_s = max(limits.step_timeout_s, env.longest_step_s)
+        self._sequence = 0
+        self._answer: asyncio.Task[Any] | None = None
+        self._sent_tools: Any = None
+        self._parts: list[RewardPart] = []
+        self._ended: bool | None = None
+        """Success of the episode that has ended; None while it runs."""
+        self._is_begun = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request is being answered."""
+        return self._answer is not None and not self._answer.done()
+
+    async def ask(self, op: str, fields: Mapping[str, Any], sequence: int | None = None) -> Any:
+        """Answer a request of the control plane.
+
+        Args:
+            sequence: number of the request in this session, from 1 on; None for the next.
+
+        Raises:
+            UsageError: no such operation, another request is being answered, or the number is an old one.
+            AgentGymError: the environment's own.
+        """
+        self.last_seen = time.monotonic()
+        if sequence is not None and sequence == self._sequence and self._answer is not None:
+            return await asyncio.shield(self._answer)
+        if sequence is not None and sequence < self._sequence:
+            raise UsageError(f"request {sequence} of this session is older than its last, {self._sequence}")
+        if self.is_busy:
+            raise UsageError("this session is answering another request; a session takes one at a time")
+        operation = _OPERATIONS.get(op)
+        if operation is None:
+            raise UsageError(f"no operation {op!r}; there are {', '.join(sorted(_OPERATIONS))}")
+        self._sequence = self._sequence + 1 if sequence is None else sequence
+        self._answer = asyncio.create_task(operation(self, fields))
+        self._answer.add_done_callback(_retrieved)
+        try:
+            return await asyncio.shield(self._answer)
+        finally:
+            self.last_seen = time.monotonic()
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer the agent: what a tool said, and nothing of rewards.
+
+        Raises:
+            UsageError: no episode runs.
+            InfrastructureError: the environment failed.
+        """
+        if not self._is_begun or self._ended is not None:
+            raise UsageError("no episode is running")
+        call = Message("assistant", calls=(ToolCall(name, dict(arguments), "0"),))
+        try:
+            step: Step = await self.ask("step", {"action": call})
+        except ToolError as error:  # it ends the episode
+            return {"messages": [{"role": "tool", "text": str(error)}], "is_over": True}
+        return {"messages": wire.messages_as_json(step.view.observation), "is_over": step.terminated or step.truncated}
+
+    async def close(self) -> None:
+        """Close the environment; one that hangs is left behind in its thread."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.cancel()
+        with suppress(Exception):
+            async with asyncio.timeout(10.0):
+                await self.env.aclose()
+
+    # ------------------------------------------------------------------------------------------------- operations
+
+    async def _reset(self, fields: Mapping[str, Any]) -> View:
+        options = {key: value for key in ("task", "split") if (value := fields.get(key)) is not None}
+        options |= dict(fields.get("options") or {})
+        if isinstance(options.get("task"), Mapping):
+            options["task"] = wire.read(Task, options["task"])
+        seed = fields.get("seed")
+        if seed is not None and (not isinstance(seed, int) or seed < 0):
+            raise UsageError(f"seed must be a whole number from 0 on, got {seed!r:.40}")
+        self._parts, self._ended, self._is_begun = [], None, False
+        observation, _ = await self._limited(self.env.areset(seed=seed, options=options), "reset")
+        self._is_begun = True
+        return self._view(as_observation(observation))
+
+    async def _step(self, fields: Mapping[str, Any]) -> Step:
+        action = fields.get("action")
+        message = wire.read(Message, action) if isinstance(action, Mapping) and "role" in action else action
+        if not isinstance(message, Message | str | Mapping | list):
+            raise UsageError("action must be an assistant message, text, a tool call, or a list of tool calls")
+        if self.env.turn >= self._limits.max_steps:
+            raise UsageError(f"this session has taken {self._limits.max_steps} turns; reset it")
+        try:
+            stepped = await self._limited(self.env.astep(message), f"step {self.env.turn}")
+        except ToolError:
+            self._ended = False
+            raise
+        observation, _, terminated, truncated, info = stepped
+        self._parts += info["reward_parts"]
+        if terminated or truncated:
+            self._ended = bool(info.get("success", False))
+        return Step(
+            view=self._view(observation),
+            reward_parts=info["reward_parts"],
+            is_valid=info["is_valid"],
+            terminated=terminated,
+            truncated=truncated,
+            success=bool(info.get("success", False)),
+            played=info.get("played"),
+            info=_own(info),
+        )
+
+    async def _grade(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rewards of the episode so far: what the trainer asks where an agent plays by itself."""
+        return {
+            "is_over": self._ended is not None,
+            "success": self._ended,
+            "reward": sum(part.value for part in self._parts),
+            "reward_parts": self._parts,
+            "num_turns": self.env.turn,
+        }
+
+    async def _plain(self, method: Callable[[], Any]) -> Any:
+        """Call a synchronous method where the environment runs."""
+        if self.env.is_blocking:
+            return await self._limited(self.env._in_thread(method), "request")
+        return await self._limited(_at_once(method), "request")
+
+    async def _state_key(self, fields: Mapping[str, Any]) -> Any:
+        return await self._plain(self.env.state_key)
+
+    async def _oracle(self, fields: Mapping[str, Any]) -> Any:
+        return await self._plain(self.env.oracle)
+
+    async def _admissible(self, fields: Mapping[str, Any]) -> Any:
+        return await self._plain(self.env.admissible_actions)
+
+    async def _cheats(self, fields: Mapping[str, Any]) -> Any:
+        return await self._plain(self.env.cheats)
+
+    async def _parse(self, fields: Mapping[str, Any]) -> Any:
+        text = fields.get("text")
+        if not isinstance(text, str):
+            raise UsageError("text must be text")
+        return await self._plain(lambda: self.env.parse_action(text))
+
+    async def _end_episode(self, fields: Mapping[str, Any]) -> None:
+        await self._limited(self.env.aend_episode(), "end_episode")
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _view(self, observation: tuple[Message, ...]) -> View:
+        tools = self.env.tools
+        is_new = tools != self._sent_tools
+        self._sent_tools = tools
+        try:
+            state_key = self.env.state_key()
+        except Exception:  # the client asks for it and gets the error, as it would here
+            state_key = None
+        return View(
+            observation=observation,
+            state_key=state_key if isinstance(state_key, str) else None,
+            task_type=str(self.env.task_type),
+            tools=tools if is_new else None,
+        )
+
+    async def _limited(self, work: Awaitable[T], what: str) -> T:
+        name = f"{self.env.env_id} {what}"
+        limited = Limited(work, self._limit_s, name)
+        try:
+            async with asyncio.timeout(self._limit_s):
+                return await limited
+        except HungError:
+            type(self.env).is_blocking = True  # the next one that hangs does so in a thread of its own
+            raise
+        except TimeoutError as error:
+            raise EnvTimeoutError(f"{name}: not done after {self._limit_s:g} s") from error
+
+
+_OPERATIONS: Mapping[str, Callable[[Session, Mapping[str, Any]], Coroutine[Any, Any, Any]]] = {
+    "reset": Session._reset,
+    "step": Session._step,
+    "grade": Session._grade,
+    "state_key": Session._state_key,
+    "oracle": Session._oracle,
+    "admissible_actions": Session._admissible,
+    "cheats": Session._cheats,
+    "parse_action": Session._parse,
+    "end_episode": Session._end_episode,
+}
+
+
+async def _at_once(method: Callable[[], T]) -> T:
+    found = method()
+    assert not inspect.isawaitable(found)
+    return found
+
+
+def _own(info: StepInfo) -> dict[str, Any]:
+    """Return the environment's own keys of a turn's info."""
+    return {name: value for name, value in info.items() if name not in _SENT_APART}
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Take note of a failure that nobody may be waiting for any more."""
+    if not task.cancelled():
+        task.exception()

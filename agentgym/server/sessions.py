@@ -1,0 +1,246 @@
+"""All sessions of a server: opened within a limit, found by id, closed when their clients are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from agentgym.canonical import digest
+from agentgym.env.env import Env
+from agentgym.env.worker_thread import call_in_own_thread
+from agentgym.errors import AgentGymError, EnvError, UsageError, boundary, unknown_name
+from agentgym.registry import creator_of, find, make
+from agentgym.remote import wire
+from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, TaskPage
+from agentgym.server.limits import Limits
+from agentgym.server.session import Session
+from agentgym.types import Task
+
+MAX_TEMPLATES: Final = 32
+"""Instances kept to answer questions about an environment and its tasks."""
+MAX_PAGE: Final = 1024
+_DRAIN_RETRY_S: Final = 5.0
+
+
+class Sessions:
+    """The sessions of a server.
+
+    Args:
+        names: environments that may be made, as ``make`` takes them.
+        limits: limits on sessions and requests.
+    """
+
+    def __init__(self, names: Sequence[str], limits: Limits) -> None:
+        self.limits = limits
+        self.is_draining = False
+        self.counts: Counter[str] = Counter()
+        self._names = {name: find(name).id for name in names}
+        self._by_id: dict[str, Session] = {}
+        self._by_agent_token: dict[str, Session] = {}
+        self._by_key: dict[str, asyncio.Future[Session]] = {}
+        self._num_opening = 0
+        self._templates: dict[str, tuple[Env, dict[str, Sequence[Task]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def env_ids(self) -> list[str]:
+        """Ids of the environments that may be made."""
+        return sorted(self._names.values())
+
+    async def ask(self, request: Mapping[str, Any]) -> Any:
+        """Answer one request of the control plane.
+
+        Raises:
+            AgentGymError: the request is wrong, or the environment failed.
+        """
+        op = request.get("op")
+        self.counts["requests"] += 1
+        if op == "heartbeat":
+            return self.renew(request.get("sessions"))
+        if op == "open":
+            session = await self.open(request.get("env"), request.get("kwargs"), request.get("key"))
+            return {
+                "session": session.id,
+                "agent_token": session.agent_token,
+                "env": session.env.env_id,
+                "idle_timeout_s": self.limits.idle_timeout_s,
+            }
+        if op == "describe":
+            return await self.describe(request.get("env"), request.get("kwargs"))
+        if op == "tasks":
+            return await self.task_page(request)
+        session = self.find(request.get("session"))
+        if op == "close":
+            await self.close(session)
+            return None
+        sequence = request.get("seq")
+        if sequence is not None and (not isinstance(sequence, int) or sequence < 1):
+            raise UsageError("seq must be a whole number from 1 on")
+        if op == "step":
+            self.counts["steps"] += 1
+        return await session.ask(str(op), request, sequence)
+
+    # -------------------------------------------------------------------------------------------------- lifetimes
+
+    async def open(self, env: Any, kwargs: Any = None, key: Any = None) -> Session:
+        """Make an environment for a session.
+
+        Args:
+            key: chosen by the client; a second request with the same key gets the same session.
+
+        Raises:
+            BusyError: there are as many sessions as there may be, or the server is shutting down.
+            UsageError: no such environment or argument.
+            EnvError: the environment cannot be made.
+        """
+        if isinstance(key, str) and key in self._by_key:
+            return await asyncio.shield(self._by_key[key])
+        if self.is_draining:
+            raise BusyError("the server is shutting down", _DRAIN_RETRY_S)
+        if len(self) + self._num_opening >= self.limits.max_sessions:
+            self.counts["refused"] += 1
+            raise BusyError(f"the server has {self.limits.max_sessions} sessions, as many as it may", 1.0)
+        future: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        if isinstance(key, str):
+            self._by_key[key] = future
+        self._num_opening += 1
+        try:
+            session = Session(await self._made(env, kwargs), self.limits, key if isinstance(key, str) else "")
+        except BaseException as error:
+            if isinstance(key, str):
+                del self._by_key[key]
+            future.set_exception(error if isinstance(error, AgentGymError) else EnvError(f"not opened: {error!r}"))
+            future.exception()
+            raise
+        finally:
+            self._num_opening -= 1
+        self._by_id[session.id] = session
+        self._by_agent_token[session.agent_token] = session
+        self.counts["opened"] += 1
+        future.set_result(session)
+        return session
+
+    def find(self, session: Any) -> Session:
+        """Return a session by its id.
+
+        Raises:
+            NoSessionError: there is none.
+        """
+        found = self._by_id.get(session) if isinstance(session, str) else None
+        if found is None:
+            raise NoSessionError("the server has no such session; it was closed, or left idle for too long")
+        return found
+
+    def of_agent(self, token: str) -> Session:
+        """Return the session that an agent may act in.
+
+        Raises:
+            ForbiddenError: no session has this agent token.
+        """
+        found = self._by_agent_token.get(token)
+        if found is None or not hmac.compare_digest(found.agent_token, token):
+            raise ForbiddenError("no session has this agent token")
+        return found
+
+    def renew(self, sessions: Any) -> list[str]:
+        """Keep sessions for another while, and return those that are gone."""
+        if not isinstance(sessions, list) or not all(isinstance(one, str) for one in sessions):
+            raise UsageError("sessions must be a list of session ids")
+        now = time.monotonic()
+        for session in sessions:
+            if session in self._by_id:
+                self._by_id[session].last_seen = now
+        return [session for session in sessions if session not in self._by_id]
+
+    async def close(self, session: Session) -> None:
+        """Close a session and forget it."""
+        if self._by_id.pop(session.id, None) is None:
+            return
+        self._by_agent_token.pop(session.agent_token, None)
+        self._by_key.pop(session.key, None)
+        self.counts["closed"] += 1
+        await session.close()
+
+    async def reap(self) -> int:
+        """Close the sessions whose clients are gone, and return how many there were."""
+        oldest = time.monotonic() - self.limits.idle_timeout_s
+        idle = [one for one in self._by_id.values() if one.last_seen < oldest and not one.is_busy]
+        for session in idle:
+            await self.close(session)
+        self.counts["reaped"] += len(idle)
+        return len(idle)
+
+    async def close_all(self) -> None:
+        """Close every session."""
+        for session in list(self._by_id.values()):
+            await self.close(session)
+        for env, _ in self._templates.values():
+            await env.aclose()
+        self._templates.clear()
+
+    # -------------------------------------------------------------------------------------- about an environment
+
+    async def describe(self, env: Any, kwargs: Any = None) -> EnvFacts:
+        """Return what holds for every episode of an environment.
+
+        Raises:
+            UsageError: no such environment or argument.
+        """
+        made, _ = await self._template(env, kwargs)
+        return EnvFacts(
+            version=wire.VERSION,
+            env_id=made.env_id,
+            max_turns=made.max_turns,
+            takes_words=made.takes_words,
+            success_outcome=made.success_outcome,
+            longest_step_s=made.longest_step_s,
+            reset_options=tuple(made.reset_options),
+            tools=made.tools,
+        )
+
+    async def task_page(self, request: Mapping[str, Any]) -> TaskPage:
+        """Return tasks ``start`` to ``stop`` of a split, at most :data:`MAX_PAGE`.
+
+        Raises:
+            UsageError: no such environment or split, or a place that is no whole number from 0 on.
+        """
+        split, start, stop = request.get("split"), request.get("start", 0), request.get("stop", MAX_PAGE)
+        if not isinstance(split, str) or not isinstance(start, int) or not isinstance(stop, int) or start < 0:
+            raise UsageError("expected a split by name, and start and stop as whole numbers from 0 on")
+        made, by_split = await self._template(request.get("env"), request.get("kwargs"))
+        if split not in by_split:
+            by_split[split] = made.tasks(split)
+        tasks = by_split[split]
+        return TaskPage(total=len(tasks), tasks=tuple(tasks[start : min(stop, start + MAX_PAGE)]))
+
+    async def _template(self, env: Any, kwargs: Any) -> tuple[Env, dict[str, Sequence[Task]]]:
+        key = digest([str(env), kwargs or {}])
+        if key not in self._templates:
+            while len(self._templates) >= MAX_TEMPLATES:
+                oldest = next(iter(self._templates))
+                await self._templates.pop(oldest)[0].aclose()
+            self._templates[key] = (await self._made(env, kwargs), {})
+        return self._templates[key]
+
+    async def _made(self, env: Any, kwargs: Any) -> Env:
+        """Make an environment; a blocking one in a thread, so that the others are served meanwhile."""
+        if not isinstance(env, str) or env not in {*self._names, *self._names.values()}:
+            raise unknown_name("environment of this server:", str(env)[:100], self._names)
+        if not isinstance(kwargs or {}, Mapping):
+            raise UsageError("kwargs must be an object")
+        reference = self._names.get(env, env)
+        with boundary(EnvError, f"making {reference}"):
+            return await _made_where_it_may(reference, dict(kwargs or {}))
+
+
+async def _made_where_it_may(reference: str, kwargs: dict[str, Any]) -> Env:
+    if getattr(creator_of(find(reference)), "is_blocking", False):
+        return await call_in_own_thread(partial(make, reference, **kwargs))
+    return make(reference, **kwargs)

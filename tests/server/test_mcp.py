@@ -1,0 +1,220 @@
+"""MCP both ways, against the official client and a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+from typer.testing import CliRunner
+
+import agentgym
+from agentgym import Message, Task, ToolCall, tool
+from agentgym.cli.main import app
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+from agentgym.server.mcp_stdio import McpEpisode
+from agentgym.tools.mcp import McpServer, McpToolEnv
+
+TIME = McpServer(
+    command=(sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"),
+    only=("convert_time",),
+    shown=lambda name, text: json.loads(text)["target"]["datetime"][11:16],  # the date differs from day to day
+)
+ODD_SERVER = '''
+import os, sys, time
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+server = MCPServer("odd")
+
+@server.tool()
+def die() -> str:
+    """End the process."""
+    os._exit(1)
+
+@server.tool()
+def sleep() -> str:
+    """Take long."""
+    time.sleep(60)
+    return "done"
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise ToolError("no such row")
+
+@server.tool()
+def long_text() -> str:
+    """Say much."""
+    return "x" * 100000
+
+server.run()
+'''
+
+
+class Zones(McpToolEnv):
+    """Convert a time of day to another zone."""
+
+    servers: ClassVar[tuple[McpServer, ...]] = (TIME,)
+    max_turns = 3
+
+    def start(self, task: Task) -> str:
+        hour = int(self.np_random.integers(0, 10))
+        self.asked = f"{hour:02d}:30"
+        self.goal = f"{hour + 9:02d}:30"
+        return f"It is {self.asked} in UTC. What time is it in Asia/Tokyo?"
+
+    @tool
+    def answer(self, time: str) -> str:
+        """Say the time."""
+        self.finish(1.0 if time == self.goal else 0.0)
+        return "Noted."
+
+    def oracle(self) -> Message:
+        call = ToolCall("convert_time", {"source_timezone": "UTC", "time": self.asked, "target_timezone": "Asia/Tokyo"})
+        return Message("assistant", "", (call if self.turn == 0 else ToolCall("answer", {"time": self.goal}),))
+
+
+def odd(tmp_path: Path, **settings: Any) -> type[McpToolEnv]:
+    (tmp_path / "odd.py").write_text(ODD_SERVER, encoding="utf-8")
+
+    class Odd(McpToolEnv):
+        servers = (McpServer(command=(sys.executable, str(tmp_path / "odd.py")), **settings),)
+
+        def start(self, task: Task) -> str:
+            return "?"
+
+    return Odd
+
+
+# ------------------------------------------------------------------------------------------- servers as tools of ours
+
+
+def test_a_real_servers_tools_in_an_environment() -> None:
+    env = Zones()
+    assert [spec.name for spec in env.tools] == ["answer", "convert_time"]
+    assert "source_timezone" in env.tools[1].parameters["properties"]
+    env.reset(seed=3)
+    replies, *_ = env.step(env.oracle())
+    assert replies[0].text == env.goal
+    wrong = {"source_timezone": "Nowhere", "time": "10:00", "target_timezone": "UTC"}
+    replies, *_, info = env.step(ToolCall("convert_time", wrong))
+    assert replies[0].result is not None and replies[0].result.is_error and not info["is_valid"]
+    replies, *_ = env.step(ToolCall("convert_time", {"time": 3}))
+    assert replies[0].result is not None and replies[0].result.error_type == "invalid_arguments"
+    env.close()
+    right = agentgym.collect_rollouts(Zones, "oracle", tasks=3, group_size=2)
+    assert [one.reward for group in right for one in group.valid] == [1.0] * 6
+
+
+def test_faults_of_a_server_are_the_infrastructures(tmp_path: Path) -> None:
+    env = odd(tmp_path, timeout_s=5.0)()
+    env.reset(seed=0)
+    replies, *_ = env.step(ToolCall("fail"))
+    assert "no such row" in replies[0].text and replies[0].result.is_error  # type: ignore[union-attr]
+    replies, *_ = env.step(ToolCall("long_text"))
+    assert len(replies[0].text) < 20_000 and "[cut: 100000 bytes in all]" in replies[0].text
+    with pytest.raises(EnvError):
+        env.step(ToolCall("die"))
+    env.reset(seed=0)  # in a new process
+    replies, *_ = env.step(ToolCall("fail"))
+    assert "no such row" in replies[0].text
+    env.close()
+    slow = odd(tmp_path, timeout_s=1.5, only=("sleep",))()
+    slow.reset(seed=0)
+    with pytest.raises(EnvTimeoutError):
+        slow.step(ToolCall("sleep"))
+    slow.close()
+    assert not [one for one in children() if "odd.py" in one], "no process is left behind"
+
+
+def children() -> list[str]:
+    found = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in found.splitlines() if line.split()[0] == str(os.getpid())]
+
+
+def test_a_server_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="did not start"):
+        type("Wrong", (Zones,), {"servers": (McpServer(command=(sys.executable, "-c", "pass"), timeout_s=5.0),)})()
+    with pytest.raises(UsageError, match=r"no tool 'dye'; it has die, sleep"):
+        odd(tmp_path, only=("dye",))()
+    with pytest.raises(UsageError, match="a command or a url"):
+        McpServer()
+
+
+# ------------------------------------------------------------------------------------------ our environments as servers
+
+
+def test_the_official_client_plays_an_episode(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    command = ["-m", "agentgym", "mcp", "agentgym/GuessNumber-v0", "largest=4", "hints=false", "--record", str(record)]
+
+    async def play() -> list[Any]:
+        async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+            assert "Find my number, between 1 and 4" in str(client.instructions)
+            listed = await client.list_tools()
+            (guess,) = listed.tools
+            assert guess.name == "guess" and "number" in guess.input_schema["properties"]
+            said = [await client.call_tool("guess", {"number": number}) for number in (1, 2, 3, 4, 4)]
+            return [*said, await client.call_tool("peek", {})]
+
+    said = asyncio.run(play())
+    texts = [" ".join(part.text for part in one.content) for one in said]
+    assert any("Right." in text for text in texts) and texts[-1] == "The episode is over." and said[-1].is_error
+    assert not any("reward" in text for text in texts)
+    written = json.loads(record.read_text(encoding="utf-8"))
+    assert written["success"] is True and written["reward"] == 1.0 and written["is_over"]
+    assert [one["arguments"]["number"] for one in written["calls"]] == [1, 2, 3, 4][: len(written["calls"])]
+
+
+def test_a_failed_environment_gives_no_reward() -> None:
+    class Breaks(Zones):
+        servers: ClassVar[tuple[McpServer, ...]] = ()
+
+        @tool
+        def crash(self) -> str:
+            """Crash."""
+            raise RuntimeError("the wheel came off")
+
+    episode = McpEpisode(Breaks(), seed=0, options={})
+
+    async def play() -> None:
+        async with Client(episode.server()) as client:
+            with pytest.raises(Exception, match="the environment failed"):
+                await client.call_tool("crash", {})
+
+    asyncio.run(play())
+    assert episode.record["reward"] is None and "wheel" in episode.record["error"]
+
+
+def test_an_environment_without_tools_is_refused() -> None:
+    class Words(agentgym.Env):
+        """Only words."""
+
+        def start(self, task: Task) -> str:
+            return "?"
+
+    with pytest.raises(UsageError, match="Words has no tools"):
+        McpEpisode(Words(), seed=0, options={})
+    gone = CliRunner().invoke(app, ["mcp", "agentgym/Nothing-v0"])
+    assert gone.exit_code == 2 and "unknown environment" in gone.output
+
+
+def test_an_episode_ends_when_its_client_is_gone(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    command = [sys.executable, "-m", "agentgym", "mcp", "agentgym/GuessNumber-v0", "--record", str(record)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.close()  # type: ignore[union-attr]
+    try:
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.send_signal(signal.SIGKILL)
+    assert json.loads(record.read_text(encoding="utf-8"))["is_over"] is False

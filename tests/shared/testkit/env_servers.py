@@ -1,0 +1,52 @@
+"""Environment servers in processes of their own, as users start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class EnvServer:
+    """``agentgym serve`` in a process of its own."""
+
+    def __init__(self, *arguments: str, token: str = "") -> None:
+        command = [sys.executable, "-m", "agentgym", "serve", *arguments, "--port", "0", "--json"]
+        environment = {**os.environ, "AGENTGYM_SERVER_TOKEN": token, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, "the server did not start"
+        self.url: str = json.loads(line)["url"]
+        self.http = self.url.replace("ws://", "http://")
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        """Ask it to end, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    @property
+    def memory_mib(self) -> float:
+        """Resident memory."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@contextmanager
+def env_server(*arguments: str, token: str = "") -> Iterator[EnvServer]:
+    """Start a server, and end it afterwards."""
+    server = EnvServer(*arguments, token=token)
+    try:
+        yield server
+    finally:
+        server.kill()

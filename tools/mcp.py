@@ -1,0 +1,306 @@
+"""Tools of MCP servers, mounted in an environment (extra ``mcp``).
+
+A server that cannot be started, dies or does not answer in time is a failure of the infrastructure. An error that a
+tool returns is data for the policy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+from agentgym.env.tool_env import ToolEnv
+from agentgym.env.worker_thread import loop_thread
+from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ToolError, UsageError
+from agentgym.tool import Tool, usage
+from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, ToolSpec
+
+_THREAD: Final = "agentgym mcp"
+_CLOSE_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """An MCP server, and what of it an environment mounts.
+
+    Example:
+        >>> McpServer(command=("uvx", "mcp-server-time"), only=("convert_time",)).place
+        'uvx mcp-server-time'
+    """
+
+    command: tuple[str, ...] = ()
+    """Command that speaks MCP over its standard input and output; started once for each environment instance."""
+    url: str = ""
+    """Address of a server that speaks streamable HTTP, in place of a command."""
+    only: tuple[str, ...] = ()
+    """Names of the tools to mount; empty for all."""
+    timeout_s: float = 30.0
+    """Seconds that a call may take."""
+    start_timeout_s: float = 60.0
+    shown: Callable[[str, str], str] | None = None
+    """Changes what the policy sees of a result, by the tool's name and its text: leave out times and ids that differ
+    from run to run, so that episodes can be replayed."""
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise UsageError("an MCP server is a command or a url: give one of them")
+
+    @property
+    def place(self) -> str:
+        """The command or the address."""
+        return self.url or " ".join(self.command)
+
+
+class McpConnection:
+    """A client of one MCP server, in a thread of its own."""
+
+    def __init__(self, server: McpServer) -> None:
+        if importlib.util.find_spec("mcp") is None:
+            raise MissingExtraError(f"the MCP server {server.place}", "mcp")
+        self.server = server
+        self.tools: tuple[ToolSpec, ...] = ()
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  (closed with it)
+        self._thread = loop_thread(_THREAD)
+        self._client: Any = None
+        self._stop: asyncio.Event | None = None
+        self._running: Future[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while the server answers."""
+        return self._running is not None and not self._running.done() and self._client is not None
+
+    def open(self) -> None:
+        """Start the server and list its tools; one that runs is left as it is.
+
+        Raises:
+            EnvError: it cannot be started.
+            EnvTimeoutError: it does not answer in time.
+            UsageError: it has no tool of a name in ``only``.
+        """
+        if self.is_open:
+            return
+        ready: Future[tuple[ToolSpec, ...]] = Future()
+        self._running = self._thread.submit(self._serve(ready))
+        try:
+            self.tools = self._chosen(ready.result(self.server.start_timeout_s))
+        except FutureTimeoutError:
+            self.close()
+            raise EnvTimeoutError(
+                f"{self.server.place} did not start within {self.server.start_timeout_s:g} s"
+            ) from None
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> object:
+        """Call a tool, and return its texts and images.
+
+        Raises:
+            ToolError: the tool says that it failed, or refuses the arguments.
+            EnvTimeoutError: it does not answer in time.
+            EnvError: the server has died, or breaks the protocol.
+        """
+        if not self.is_open:
+            raise EnvError(f"the MCP server {self.server.place} is not running")
+        return await asyncio.wrap_future(self._thread.submit(self._call(name, arguments)))
+
+    def close(self) -> None:
+        """End the server's process."""
+        if self._running is None:
+            return
+        if self._stop is not None:
+            self._thread.loop.call_soon_threadsafe(self._stop.set)
+        else:
+            self._running.cancel()
+        with suppress(Exception):
+            self._running.result(_CLOSE_S)
+        self._running = self._client = self._stop = None
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    async def _serve(self, ready: Future[tuple[ToolSpec, ...]]) -> None:
+        """Hold the connection: it must be left in the task that entered it."""
+        from mcp.client.client import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        command = self.server.command
+        target: Any = self.server.url
+        if command:
+            started = StdioServerParameters(command=command[0], args=list(command[1:]))
+            target = stdio_client(started, errlog=self._log)
+        self._stop = asyncio.Event()
+        try:
+            async with Client(target, read_timeout_seconds=self.server.start_timeout_s) as client:
+                self._client = client
+                ready.set_result(await self._listed(client))
+                await self._stop.wait()
+        except Exception as error:
+            if not ready.done():
+                told = f"the MCP server {self.server.place} did not start: {_first(error)}{self._last_words()}"
+                ready.set_exception(EnvError(told))
+        finally:
+            self._client = None
+
+    def _last_words(self) -> str:
+        """Return the last line that the server wrote to its standard error."""
+        self._log.flush()
+        self._log.seek(0)
+        lines = self._log.read().split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" ({last:.300})" if last else ""
+
+    async def _listed(self, client: Any) -> tuple[ToolSpec, ...]:
+        specs: list[ToolSpec] = []
+        cursor = None
+        while True:
+            page = await client.list_tools(cursor=cursor)
+            specs += [ToolSpec(one.name, one.description or one.name, one.input_schema) for one in page.tools]
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple(specs)
+
+    def _chosen(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        names = [spec.name for spec in specs]
+        if missing := [name for name in self.server.only if name not in names]:
+            raise UsageError(f"{self.server.place} has no tool {missing[0]!r}; it has {', '.join(names)}")
+        return tuple(spec for spec in specs if not self.server.only or spec.name in self.server.only)
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> object:
+        import mcp_types
+        from mcp.shared.exceptions import MCPError
+
+        client = self._client
+        try:
+            async with asyncio.timeout(self.server.timeout_s):
+                result = await client.call_tool(name, dict(arguments))
+        except MCPError as error:
+            if error.error.code == mcp_types.INVALID_PARAMS:
+                raise ToolError(error.error.message, "invalid_arguments") from error
+            if error.error.code == mcp_types.REQUEST_TIMEOUT:
+                raise EnvTimeoutError(f"{self.server.place}: {name}: {error.error.message}") from error
+            if error.error.code == mcp_types.CONNECTION_CLOSED and self._stop is not None:
+                self._client = None  # it has died: the next episode starts another
+                self._stop.set()
+            raise EnvError(f"{self.server.place}: {name}: {error.error.message}{self._last_words()}") from error
+        except TimeoutError as error:
+            raise EnvTimeoutError(f"{self.server.place}: {name}: no answer in {self.server.timeout_s:g} s") from error
+        parts: list[object] = [_part(one) for one in result.content]
+        if result.is_error:
+            raise ToolError("\n".join(map(str, parts)) or "the tool failed")
+        if self.server.shown is not None:
+            parts = [self.server.shown(name, part) if isinstance(part, str) else part for part in parts]
+        return parts if any(isinstance(part, ImagePart) for part in parts) else "\n".join(map(str, parts))
+
+
+def _part(content: Any) -> str | ImagePart:
+    if content.type == "image":
+        return ImagePart(content.data)
+    return str(content.text) if content.type == "text" else f"[{content.type} content is not shown]"
+
+
+def _first(error: BaseException) -> str:
+    """Return the cause in a group of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class McpTool(Tool):
+    """A tool of an MCP server; its schema is the server's."""
+
+    parameters: JsonSchema = field(default_factory=dict)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """The tool as the server describes it."""
+        return ToolSpec(self.name, self.description, self.parameters, self.is_parallel_safe, self.timeout_s)
+
+    def arguments(self, call: ToolCall) -> dict[str, Any]:
+        """The call's arguments, if they fit the server's schema.
+
+        Raises:
+            ToolError: type ``invalid_arguments``, if they do not.
+        """
+        import jsonschema
+
+        try:
+            jsonschema.validate(dict(call.arguments), dict(self.parameters))
+        except jsonschema.ValidationError as error:
+            raise ToolError(f"{error.message}. Usage: {usage(self.spec)}", "invalid_arguments") from None
+        return dict(call.arguments)
+
+
+class McpToolEnv(ToolEnv):
+    """An environment with tools of MCP servers beside its own ``@tool`` methods.
+
+    Subclasses set :attr:`servers`. The servers of an instance are started when it is made, and again before the next
+    episode if they have died. Episodes are replayable as far as the servers' answers are
+    (:attr:`McpServer.shown`), and state in a server is not reset with the episode.
+
+    Raises:
+        EnvError: a server cannot be started.
+        UsageError: two tools have the same name.
+        MissingExtraError: the package ``mcp`` is missing.
+    """
+
+    servers: ClassVar[Sequence[McpServer]] = ()
+
+    def __init__(self, *, max_turns: int | None = None, render_mode: str | None = None) -> None:
+        self._connections = [McpConnection(server) for server in self.servers]
+        try:
+            self._mount()
+        except BaseException:
+            self.stop()
+            raise
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode; start servers that have died."""
+        self._mount()
+        return super().reset(seed=seed, options=options)
+
+    async def areset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """:meth:`reset` as a coroutine."""
+        await asyncio.to_thread(self._mount)
+        return await super().areset(seed=seed, options=options)
+
+    def start(self, task: Task) -> str | Observation:
+        """Set the world up for a task and say the first thing."""
+        raise NotImplementedError(f"{type(self).__name__} must implement start(task)")
+
+    def stop(self) -> None:
+        """End the servers' processes; subclasses that override it call this."""
+        for connection in self._connections:
+            connection.close()
+
+    def _mount(self) -> None:
+        if self._connections and all(connection.is_open for connection in self._connections):
+            return
+        tools = dict(type(self)._tools)
+        for connection in self._connections:
+            connection.open()
+            for spec in connection.tools:
+                if spec.name in tools:
+                    raise UsageError(f"{type(self).__name__} has two tools {spec.name!r}; name those to mount by only=")
+                tools[spec.name] = McpTool(
+                    spec.name, _caller(connection, spec.name), spec.description, parameters=spec.parameters
+                )
+        self._tools = tools
+
+
+def _caller(connection: McpConnection, name: str) -> Callable[..., Any]:
+    async def call(env: ToolEnv, **arguments: Any) -> object:
+        return await connection.call(name, arguments)
+
+    return call

@@ -1,0 +1,206 @@
+"""The HTTP server of the endpoint, on the event loop of the process that samples.
+
+A request names its episode by the path (``/s/ID/v1/...``), the header ``X-Session-Id``, or the API key
+(``sk-agentgym-ID``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from agentgym.endpoint.calls import CallRefusedError
+from agentgym.endpoint.session import EpisodeSession
+from agentgym.endpoint.wire import anthropic, openai_chat, openai_responses
+from agentgym.errors import AgentGymError, UsageError
+
+MODEL: Final = "policy"
+"""The model's name; agents may send any other one, too."""
+KEY_PREFIX: Final = "sk-agentgym-"
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+WIRES: Final[Mapping[str, ModuleType]] = {
+    "chat/completions": openai_chat,
+    "responses": openai_responses,
+    "messages": anthropic,
+}
+_PATIENCE_S = 5.0
+
+
+class Gateway:
+    """A server that answers the calls of many episodes.
+
+    Args:
+        host: address to listen on; agents in containers need one that they can reach.
+        port: 0 for a free one.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._host, self._port = host, port
+        self._sessions: dict[str, EpisodeSession] = {}
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.noted: set[str] = set()
+        """Fields of requests that a remark was made about."""
+
+    @property
+    def url(self) -> str:
+        """The address, as in ``http://127.0.0.1:8123``."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen; a second call does nothing.
+
+        Raises:
+            UsageError: the address cannot be listened on.
+        """
+        if self._serving is None or self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
+            listening = _listening(self._host, self._port)
+            self._port = listening.getsockname()[1]
+            config = uvicorn.Config(make_app(self._sessions), log_level="error", lifespan="off", loop="none")
+            self._server = _Server(config)
+            self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+        server, serving = self._server, self._serving
+        while server is not None and not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+
+    def open(self, session: EpisodeSession) -> None:
+        """Answer the calls of an episode from now on."""
+        self._sessions[session.id] = session
+
+    def forget(self, session: EpisodeSession) -> None:
+        """Answer the calls of an episode with 404 from now on."""
+        self._sessions.pop(session.id, None)
+
+    async def close(self) -> None:
+        """Stop listening; a second call does nothing."""
+        server, serving = self._server, self._serving
+        self._server = self._serving = None
+        if server is None or serving is None:
+            return
+        server.should_exit = server.force_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            done, _ = await asyncio.wait([serving], timeout=_PATIENCE_S)
+            if not done:
+                serving.cancel()
+
+
+def new_session_id() -> str:
+    """Return an id that cannot be guessed, so that one agent cannot write into the episode of another."""
+    return secrets.token_hex(12)
+
+
+def make_app(sessions: Mapping[str, EpisodeSession]) -> FastAPI:
+    """Return the web application over open sessions, by id."""
+    app = FastAPI(openapi_url=None)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/v1/models")
+    @app.get("/s/{session_id}/v1/models")
+    async def models(session_id: str = "") -> dict[str, Any]:
+        row = {"id": MODEL, "object": "model", "created": 0, "owned_by": "agentgym"}
+        return {"object": "list", "data": [row]}
+
+    @app.post("/s/{session_id}/tools/{name}")
+    async def tool(request: Request, name: str) -> Response:
+        try:
+            session = _session(sessions, request)
+            if session.call_tool is None:
+                raise CallRefusedError("unsupported", "This session has no tools.")
+            return JSONResponse({"content": await session.call_tool(name, await _body(request))})
+        except CallRefusedError as refused:
+            return JSONResponse(openai_chat.error(refused), status_code=refused.http_status)
+        except AgentGymError as error:
+            return JSONResponse({"error": {"message": str(error), "type": "tool_error"}}, status_code=503)
+
+    for path, wire in WIRES.items():
+        endpoint = _endpoint(sessions, wire)
+        app.add_api_route(f"/v1/{path}", endpoint, methods=["POST"], response_model=None)
+        app.add_api_route(f"/s/{{session_id}}/v1/{path}", endpoint, methods=["POST"], response_model=None)
+    return app
+
+
+def _endpoint(sessions: Mapping[str, EpisodeSession], wire: ModuleType) -> Any:
+    async def answer(request: Request) -> Response:
+        try:
+            session = _session(sessions, request)
+            call = wire.parse(await _body(request))
+            found = await session.answer(call, request.is_disconnected)
+        except CallRefusedError as refused:
+            return JSONResponse(wire.error(refused), status_code=refused.http_status)
+        if not call.is_stream:
+            return JSONResponse(wire.response(found, MODEL))
+        if wire is openai_chat:
+            written = openai_chat.events(found, MODEL, has_usage=call.has_usage_event)
+        else:
+            written = wire.events(found, MODEL)
+        return StreamingResponse(written, media_type="text/event-stream")
+
+    return answer
+
+
+def _session(sessions: Mapping[str, EpisodeSession], request: Request) -> EpisodeSession:
+    key = request.headers.get("authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+    named = request.path_params.get("session_id") or request.headers.get("x-session-id")
+    id = named or key.removeprefix(KEY_PREFIX)
+    session = sessions.get(id)
+    if session is None:
+        raise CallRefusedError(
+            "unknown_session",
+            "No such session. Use the base URL or the API key that the harness was given; sessions end with their "
+            "episode.",
+        )
+    return session
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    held = bytearray()
+    async for piece in request.stream():
+        held += piece
+        if len(held) > MAX_BODY_BYTES:
+            raise CallRefusedError("invalid", f"The request is larger than {MAX_BODY_BYTES} bytes.")
+    try:
+        body = json.loads(held)
+    except (ValueError, RecursionError) as error:
+        raise CallRefusedError("invalid", f"The request is no JSON: {error}.") from error
+    if not isinstance(body, dict):
+        raise CallRefusedError("invalid", "The request must be a JSON object.")
+    return body
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process that it is part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"harness.host={host} harness.port={port}: cannot listen there ({error})") from error
+    return listening

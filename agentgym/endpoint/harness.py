@@ -1,0 +1,195 @@
+"""Harnesses: components that run an agent for one episode.
+
+A harness is an async function of ``episode`` (:class:`AgentEpisode`) and of the keys of its options::
+
+    @harness("my_agent")
+    async def my_agent(episode: AgentEpisode) -> None:
+        ...
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Protocol
+
+from agentgym.errors import ConfigError, MissingExtraError
+from agentgym.plugins import Component, F, Options, Registry, read_options
+from agentgym.rollout.context import ContextConfig
+from agentgym.types import JsonObject, Observation, ToolSpec
+
+
+class AgentEpisode(Protocol):
+    """One episode as a harness sees it."""
+
+    @property
+    def base_url(self) -> str:
+        """Base URL of OpenAI clients, ending in ``/v1``; it names the episode."""
+        ...
+
+    @property
+    def root_url(self) -> str:
+        """The same without ``/v1``: base URL of Anthropic clients."""
+        ...
+
+    @property
+    def api_key(self) -> str:
+        """An API key that names the episode, too."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        ...
+
+    @property
+    def observation(self) -> Observation:
+        """The environment's first messages."""
+        ...
+
+    @property
+    def instruction(self) -> str:
+        """Their text."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools of the environment."""
+        ...
+
+    @property
+    def env(self) -> Any:
+        """The environment itself, for harnesses made for one."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """True once the environment has ended the episode."""
+        ...
+
+    async def act(self, message: JsonObject) -> list[dict[str, Any]]:
+        """Step the environment with an assistant message of the chat API as it was received.
+
+        Returns:
+            The environment's answer as messages of the API.
+        """
+        ...
+
+    async def call_tool(self, name: str, arguments: JsonObject) -> str:
+        """Step the environment with one call, and return the text of the answer.
+
+        Its reward goes to the last completion that asked for this call, else to the last completion.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harness(Component):
+    """A harness, as a component."""
+
+
+HARNESSES: Final[Registry[Harness]] = Registry("harness", "agentgym.endpoint.harnesses", ("episode",))
+
+
+def harness(name: str, *, options: type[Options] | None = None) -> Callable[[F], F]:
+    """Register an async function of ``episode`` as a harness.
+
+    Args:
+        options: class of its settings, ``harness.KEY=VALUE``.
+    """
+
+    def register(function: F) -> F:
+        HARNESSES.add(Harness(name=name, family="harness", function=function, options=options))
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HarnessConfig:
+    """Which harness plays episodes, and within which limits. An empty ``name`` plays without one."""
+
+    name: str = ""
+    """``openai_loop``, ``command``, ``mini_swe_agent``, or ``file.py:name``."""
+    timeout_s: float = 1800.0
+    """Most seconds of an episode, after which it counts as a failure of the infrastructure."""
+    max_calls: int = 200
+    """Most completions of an episode; more end it as ``truncated_turns``."""
+    host: str = "127.0.0.1"
+    """Address that the endpoint listens on; agents in containers need one that they can reach."""
+    port: int = 0
+    """Port of the endpoint; 0 for a free one."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the harness itself."""
+
+    def __post_init__(self) -> None:
+        if self.timeout_s <= 0 or self.max_calls < 1:
+            raise ConfigError("harness.timeout_s must be above 0 and harness.max_calls at least 1")
+        if self.options and not self.name:
+            raise ConfigError(f"harness.options={dict(self.options)} needs harness.name")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> HarnessConfig:
+        """Return the configuration of ``harness.KEY=VALUE`` settings: keys that are not its own go to ``options``.
+
+        Raises:
+            ConfigError: no such harness, or a wrong key or value.
+
+        Example:
+            >>> HarnessConfig.of({"name": "openai_loop", "max_calls": 5}).max_calls
+            5
+        """
+        own = {one.name for one in fields(cls)} - {"options"}
+        options = {**given.get("options", {}), **{k: v for k, v in given.items() if k not in own | {"options"}}}
+        from agentgym.settings import checked
+
+        made = checked(cls, {**{k: v for k, v in given.items() if k in own}, "options": options}, "harness")
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Refuse an unknown harness or wrong settings of it.
+
+        Raises:
+            ConfigError: naming what there is.
+        """
+        if self.name:
+            self.read_options()
+
+    def read_options(self) -> Options | None:
+        """Return the settings of the harness, None if it has none."""
+        component = HARNESSES[self.name]
+        if component.options is None:
+            if self.options:
+                raise ConfigError(f"harness {self.name!r} has no setting {sorted(self.options)[0]!r}")
+            return None
+        return read_options(HARNESSES, self.name, self.options, "harness")
+
+    async def run(self, episode: AgentEpisode) -> None:
+        """Run the agent for an episode."""
+        component = HARNESSES[self.name]
+        await component.call(**component.arguments({"episode": episode}, self.read_options()))
+
+
+def check_context(context: ContextConfig) -> None:
+    """Refuse a context policy: the agent decides what its prompts hold.
+
+    Raises:
+        ConfigError: naming the keys.
+    """
+    if context.policy != "full" or context.turns_left or context.example_turns:
+        raise ConfigError(
+            "a harness decides what its prompts hold: leave context.policy, context.turns_left and "
+            "context.example_turns as they are by default"
+        )
+
+
+def need_extra(what: str, extra: str, *modules: str) -> None:
+    """Refuse what needs packages that are not installed.
+
+    Raises:
+        MissingExtraError: naming the extra.
+    """
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        raise MissingExtraError(what, extra)

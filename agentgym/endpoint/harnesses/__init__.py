@@ -1,0 +1,1 @@
+"""The harnesses of agentgym, one module each."""

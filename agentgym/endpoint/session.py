@@ -1,0 +1,217 @@
+"""One episode at the endpoint: answers the agent's calls from the engine, and records them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from agentgym.canonical import digest
+from agentgym.endpoint.calls import Answer, CallRefusedError, ChatCall
+from agentgym.endpoint.graph import CallGraph, Prompt, Sampled, shown_text
+from agentgym.engine import Engine, SamplingParams
+from agentgym.errors import EngineError, InfrastructureError, UsageError, boundary
+from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.thinking_budget import generate_in_budget
+from agentgym.types import Completion, FinishReason, JsonObject, Message, Status, ToolCall
+
+CallTool = Callable[[str, JsonObject], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What answers an agent's calls."""
+
+    engine: Engine
+    renderer: ChatRenderer
+    sampling: SamplingParams
+    window_tokens: int
+    """Longest prompt plus completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was noted of a completion beside its tokens."""
+
+    state_key: str
+    render_s: float
+    generate_s: float
+
+
+async def _never() -> bool:
+    return False
+
+
+class EpisodeSession:
+    """The calls of one episode.
+
+    A completion is recorded only if the agent is there to receive it. The first failure of the engine is kept: the
+    episode has then failed, whatever the agent does afterwards.
+
+    Args:
+        seed: seeds of the completions derive from it: by depth in the first segment as in ``run_episode``, else by
+            prompt, so that the order in which parallel calls arrive does not matter.
+        max_calls: most completions.
+        state_key: returns the key of the environment's state; called before each completion.
+    """
+
+    def __init__(self, id: str, policy: Policy, seed: int, max_calls: int, state_key: Callable[[], str]) -> None:
+        self.id = id
+        self.graph = CallGraph(policy.renderer)
+        self.moments: list[Moment] = []
+        """One per completion of the graph."""
+        self.failure: InfrastructureError | None = None
+        self.refusal: tuple[Status, str] | None = None
+        """Status and reason of a refusal, if the last call was refused for a limit."""
+        self.overridden: set[str] = set()
+        self.is_open = True
+        self.call_tool: CallTool | None = None
+        """Steps the environment with one call, for agents that reach its tools by HTTP."""
+        self._policy, self._seed, self._max_calls, self._state_key = policy, seed, max_calls, state_key
+        self._num_same: dict[str, int] = {}
+        self._num_begun = self._num_started = 0
+        self._engine_sessions: set[str] = set()
+        self._names: dict[int, str] = {}
+        """The engine's session of each segment."""
+
+    async def answer(self, call: ChatCall, is_gone: Callable[[], Awaitable[bool]] = _never) -> Answer:
+        """Sample the completion of a call.
+
+        Args:
+            is_gone: returns True if the agent waits no more; the completion is then dropped.
+
+        Raises:
+            CallRefusedError: the prompt is too long or cannot be rendered, a limit is reached, or the engine failed.
+        """
+        self._check_open()
+        self.overridden |= set(call.overridden)
+        started = time.perf_counter()
+        try:
+            state_key = self._state_key()
+            prompt = self._prompt(call)
+        except InfrastructureError as error:
+            raise self._fail(error) from error
+        try:
+            sampling = self._sampling(prompt, call)
+            render_s, started = time.perf_counter() - started, time.perf_counter()
+            name = self._engine_session(prompt)
+            completion = await self._sample(prompt, sampling, name)
+            if not self.is_open or await is_gone():
+                raise CallRefusedError("over", "The agent has gone.")
+        except BaseException:
+            self.graph.drop(prompt)
+            raise
+        self.refusal = None
+        moment = Moment(state_key, render_s, time.perf_counter() - started)
+        answer = self._recorded(call, prompt, completion, moment)
+        self._names[self.graph.sampled[-1].segment] = name
+        return answer
+
+    def num_thinking_tokens(self, one: Sampled) -> int:
+        """Return how many of a completion's first tokens are thinking."""
+        if not one.action.thinking:
+            return 0
+        renderer = self._policy.renderer
+        prompt_ids = one.tokens[: len(one.tokens) - len(one.completion.token_ids)]
+        return renderer.num_thinking_tokens(one.completion.token_ids, is_open=renderer.opens_after(prompt_ids))
+
+    async def close(self) -> None:
+        """Answer no more calls, and free what the engine holds for the episode."""
+        self.is_open = False
+        for name in sorted(self._engine_sessions):
+            await self._policy.engine.release(name)
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise CallRefusedError("engine", f"The episode has failed: {self.failure}")
+        if not self.is_open:
+            raise CallRefusedError("over", "The episode has ended.")
+        if self._num_started >= self._max_calls:
+            message = f"The episode has a limit of {self._max_calls} calls."
+            self.refusal = (Status.TRUNCATED_TURNS, message)
+            raise CallRefusedError("limit", message)
+
+    def _fail(self, error: InfrastructureError) -> CallRefusedError:
+        self.failure = self.failure or error
+        return CallRefusedError("engine", f"The episode has failed: {error}")
+
+    def _prompt(self, call: ChatCall) -> Prompt:
+        try:
+            return self.graph.prompt(call.messages, call.tools)
+        except UsageError as error:
+            raise CallRefusedError("invalid", f"The model's chat template refuses the messages: {error}") from error
+
+    def _sampling(self, prompt: Prompt, call: ChatCall) -> SamplingParams:
+        policy = self._policy
+        num_free = policy.window_tokens - len(prompt.token_ids)
+        if num_free < 1:
+            message = (
+                f"This model's maximum context length is {policy.window_tokens} tokens. "
+                f"However, your messages resulted in {len(prompt.token_ids)} tokens."
+            )
+            self.refusal = (Status.TRUNCATED_TOKENS, message)
+            raise CallRefusedError("too_long", message, "messages")
+        limits = (policy.sampling.max_completion_tokens, num_free, call.max_tokens or num_free)
+        num_new = min(limits)
+        num_thinking = min(policy.sampling.max_thinking_tokens, num_new - 1)
+        return replace(
+            policy.sampling,
+            seed=self._seed_of(prompt),
+            max_new_tokens=num_new - num_thinking,
+            max_thinking_tokens=num_thinking,
+            stop_token_ids=policy.renderer.turn_end_ids,
+        )
+
+    def _seed_of(self, prompt: Prompt) -> int:
+        self._num_begun += prompt.segment < 0
+        self._num_started += 1
+        if prompt.is_main:
+            return derive_seed(self._seed, prompt.depth)
+        name = digest(prompt.token_ids)
+        number = self._num_same[name] = self._num_same.get(name, -1) + 1
+        return derive_seed(self._seed, "fork", name, number)
+
+    def _engine_session(self, prompt: Prompt) -> str:
+        """Return the engine's session for a prompt: one for the main conversation, and one per other segment."""
+        if prompt.segment in self._names:
+            return self._names[prompt.segment]
+        name = f"{self.id}-{'main' if prompt.is_main else self._num_begun}"
+        self._engine_sessions.add(name)
+        return name
+
+    async def _sample(self, prompt: Prompt, sampling: SamplingParams, name: str) -> Completion:
+        policy = self._policy
+        try:
+            with boundary(EngineError, "sampling"):
+                return await generate_in_budget(policy.engine, policy.renderer, prompt.token_ids, sampling, name)
+        except InfrastructureError as error:
+            raise self._fail(error) from error
+
+    def _recorded(self, call: ChatCall, prompt: Prompt, completion: Completion, moment: Moment) -> Answer:
+        renderer = self._policy.renderer
+        is_open = renderer.opens_after(prompt.token_ids)
+        action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
+        number = len(self.graph.sampled)
+        well_formed = [one for one in action.calls if isinstance(one, ToolCall)]
+        calls = tuple(replace(one, id=f"call_{self.id}_{number}_{at}") for at, one in enumerate(well_formed))
+        text = shown_text(action)
+        sampled = self.graph.add(prompt, completion, Message("assistant", text, calls), action)
+        self.moments.append(moment)
+        return Answer(
+            id=f"{self.id}-{number}",
+            text=text,
+            thinking=action.thinking,
+            calls=calls,
+            is_cut=completion.finish_reason is FinishReason.LENGTH,
+            num_prompt_tokens=len(prompt.token_ids),
+            num_completion_tokens=len(completion.token_ids),
+            tokens=self._tokens(sampled) if call.wants_logprobs else (),
+        )
+
+    def _tokens(self, sampled: Sampled) -> tuple[tuple[str, float], ...]:
+        renderer, completion = self._policy.renderer, sampled.completion
+        texts = (renderer.text_of((one,)) for one in completion.token_ids)
+        return tuple(zip(texts, completion.logprobs, strict=True))

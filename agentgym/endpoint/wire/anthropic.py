@@ -1,0 +1,198 @@
+"""Anthropic's messages: https://docs.anthropic.com/en/api/messages"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from agentgym.endpoint.calls import (
+    Answer,
+    CallRefusedError,
+    ChatCall,
+    as_limit,
+    as_list,
+    as_object,
+    as_text,
+    check_conversation,
+    overridden_in,
+    refuse_unknown,
+)
+from agentgym.endpoint.wire.openai_chat import check_tool_choice, read_function
+from agentgym.types import Message, ToolCall, ToolResult, ToolSpec
+
+FIXED: Final = frozenset(("temperature", "top_p", "top_k", "thinking", "output_config"))
+"""Fields that the run decides; agents may send them."""
+_READ = frozenset(("messages", "system", "tools", "tool_choice", "max_tokens", "stream", "stop_sequences"))
+_IGNORED = frozenset(("model", "metadata", "service_tier", "cache_control"))
+
+
+def parse(body: Mapping[str, Any]) -> ChatCall:
+    """Return the call that a request body asks for.
+
+    Raises:
+        CallRefusedError: naming the field that is wrong or not supported.
+    """
+    refuse_unknown(body, _READ | FIXED | _IGNORED)
+    if body.get("stop_sequences"):
+        raise CallRefusedError("unsupported", "Unsupported field: stop_sequences.", "stop_sequences")
+    choice = body.get("tool_choice")
+    forced = check_tool_choice(as_object(choice, "tool_choice").get("type") if choice is not None else None)
+    system = _text(body.get("system"), "system")
+    messages = [Message("system", system)] if system else []
+    for one in as_list(body.get("messages"), "messages"):
+        messages += _messages(as_object(one, "messages[]"))
+    return ChatCall(
+        messages=check_conversation(messages),
+        tools=tuple(_tool(as_object(one, "tools[]")) for one in as_list(body.get("tools") or [], "tools")),
+        max_tokens=as_limit(body.get("max_tokens"), "max_tokens"),
+        is_stream=bool(body.get("stream")),
+        overridden=(*overridden_in(body, FIXED), *forced),
+    )
+
+
+def response(answer: Answer, model: str) -> dict[str, Any]:
+    """Return an answer as a ``message``."""
+    content = [_block(kind, value) for kind, value in _blocks(answer)]
+    return {**_head(answer, model), "content": content, "stop_reason": _stop_reason(answer), "usage": _usage(answer)}
+
+
+def events(answer: Answer, model: str) -> Iterator[str]:
+    """Return an answer as the server-sent events of a stream."""
+    begun = {
+        **_head(answer, model),
+        "content": [],
+        "stop_reason": None,
+        "usage": {**_usage(answer), "output_tokens": 0},
+    }
+    yield _event("message_start", message=begun)
+    for index, (kind, value) in enumerate(_blocks(answer)):
+        yield _event("content_block_start", index=index, content_block=_empty_block(kind, value))
+        yield _event("content_block_delta", index=index, delta=_delta(kind, value))
+        if kind == "thinking":
+            yield _event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": _SIGNATURE})
+        yield _event("content_block_stop", index=index)
+    stopped = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
+    yield _event("message_delta", delta=stopped, usage={"output_tokens": answer.num_completion_tokens})
+    yield _event("message_stop")
+
+
+def error(refused: CallRefusedError) -> dict[str, Any]:
+    """Return a refusal in the API's form."""
+    kinds = {"unknown_session": "not_found_error", "engine": "api_error", "limit": "permission_error"}
+    message = str(refused)
+    if refused.reason == "too_long":
+        message = f"prompt is too long: {message}"
+    return {"type": "error", "error": {"type": kinds.get(refused.reason, "invalid_request_error"), "message": message}}
+
+
+# ------------------------------------------------------------------------------------------------------- requests
+
+
+def _messages(given: Mapping[str, Any]) -> list[Message]:
+    """Return the messages that one of the API's holds: results of tools are messages of their own here."""
+    refuse_unknown(given, frozenset(("role", "content")), "messages[].")
+    role, content = given.get("role"), given.get("content")
+    if role not in ("user", "assistant"):
+        raise CallRefusedError("invalid", f"Unknown role {role!r}; expected user or assistant.", "messages")
+    if isinstance(content, str):
+        return [Message(role, content, answer=content if role == "assistant" else None)]
+    parts = [as_object(part, "messages[].content[]") for part in as_list(content, "messages[].content")]
+    return [_assistant(parts)] if role == "assistant" else _user(parts)
+
+
+def _assistant(parts: list[Mapping[str, Any]]) -> Message:
+    texts, calls, thinking = [], [], []
+    for part in parts:
+        kind = part.get("type")
+        if kind == "text":
+            texts.append(as_text(part.get("text"), "content[].text"))
+        elif kind == "thinking":
+            thinking.append(as_text(part.get("thinking"), "content[].thinking"))
+        elif kind == "tool_use":
+            name = as_text(part.get("name"), "content[].name")
+            calls.append(ToolCall(name, as_object(part.get("input") or {}, "content[].input"), str(part.get("id"))))
+        else:
+            raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}.", "messages")
+    text = "".join(texts)
+    return Message("assistant", text, tuple(calls), thinking="".join(thinking), answer=text)
+
+
+def _user(parts: list[Mapping[str, Any]]) -> list[Message]:
+    found: list[Message] = []
+    for part in parts:
+        kind = part.get("type")
+        if kind == "text":
+            found.append(Message("user", as_text(part.get("text"), "content[].text")))
+        elif kind == "tool_result":
+            text = _text(part.get("content"), "content[].content")
+            found.append(Message("tool", text, result=ToolResult(text, "", str(part.get("tool_use_id") or ""))))
+        else:
+            raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}; text is.", "messages")
+    return found
+
+
+def _text(content: object, what: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in as_list(content, what):
+        if (kind := as_object(part, what).get("type")) != "text":
+            raise CallRefusedError("unsupported", f"Unsupported: {what} of type {kind!r}; text is.", what)
+        texts.append(as_text(part.get("text"), what))
+    return "".join(texts)
+
+
+def _tool(given: Mapping[str, Any]) -> ToolSpec:
+    if given.get("type") not in (None, "custom"):
+        raise CallRefusedError("unsupported", f"Unsupported: a tool of type {given.get('type')!r}.", "tools")
+    return read_function(given, "input_schema")
+
+
+# -------------------------------------------------------------------------------------------------------- answers
+
+_SIGNATURE = "agentgym"
+"""Of thinking, which clients send back as it is; nobody checks it."""
+
+
+def _blocks(answer: Answer) -> list[tuple[str, Any]]:
+    thinking = [("thinking", answer.thinking)] if answer.thinking else []
+    text = [("text", answer.text)] if answer.text or not answer.calls else []
+    return [*thinking, *text, *(("tool_use", call) for call in answer.calls)]
+
+
+def _block(kind: str, value: Any) -> dict[str, Any]:
+    if kind == "tool_use":
+        return {"type": kind, "id": value.id, "name": value.name, "input": dict(value.arguments)}
+    signature = {"signature": _SIGNATURE} if kind == "thinking" else {}
+    return {"type": kind, kind: value, **signature}
+
+
+def _empty_block(kind: str, value: Any) -> dict[str, Any]:
+    if kind == "tool_use":
+        return {"type": kind, "id": value.id, "name": value.name, "input": {}}
+    return _block(kind, "")
+
+
+def _delta(kind: str, value: Any) -> dict[str, Any]:
+    if kind == "tool_use":
+        return {"type": "input_json_delta", "partial_json": json.dumps(dict(value.arguments), ensure_ascii=False)}
+    return {"type": f"{kind}_delta", kind: value}
+
+
+def _head(answer: Answer, model: str) -> dict[str, Any]:
+    return {
+        "id": f"msg_{answer.id}", "type": "message", "role": "assistant", "model": model, "stop_sequence": None
+    }  # fmt: skip
+
+
+def _stop_reason(answer: Answer) -> str:
+    return "tool_use" if answer.calls else "max_tokens" if answer.is_cut else "end_turn"
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    return {"input_tokens": answer.num_prompt_tokens, "output_tokens": answer.num_completion_tokens}
+
+
+def _event(kind: str, **payload: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **payload}, ensure_ascii=False)}\n\n"

@@ -1,0 +1,235 @@
+"""OpenAI's chat completions: https://platform.openai.com/docs/api-reference/chat"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from agentgym.endpoint.calls import (
+    Answer,
+    CallRefusedError,
+    ChatCall,
+    as_limit,
+    as_list,
+    as_object,
+    as_text,
+    check_conversation,
+    overridden_in,
+    refuse_unknown,
+)
+from agentgym.types import Message, Observation, ToolCall, ToolResult, ToolSpec
+
+FIXED: Final = frozenset(
+    ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "parallel_tool_calls")
+)
+"""Fields that the run decides; agents may send them."""
+IGNORED: Final = frozenset(
+    ("model", "user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier")
+)
+"""Fields without an effect on what is sampled."""
+_READ = frozenset(
+    ("messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options",
+     "logprobs", "top_logprobs", "response_format")
+)  # fmt: skip
+_MESSAGE = frozenset(
+    ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "annotations", "audio",
+     "function_call", "provider_specific_fields")
+)  # fmt: skip
+
+
+def parse(body: Mapping[str, Any]) -> ChatCall:
+    """Return the call that a request body asks for.
+
+    Raises:
+        CallRefusedError: naming the field that is wrong or not supported.
+    """
+    refuse_unknown(body, _READ | FIXED | IGNORED)
+    if body.get("n") not in (None, 1):
+        raise CallRefusedError("unsupported", "Unsupported: n above 1; each call gets one completion.", "n")
+    if body.get("top_logprobs"):
+        raise CallRefusedError(
+            "unsupported", "Unsupported: top_logprobs; logprobs of sampled tokens are.", "top_logprobs"
+        )
+    form = body.get("response_format")
+    if form is not None and as_object(form, "response_format").get("type") != "text":
+        raise CallRefusedError("unsupported", "Unsupported: response_format other than text.", "response_format")
+    forced = check_tool_choice(body.get("tool_choice"))
+    options = body.get("stream_options") or {}
+    return ChatCall(
+        messages=check_conversation([_message(one) for one in as_list(body.get("messages"), "messages")]),
+        tools=tuple(_tool(one) for one in as_list(body.get("tools") or [], "tools")),
+        max_tokens=as_limit(body.get("max_completion_tokens") or body.get("max_tokens"), "max_tokens"),
+        wants_logprobs=bool(body.get("logprobs")),
+        is_stream=bool(body.get("stream")),
+        has_usage_event=bool(as_object(options, "stream_options").get("include_usage")),
+        overridden=(*overridden_in(body, FIXED), *forced),
+    )
+
+
+def check_tool_choice(choice: object) -> tuple[str, ...]:
+    """Return the fields that are overridden: the policy chooses itself whether it calls a tool.
+
+    Raises:
+        CallRefusedError: a choice that would change which tools there are.
+    """
+    if choice in (None, "auto"):
+        return ()
+    if choice in ("required", "any"):
+        return ("tool_choice",)
+    raise CallRefusedError("unsupported", f"Unsupported: tool_choice {choice!r}; use auto.", "tool_choice")
+
+
+def response(answer: Answer, model: str) -> dict[str, Any]:
+    """Return an answer as a ``chat.completion``."""
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
+    if answer.thinking:
+        message["reasoning_content"] = answer.thinking
+    if answer.calls:
+        message["tool_calls"] = [_wire_call(call) for call in answer.calls]
+    choice = {
+        "index": 0, "message": message, "finish_reason": _finish_reason(answer), "logprobs": _logprobs(answer)
+    }  # fmt: skip
+    return {**_head(answer, model, "chat.completion"), "choices": [choice], "usage": _usage(answer)}
+
+
+def events(answer: Answer, model: str, *, has_usage: bool = False) -> Iterator[str]:
+    """Return an answer as the server-sent events of a stream."""
+    head = _head(answer, model, "chat.completion.chunk")
+
+    def chunk(delta: Mapping[str, Any], **more: Any) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": None, **more}
+        return _event({**head, "choices": [choice]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    if answer.thinking:
+        yield chunk({"reasoning_content": answer.thinking})
+    if answer.text:
+        yield chunk({"content": answer.text}, logprobs=_logprobs(answer))
+    for index, call in enumerate(answer.calls):
+        yield chunk({"tool_calls": [{"index": index, **_wire_call(call)}]})
+    yield chunk({}, finish_reason=_finish_reason(answer))
+    if has_usage:
+        yield _event({**head, "choices": [], "usage": _usage(answer)})
+    yield "data: [DONE]\n\n"
+
+
+def error(refused: CallRefusedError) -> dict[str, Any]:
+    """Return a refusal in the API's form."""
+    codes = {"too_long": "context_length_exceeded", "unsupported": "unsupported_value", "limit": "call_limit"}
+    kind = "server_error" if refused.http_status >= 500 else "invalid_request_error"
+    code = codes.get(refused.reason, refused.reason)
+    return {"error": {"message": str(refused), "type": kind, "param": refused.field or None, "code": code}}
+
+
+def as_wire(messages: Observation) -> list[dict[str, Any]]:
+    """Return messages of an environment as the API's, call ids as they are."""
+    return [
+        {"role": "tool", "tool_call_id": one.result.call_id, "content": one.text}
+        if one.role == "tool" and one.result is not None
+        else {"role": one.role, "content": one.text}
+        for one in messages
+    ]
+
+
+def read_said(message: Mapping[str, Any]) -> Message:
+    """Return an assistant message of the API; see :func:`parse` for errors."""
+    return _message(message)
+
+
+def read_content(content: object, what: str) -> str:
+    """Return the text of a content field: a string, or text parts; other parts are refused by name."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for part in as_list(content, what):
+        kind = as_object(part, what).get("type")
+        if kind not in ("text", "input_text", "output_text"):
+            raise CallRefusedError("unsupported", f"Unsupported: content of type {kind!r}; text is.", what)
+        texts.append(as_text(part.get("text"), f"{what}.text"))
+    return "".join(texts)
+
+
+def read_arguments(text: object) -> Mapping[str, Any]:
+    """Return the arguments of a call; they are JSON text in requests."""
+    try:
+        return as_object(json.loads(as_text(text, "arguments") or "{}"), "arguments")
+    except json.JSONDecodeError as error:
+        raise CallRefusedError("invalid", f"arguments of a tool call are no JSON: {error}.", "arguments") from error
+
+
+def _message(given: object) -> Message:
+    message = as_object(given, "messages[]")
+    refuse_unknown(message, _MESSAGE, "messages[].")
+    role, text = message.get("role"), read_content(message.get("content"), "messages[].content")
+    if role in ("system", "developer"):
+        return Message("system", text)
+    if role == "user":
+        return Message("user", text)
+    if role == "tool":
+        call_id = as_text(message.get("tool_call_id"), "messages[].tool_call_id")
+        return Message("tool", text, result=ToolResult(text, str(message.get("name") or ""), call_id))
+    if role != "assistant":
+        raise CallRefusedError("invalid", f"Unknown role {role!r}; expected system, user, assistant or tool.", "role")
+    calls = tuple(_call(one) for one in as_list(message.get("tool_calls") or [], "messages[].tool_calls"))
+    return Message("assistant", text, calls, thinking=str(message.get("reasoning_content") or ""), answer=text)
+
+
+def _call(given: object) -> ToolCall:
+    call = as_object(given, "tool_calls[]")
+    function = as_object(call.get("function"), "tool_calls[].function")
+    name = as_text(function.get("name"), "tool_calls[].function.name")
+    return ToolCall(name, read_arguments(function.get("arguments")), str(call.get("id") or ""))
+
+
+def _tool(given: object) -> ToolSpec:
+    tool = as_object(given, "tools[]")
+    if tool.get("type") != "function":
+        raise CallRefusedError("unsupported", f"Unsupported: a tool of type {tool.get('type')!r}.", "tools")
+    return read_function(as_object(tool.get("function"), "tools[].function"))
+
+
+def read_function(function: Mapping[str, Any], schema: str = "parameters") -> ToolSpec:
+    """Return a tool from its name, description and schema."""
+    name = as_text(function.get("name"), "tools[].name")
+    parameters = function.get(schema) or {"type": "object", "properties": {}}
+    return ToolSpec(name, str(function.get("description") or ""), as_object(parameters, f"tools[].{schema}"))
+
+
+def _wire_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _finish_reason(answer: Answer) -> str:
+    return "tool_calls" if answer.calls else "length" if answer.is_cut else "stop"
+
+
+def _logprobs(answer: Answer) -> dict[str, Any] | None:
+    if not answer.tokens:
+        return None
+    return {"content": logprob_rows(answer.tokens), "refusal": None}
+
+
+def logprob_rows(tokens: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
+    """Return the log-probabilities of sampled tokens as both of OpenAI's APIs write them."""
+    return [
+        {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace")), "top_logprobs": []}
+        for text, logprob in tokens
+    ]
+
+
+def _head(answer: Answer, model: str, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{answer.id}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    prompt, completion = answer.num_prompt_tokens, answer.num_completion_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _event(payload: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(payload, ensure_ascii=False)}\n\n"

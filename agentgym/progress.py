@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -53,6 +54,15 @@ class SuccessCount:
             self._num_missed += 1
         success = f"success {self._num_won}/{self._num_won + self._num_missed}"
         return (success, f"{self._num_failed} failed") if self._num_failed else (success,)
+
+
+@contextmanager
+def episode_progress(console: Console, num_episodes: int) -> Iterator[Callable[[Trajectory], None]]:
+    """Show a bar over episodes; yield the function that counts a finished one."""
+    count = SuccessCount()
+    with progress_bars(console, transient=True) as bars:
+        task = bars.add_task("episodes", total=num_episodes)
+        yield lambda trajectory: bars.update(task, advance=1, facts=count.add(trajectory))
 
 
 class _FactsColumn(ProgressColumn):

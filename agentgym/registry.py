@@ -101,6 +101,7 @@ def make(reference: str, **kwargs: Any) -> Env:
     Raises:
         UnknownNameError: no such id; the message names near ones.
         MissingExtraError: the environment needs an extra; the message is the command that installs it.
+        EnvError: ``url`` names servers, and none answers.
 
     Example:
         >>> env = make("agentgym/Household-v0", num_receptacles=6)
@@ -108,6 +109,8 @@ def make(reference: str, **kwargs: Any) -> Env:
         >>> observation[0].role
         'user'
     """
+    if "url" in kwargs and is_remote(kwargs):
+        return _make_remote(reference, kwargs)
     entry = find(reference)
     if not entry.is_available:
         raise MissingExtraError(entry.id, entry.extra or "all-cpu", entry.install)
@@ -119,6 +122,19 @@ def make(reference: str, **kwargs: Any) -> Env:
     if not isinstance(made, Env):
         raise UsageError(f"{entry.id} made a {type(made).__name__}, expected a subclass of agentgym.Env")
     return made
+
+
+def is_remote(kwargs: Mapping[str, Any]) -> bool:
+    """Return True if arguments name servers on which an environment is played (``url="ws://HOST:PORT"``)."""
+    return str(kwargs.get("url", "")).lstrip().startswith(("ws://", "wss://"))
+
+
+def _make_remote(reference: str, kwargs: Mapping[str, Any]) -> Env:
+    if importlib.util.find_spec("websockets") is None:
+        raise MissingExtraError(f"{reference} at {kwargs['url']}", "serve")
+    from agentgym.remote.env import RemoteEnv
+
+    return RemoteEnv(reference, **kwargs)
 
 
 def find(reference: str) -> EnvEntry:
@@ -172,6 +188,8 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, Any]) -> None:
         UnknownNameError: the message names near ones.
         MissingExtraError: the class cannot be imported without its extra.
     """
+    if is_remote(kwargs):  # the server checks them
+        return
     known = parameters_of(entry)
     for key in kwargs:
         if known is not None and key not in known:

@@ -1,15 +1,21 @@
-"""The scripts of examples/ run, and the one that trains learns."""
+"""The scripts of examples/ run as a reader runs them, and the one that trains on one page learns."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+from testkit.fake_openai import FakeOpenAI, completion
 
 FOLDER = Path(__file__).parents[1] / "examples"
 
@@ -23,8 +29,86 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def run(tmp_path: Path, name: str, *arguments: str) -> str:
+    """Run a script in an empty folder, and return what it prints on standard output."""
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    servers: list[FakeOpenAI] = []
+
+    def start(play: Any) -> FakeOpenAI:
+        servers.append(FakeOpenAI(play))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def test_every_script_has_a_test() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [path.stem for path in FOLDER.glob("*.py") if f'"{path.stem}"' not in source] == []
+
+
 def test_the_page_is_one_that_can_be_read() -> None:
     assert len((FOLDER / "train_grpo.py").read_text(encoding="utf-8").splitlines()) < 300
+
+
+def test_own_environment(tmp_path: Path) -> None:
+    said = run(tmp_path, "own_environment")
+    assert "Safe: all checks passed" in said and "the expert wins +0." in said
+    advantages = [float(line.split()[-1]) for line in said.splitlines() if "advantage" in line]
+    assert min(advantages) < 0 < max(advantages)
+
+
+def test_a_model_behind_an_api(tmp_path: Path, serve: Any) -> None:
+    server = serve(lambda request: completion(None, ("guess", json.dumps({"number": 1}))))
+    said = run(tmp_path, "evaluate_api_model", f"openai:{server.url}", "--episodes", "6")
+    assert "model:  success" in said and "difference" in said and "not solved: " in said
+    assert "tools" in server.requests[0]
+
+
+@pytest.mark.slow
+def test_own_estimator(tmp_path: Path) -> None:
+    said = run(tmp_path, "own_estimator", "--steps", "2", "--demos", "120")
+    assert "advantages: [ 0.4   0.45  0.   -0.4  -0.45]" in said
+    config = json.loads((tmp_path / "runs/tiny-001/config.json").read_text(encoding="utf-8"))
+    assert config["credit"]["estimator"].endswith("own_estimator.py:same_turn")
+
+
+@pytest.mark.slow
+def test_several_environments(tmp_path: Path) -> None:
+    said = run(tmp_path, "several_environments", "--steps", "1", "--demos", "120")
+    assert "guess: 0." in said and "maze: 0." in said
+
+
+@pytest.mark.slow
+def test_judged_reward(tmp_path: Path, serve: Any) -> None:
+    def judge(request: dict[str, Any]) -> Any:
+        """Score each of the four episodes by its place."""
+        scores = {str(place): place / 4 for place in range(1, 5)}
+        return completion(json.dumps({"reason": "by place", "scores": scores}))
+
+    said = run(tmp_path, "judged_reward", f"openai:{serve(judge).url}?model=only", "--steps", "1")
+    assert "8 episodes" in said
+    assert len((tmp_path / "runs/tiny-001/judge.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_train_with_trl(tmp_path: Path) -> None:
+    assert "mean reward by step: [" in run(tmp_path, "train_with_trl", "--steps", "1")
 
 
 @pytest.mark.slow

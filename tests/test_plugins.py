@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,6 +207,36 @@ def test_a_name_cannot_be_taken_from_another_module() -> None:
         @estimator("gigpo")
         def mine(table: TurnTable) -> TurnAdvantages:
             raise AssertionError("never called")
+
+
+SCRIPT = """
+from agentgym import Task, ToolEnv, make, register
+from agentgym.credit.component import ESTIMATORS, estimator
+from agentgym.credit.table import TurnAdvantages, TurnTable
+
+
+@estimator("of_the_script")
+def of_the_script(table: TurnTable):
+    return TurnAdvantages(advantage=table.reward, return_to_go=table.reward)
+
+
+class Waits(ToolEnv):
+    def start(self, task: Task) -> str:
+        return "Wait."
+
+
+register("Waits-v0", Waits)
+print("once")
+assert ESTIMATORS[f"{__file__}:of_the_script"].function is of_the_script
+assert isinstance(make(f"{__file__}:Waits-v0"), Waits)
+"""
+
+
+def test_a_script_names_its_own_components_by_its_file(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

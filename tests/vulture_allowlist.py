@@ -195,3 +195,15 @@ _.pad_token  # of a tokenizer, benchmarks/vs_trl
 
 idle_action  # agentgym.evals.policies names it in a string
 passes_tests  # agentgym.scoring names it in a string
+
+_.should_exit  # uvicorn reads it
+_.seq  # a field of requests to the environment server
+_.num_reconnects  # tests of the remote environment
+_.drop_connection
+McpToolEnv  # users derive from it
+# the policy endpoint
+_.should_exit  # uvicorn reads it
+_.force_exit
+_.capture_signals  # uvicorn calls it
+_.call_tool  # for harnesses of users
+_.get_template_vars  # mini-swe-agent calls it

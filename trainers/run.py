@@ -15,13 +15,15 @@ import torch
 from rich.console import Console
 from torch.distributed.fsdp import FSDPModule
 
-from agentgym.engine import Engine
+from agentgym.endpoint.harness import need_extra
+from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
 from agentgym.progress import progress_bars
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
 from agentgym.rollout.agent import MakeAgent, ModelAgent
+from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.pool import EnvPool, Pool
 from agentgym.rollout.reflection import Reflect, reflect_with
 from agentgym.rollout.seeds import derive_seed
@@ -48,6 +50,7 @@ from agentgym.trust import SIGNATURE_NAME
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from agentgym.endpoint.gateway import Gateway
     from agentgym.trainers.ray.cluster import Cluster
 
 TOKENIZER_NAME = "tokenizer"
@@ -67,6 +70,7 @@ class Run:
         self.config, self.run_dir, self.ranks = config, run_dir, ranks
         self.do_all_play = do_all_play(config, ranks.count)
         self._is_announced = False
+        self._gateway: Gateway | None = None
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
         self.envs = tuple(RunEnv(name, own, self._make_pool) for name, own in config.by_env.items())
         if not config.envs:
@@ -197,6 +201,8 @@ class Run:
 
     async def close(self) -> None:
         """Give up the engine and the environments."""
+        if self._gateway is not None:
+            await self._gateway.close()
         if self._engine is not None:
             await self._engine.close()
         for judge in self.judges.values():
@@ -227,11 +233,25 @@ class Run:
         if temperature is not None:
             chosen = dataclasses.replace(chosen, temperature=temperature)
 
+        if self.config.harness.name:
+            assert engine is not None, "this rank does not play"
+            return self._harness_agents(engine, chosen, context)
+
         def make(env: Env, seed: int) -> ModelAgent:
             assert engine is not None, "this rank does not play"
             return ModelAgent(engine, renderer, chosen, seed, context, env.max_turns)
 
         return make
+
+    def _harness_agents(self, engine: Engine, sampling: SamplingParams, context: ContextConfig) -> MakeAgent:
+        """Return what plays episodes by the configured harness; all share one endpoint."""
+        need_extra("harness.name", "serve", "fastapi", "uvicorn")
+        from agentgym.endpoint.gateway import Gateway
+        from agentgym.endpoint.play import HarnessAgents
+
+        config = self.config.harness
+        self._gateway = self._gateway or Gateway(config.host, config.port)
+        return HarnessAgents(engine, self.renderer, sampling, config, context, self._gateway)
 
     def make_reflect(self, env: RunEnv) -> Reflect | None:
         """Return what lets the run's policy read its failures; None on a rank that does not play."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentgym.cli.output import JsonFlag, Output, output
-from agentgym.cli.run_dirs import page_path
+from agentgym.cli.output import JsonFlag, Output, output, page_path
 from agentgym.cli.trust import TrustFlag, require_trust
 
 if TYPE_CHECKING:

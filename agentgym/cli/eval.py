@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentgym.canonical import read_json
-from agentgym.cli.effort import Effort
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.trust import TrustFlag, require_trust
 
 if TYPE_CHECKING:
-    from agentgym.cli.eval_env import EvalPlan
+    from agentgym.api.effort import Effort
+    from agentgym.api.evaluation import EvalPlan
     from agentgym.cli.eval_suites import SuitesPlan
 
-GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring"}
+GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring", "harness": "harness"}
 """Settings that are given as ``GROUP.KEY=VALUE``, with their names in a plan."""
 
 
@@ -64,6 +64,14 @@ def eval_(  # noqa: PLR0913  (a command's options)
         int | None, typer.Option(min=1, help="Per episode. [default: the model's own limit]")
     ] = None,
     codec: Annotated[str | None, typer.Option(help="Tool-call format. [default: the chat template's]")] = None,
+    harness: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Agent program that plays, through the policy endpoint: openai_loop, command, mini_swe_agent, "
+            "file.py:NAME; harness.KEY=VALUE sets it up.",
+        ),
+    ] = None,
     opponent: Annotated[
         str | None, typer.Option(help="In a game with opponent=self: who plays against the policy, named as it is.")
     ] = None,
@@ -84,6 +92,8 @@ def eval_(  # noqa: PLR0913  (a command's options)
     as_json: JsonFlag = False,
 ) -> None:
     """Evaluate a policy: each task once, with intervals and a trace of every episode."""
+    from agentgym.api.effort import Effort
+
     given = {
         "episodes": episodes, "repeats": repeats, "seed": seed, "split": split, "temperature": temperature,
         "max_new_tokens": max_new_tokens, "max_thinking_tokens": max_thinking_tokens,
@@ -91,7 +101,9 @@ def eval_(  # noqa: PLR0913  (a command's options)
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     pairs = [target for target in targets or () if "=" in target]
-    given |= _pairs([*pairs, *([f"chat.codec={codec}"] if codec else [])])
+    given |= _pairs(
+        [*pairs, *([f"chat.codec={codec}"] if codec else []), *([f"harness.name={harness}"] if harness else [])]
+    )
     names = [target for target in targets or () if "=" not in target]
     effort = Effort(num_envs=num_envs, max_minutes=max_minutes, max_tokens=max_tokens)
     with output(as_json) as out:
@@ -135,10 +147,11 @@ def _begin(
     names: list[str], policies: list[str], given: dict[str, Any], run_dir: Path | None, effort: Effort, out: Output
 ) -> bool:
     """Play what was asked for; False if something of it could not be done."""
-    from agentgym.cli import eval_env, eval_suites
-    from agentgym.cli.eval_run import is_run
+    from agentgym.api import evaluation
+    from agentgym.api.policies import SamplingPlan
+    from agentgym.api.run_settings import as_the_run, is_run
+    from agentgym.cli import eval_suites
     from agentgym.cli.eval_suites import SuiteSize
-    from agentgym.cli.policies import SamplingPlan
     from agentgym.errors import UnknownNameError, UsageError
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
@@ -157,7 +170,7 @@ def _begin(
         if len(names) > 1 or len(policies) > 1:
             raise UsageError("one environment and one policy at a time; several are for suites")
         try:
-            plan, folder = eval_env.begin(_as_the_run(names[0], policies[0], given, out), run_dir)
+            plan, folder = evaluation.begin(as_the_run(names[0], policies[0], given, out.note, require_trust), run_dir)
         except UnknownNameError as error:
             if suites := eval_suites.suites_like(names[0]):
                 raise UnknownNameError(f"{error}; suites with such names: {', '.join(suites)}") from None
@@ -177,31 +190,11 @@ def _begin(
     return _play_suites(made, folder, effort, False, out)
 
 
-def _as_the_run(name: str, policy: str, given: dict[str, Any], out: Output) -> dict[str, Any]:
-    """Return the fields of a plan: what was given, and the rest from the training run that is named, if one is."""
-    from agentgym.cli.eval_run import run_settings
-    from agentgym.errors import UsageError
-
-    own = run_settings(name)
-    if own is not None and own.others:
-        raise UsageError(
-            f"{name} was trained on several environments ({', '.join([own.plan['env'], *own.others])}); evaluate one: "
-            f"agentgym eval {own.plan['env']} --policy {name}"
-        )
-    run = own or run_settings(policy, name)
-    if run is None:
-        return {"env": name, "policy": policy, **given}
-    env = name if own is None else own.plan["env"]
-    plan = run.merged({"env": env, "policy": policy, **given})
-    out.status.print(run.note(plan), markup=False, soft_wrap=True)
-    return plan
-
-
 def _sampled_as_the_run(policies: list[str], given: dict[str, Any], out: Output) -> dict[str, Any]:
     """Return a suite's settings of a model: those given, and the rest from its training run, if it is one's."""
-    from agentgym.cli.eval_run import run_settings
+    from agentgym.api.run_settings import run_settings
 
-    run = run_settings(policies[0]) if len(policies) == 1 else None
+    run = run_settings(policies[0], require=require_trust) if len(policies) == 1 else None
     if run is None:
         return given
     taken = {name: value for name, value in run.sampling.items() if name not in given}
@@ -214,17 +207,14 @@ def _resume(
     folder: Path, names: list[str], policies: list[str], given: dict[str, Any], effort: Effort, out: Output
 ) -> bool:
     """Play what is left; False if something of it could not be done."""
-    from agentgym.cli import eval_env, eval_suites
+    from agentgym.api.evaluation import EvalPlan
+    from agentgym.cli import eval_suites
     from agentgym.errors import CorruptDataError, UsageError
 
     require_trust(folder)
     try:
         config = read_json((folder / "config.json").read_text(encoding="utf-8"))
-        plan = (
-            eval_suites.read_plan(config["eval_suites"])
-            if "eval_suites" in config
-            else eval_env.EvalPlan(**config["eval"])
-        )
+        plan = eval_suites.read_plan(config["eval_suites"]) if "eval_suites" in config else EvalPlan(**config["eval"])
     except FileNotFoundError:
         raise CorruptDataError(f"{folder} is not an evaluation: it has no config.json") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -269,7 +259,7 @@ def _rescore(source: Path, others: list[str], given: dict[str, Any], run_dir: Pa
 
 
 def _fresh(folder: Path, resume: bool) -> AbstractContextManager[None]:
-    from agentgym.cli.run_dirs import removed_if_nothing_was_played
+    from agentgym.api.run_dirs import removed_if_nothing_was_played
 
     return nullcontext() if resume else removed_if_nothing_was_played(folder)
 
@@ -277,11 +267,12 @@ def _fresh(folder: Path, resume: bool) -> AbstractContextManager[None]:
 def _play_env(plan: EvalPlan, folder: Path, effort: Effort, resume: bool, out: Output) -> bool:
     import asyncio
 
-    from agentgym.cli.eval_env import evaluate_env, print_summary
+    from agentgym.api.evaluation import play
+    from agentgym.cli.eval_env import print_summary
     from agentgym.cli.exits import resumable_by
 
     with resumable_by(f"agentgym eval --resume {folder}", folder), _fresh(folder, resume):
-        summary = asyncio.run(evaluate_env(plan, folder, effort, resume, out))
+        summary = asyncio.run(play(plan, folder, effort, resume=resume, status=out.status))
     out.result(asdict(summary))
     print_summary(out, summary, folder)
     return True

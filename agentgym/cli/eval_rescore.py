@@ -24,7 +24,7 @@ async def rescored(
         UsageError: there is no such evaluation, or the scorers' settings are wrong.
         CorruptDataError: the evaluation did not finish.
     """
-    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.api.run_dirs import new_run_dir
     from agentgym.errors import CorruptDataError
     from agentgym.evals.episodes import write_json
     from agentgym.evals.rescore import rescore, rescore_suite
@@ -57,11 +57,13 @@ async def rescored(
 
 def _plan_of(source: Path) -> dict[str, Any]:
     """Return the plan of an evaluation of one environment, or of a training run's own evaluation."""
-    from agentgym.cli.eval_run import run_settings
+    from agentgym.api.run_settings import run_settings
+    from agentgym.cli.trust import require_trust
     from agentgym.errors import CorruptDataError, UsageError
     from agentgym.evals.compare import training_run_of
 
-    if (run := training_run_of(source)) is not None and (settings := run_settings(str(run))) is not None:
+    run = training_run_of(source)
+    if run is not None and (settings := run_settings(str(run), require=require_trust)) is not None:
         return settings.plan
     try:
         return dict(read_json((source / "config.json").read_text(encoding="utf-8"))["eval"])

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym.api.policies import SamplingPlan
 from agentgym.cli.grid import Grid
 from agentgym.cli.output import Output
-from agentgym.cli.policies import SamplingPlan
 
 if TYPE_CHECKING:
-    from agentgym.cli.effort import Effort
+    from agentgym.api.effort import Effort
     from agentgym.evals.compare import Comparison
     from agentgym.evals.suite_runner import SuiteResult
     from agentgym.evals.suites import Suite
@@ -83,8 +83,8 @@ def begin(
     Raises:
         UsageError: no such suite or policy, or the folder is taken.
     """
-    from agentgym.cli.policies import check_policy
-    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.api.policies import check_policy
+    from agentgym.api.run_dirs import new_run_dir
     from agentgym.errors import UsageError
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suites import load_suite, suite_names, suite_to_dict
@@ -120,7 +120,7 @@ async def evaluate_suites(
     plan: SuitesPlan, folder: Path, effort: Effort, resume: bool, out: Output
 ) -> list[SuiteResult]:
     """Play every suite with every policy, one after the other; ``results.json`` holds what is known so far."""
-    from agentgym.cli.policies import open_agents, policy_facts
+    from agentgym.api.policies import open_agents, policy_facts
     from agentgym.evals.episodes import write_json
     from agentgym.evals.suite_runner import Play, run_suite
     from agentgym.rollout import journal

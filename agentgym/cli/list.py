@@ -61,7 +61,7 @@ def _load(files: list[str], *, is_wanted: bool) -> None:
 
 
 def _list_recipes(as_json: bool) -> None:
-    from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.api.run_dirs import need_train_extra
 
     with output(as_json) as out:
         need_train_extra("listing recipes")

@@ -18,12 +18,14 @@ from agentgym.cli.doctor import doctor
 from agentgym.cli.eval import eval_
 from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors
 from agentgym.cli.list import list_
+from agentgym.cli.mcp import mcp
 from agentgym.cli.model import model
 from agentgym.cli.new import new
 from agentgym.cli.play import play
 from agentgym.cli.plot import plot
 from agentgym.cli.reap import reap
 from agentgym.cli.sandbox import sandbox
+from agentgym.cli.serve import serve
 from agentgym.cli.serve_model import serve_model
 from agentgym.cli.serve_search import serve_search
 from agentgym.cli.train import train
@@ -55,6 +57,8 @@ app.command("play")(play)
 app.command("eval")(eval_)
 app.command("compare")(compare)
 app.command("train", context_settings={"ignore_unknown_options": True})(train)  # which names the right form
+app.command("serve")(serve)
+app.command("mcp")(mcp)
 app.command("serve-model")(serve_model)
 app.command("serve-search")(serve_search)
 app.command("view")(view)

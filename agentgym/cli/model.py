@@ -26,7 +26,7 @@ def import_(
     as_json: JsonFlag = False,
 ) -> None:
     """Write a model as a plain from_pretrained folder: weights, tokenizer, chat template, licence and card."""
-    from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.api.run_dirs import need_train_extra
 
     with output(as_json) as out:
         need_train_extra("importing a model")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from agentgym.canonical import strict_json
 from agentgym.cli.exits import ending
+from agentgym.errors import UsageError
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else on standard output.")]
 
@@ -35,6 +37,10 @@ class Output:
     def result(self, value: Any) -> None:
         """Keep the command's result for programs; it is printed when the command ends."""
         self._value = value
+
+    def note(self, text: str) -> None:
+        """Print a remark as it is, on standard error."""
+        self.status.print(text, markup=False, soft_wrap=True)
 
     def page(self, *parts: RenderableType) -> None:
         """Print what may be longer than a screen: through the user's pager where a terminal reads it.
@@ -68,3 +74,14 @@ def output(as_json: bool) -> Iterator[Output]:
             sys.stdout.flush()
     if as_json:
         print(strict_json(out._value), file=stdout, flush=True)
+
+
+def page_path(path: Path) -> Path:
+    """Return the path of a page that can be written.
+
+    Raises:
+        UsageError: it is a folder, or its parent folder does not exist.
+    """
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--out takes a file in a folder that exists; got {path}")
+    return path

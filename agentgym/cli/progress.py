@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from agentgym.progress import SuccessCount, progress_bars
-from agentgym.types import Trajectory
+from agentgym.progress import progress_bars
 
 
 @contextmanager
@@ -16,15 +15,6 @@ def loading(console: Console, what: str) -> Iterator[None]:
     """Show on a terminal what a command waits for."""
     with console.status(what):
         yield
-
-
-@contextmanager
-def episode_progress(console: Console, num_tasks: int) -> Iterator[Callable[[Trajectory], None]]:
-    """Show a bar over tasks; yield the function that counts a finished episode."""
-    count = SuccessCount()
-    with progress_bars(console, transient=True) as bars:
-        task = bars.add_task("episodes", total=num_tasks)
-        yield lambda trajectory: bars.update(task, advance=1, facts=count.add(trajectory))
 
 
 @contextmanager

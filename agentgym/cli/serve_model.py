@@ -39,7 +39,7 @@ def serve_model(  # noqa: PLR0913, PLR0917  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Start a vLLM server for training or evaluation, say when it is ready, and stop it on Ctrl-C or SIGTERM."""
-    from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.api.run_dirs import need_train_extra
     from agentgym.errors import InfrastructureError
     from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmProcess, find_vllm
 

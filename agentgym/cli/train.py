@@ -49,8 +49,8 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
     """Train an agent end to end: warm start, reinforcement learning, evaluation before and after."""
     from dataclasses import asdict
 
+    from agentgym.api.run_dirs import need_train_extra
     from agentgym.cli.exits import resumable_by
-    from agentgym.cli.run_dirs import need_train_extra
     from agentgym.errors import UsageError
 
     is_first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the one that has the folder and the word
@@ -156,7 +156,7 @@ def _gib(num_bytes: int) -> str:
 def _plan(
     recipe: str | None, overrides: list[str], resume: Path | None, run_dir: Path | None
 ) -> tuple[TrainConfig, Path]:
-    from agentgym.cli.run_dirs import new_run_dir
+    from agentgym.api.run_dirs import new_run_dir
     from agentgym.errors import UsageError
     from agentgym.trainers.models.sources import check_source
 

@@ -22,20 +22,17 @@ def require_trust(folder: Path, is_trusted: bool = False) -> None:
     Raises:
         UsageError: the user does not agree, or cannot be asked; the message lists what the folder names.
     """
-    from agentgym.errors import UsageError
-    from agentgym.trust import foreign_parts, sign
+    from agentgym.api import trust
+    from agentgym.trust import sign
 
     if is_trusted and (folder / "config.json").is_file():
         sign(folder)
-    if not (parts := foreign_parts(folder)):
-        return
-    shown = "; ".join(parts[:10]) + (f"; and {len(parts) - 10} more" if len(parts) > 10 else "")
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        typer.echo(f"{folder} was not made by you here. It names: {shown}", err=True)
-        if typer.confirm("Run this code, and send these servers your prompts and API keys?", err=True):
-            sign(folder)
-            return
-    raise UsageError(
-        f"{folder} was not made by you here, and using it would run code or send prompts and API keys to servers that "
-        f"it names: {shown}; read its config.json, then add --trust"
-    )
+    trust.require_trust(folder, _asked)
+
+
+def _asked(folder: Path, shown: str) -> bool:
+    """Ask on a terminal; elsewhere nobody agrees."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    typer.echo(f"{folder} was not made by you here. It names: {shown}", err=True)
+    return bool(typer.confirm("Run this code, and send these servers your prompts and API keys?", err=True))

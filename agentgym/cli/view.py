@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from agentgym.cli.episodes import print_episodes
-from agentgym.cli.output import JsonFlag, Output, output
-from agentgym.cli.run_dirs import page_path
+from agentgym.cli.output import JsonFlag, Output, output, page_path
 
 
 def view(  # noqa: PLR0913  (a command's options)

@@ -12,6 +12,7 @@ import numpy as np
 
 from agentgym.env.actions import as_message
 from agentgym.env.env import Env
+from agentgym.errors import ConfigError
 from agentgym.plugins import Component, F, Registry
 from agentgym.rollout.agent import Agent, MakeAgent, ScriptedAgent
 from agentgym.types import Message, Observation
@@ -62,7 +63,24 @@ def named_policy(name: str) -> MakeAgent:
         UnknownNameError: there is none of that name.
         UsageError: there is no such module or file.
     """
-    chosen = POLICIES[name]
+    return _agents(POLICIES[name])
+
+
+def policy_of(name: str, function: Callable[..., object]) -> MakeAgent:
+    """Return the agents of a function that is not registered.
+
+    Raises:
+        ConfigError: it takes a parameter other than ``env``, ``observation`` and ``rng``.
+    """
+    component = Component(name=name, family="policy", function=function)
+    if unfilled := POLICIES.unfilled(component):
+        raise ConfigError(
+            f"policy {name!r} takes {', '.join(unfilled)}, which nothing fills; it may take env, observation, rng"
+        )
+    return _agents(component)
+
+
+def _agents(chosen: Component) -> MakeAgent:
     return scripted(lambda env, observation, rng: _act(chosen, env, observation, rng))
 
 

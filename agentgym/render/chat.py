@@ -141,6 +141,10 @@ class ChatRenderer:
         calls = reading.calls_after(len(text) - len(thought.rest))
         return Message("assistant", text, calls, thinking=thought.thinking, answer=reading.text)
 
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Return token ids as text, special tokens included."""
+        return self._decoded(token_ids)
+
     def num_thinking_tokens(self, token_ids: Sequence[int], *, is_open: bool | None = None) -> int:
         """Return how many of a completion's first tokens are thinking, with the marks around it."""
         whole = self._thought(self._decoded(token_ids), is_open)

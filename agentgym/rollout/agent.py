@@ -26,12 +26,14 @@ from agentgym.types import (
     Message,
     Observation,
     ToolSpec,
+    Trajectory,
     Turn,
     Usage,
 )
 
 if TYPE_CHECKING:
     from agentgym.render.chat import ChatRenderer
+    from agentgym.rollout.request import RolloutRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,18 @@ class GuidedAgent(Agent, Protocol):
 
 MakeAgent = Callable[[Env, int], Agent]
 """Makes the agent of one episode from its environment and the sampling seed."""
+
+
+@runtime_checkable
+class EpisodePlayer(Protocol):
+    """A maker of agents that plays whole episodes itself: programs that hold their own conversation with the policy.
+
+    The rollout calls it in place of :func:`~agentgym.rollout.loop.run_episode`.
+    """
+
+    async def play_episode(self, env: Env, request: RolloutRequest) -> Trajectory:
+        """Play one episode; failures of the infrastructure set its status, as in ``run_episode``."""
+        ...
 
 
 class ModelAgent:

@@ -61,7 +61,7 @@ async def run_episode(env: Env, request: RolloutRequest) -> Trajectory:
     except PolicyFaultError as raised:
         so_far.end(Status.POLICY_ERROR, False, str(raised))
     except InfrastructureError as raised:
-        so_far.end(_status_of(raised), None, str(raised))
+        so_far.end(status_of(raised), None, str(raised))
         so_far.voids = (so_far.doing,)
     finally:
         await _end(agent)
@@ -104,14 +104,14 @@ class _SoFar:
 async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Delegation | None, so_far: _SoFar) -> None:
     """Play until the episode ends, and note all of it; failures raise."""
     branch = request.branch
-    so_far.observation = await (_reset(env, request) if branch is None else _return(env, request, branch))
+    so_far.observation = await (reset_env(env, request) if branch is None else _return(env, request, branch))
     with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
         agent.begin(so_far.observation, env.tools)
         so_far.task_type = str(env.task_type)
     if branch is not None:
         so_far.turns += _repeated(agent, branch)
     while True:
-        state_key = _state_key(env)
+        state_key = state_key_of(env)
         await _look_ahead(env, request, agent, len(so_far.turns))
         so_far.doing = "sampling"
         with boundary(EngineError, "sampling"):
@@ -121,10 +121,10 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
             return
         turn = decision.as_turn(len(so_far.turns), state_key)
         if decision.is_summary:
-            outcome = _Outcome(turn=turn)
+            outcome = Outcome(turn=turn)
         else:
             so_far.doing = kind_of_action(turn.action)
-            outcome = await _step(env, turn, request.limits, delegation)
+            outcome = await step_env(env, turn, request.limits, delegation)
         so_far.turns.append((outcome.turn, decision.begins_segment))
         request.on_turn(outcome.turn)
         if outcome.ended is not None:
@@ -136,14 +136,17 @@ async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Del
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
+class Outcome:
+    """A turn with what the environment answered, and how the episode ended if it did."""
+
     turn: Turn
     ended: Status | None = None
     success: bool | None = None
     error: str | None = None
 
 
-async def _reset(env: Env, request: RolloutRequest) -> Observation:
+async def reset_env(env: Env, request: RolloutRequest) -> Observation:
+    """Reset an environment to the request's task, within its time limit, and return the first observation."""
     with boundary(EnvError, f"{env.env_id} reset"):
         async with asyncio.timeout(request.limits.reset_timeout_s):
             begun = env.areset(seed=request.task.seed, options={"task": request.task})
@@ -163,10 +166,10 @@ async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observat
                 restored = env.arestore(branch.snapshot)
                 await _limited(env, restored, request.limits.reset_timeout_s, "restore")
         return branch.observation
-    is_same = await _reset(env, request) == branch.observation
+    is_same = await reset_env(env, request) == branch.observation
     for turn, _ in branch.turns:
         if turn.kind != "summary" and is_same:
-            outcome = await _step(env, turn, request.limits, None)
+            outcome = await step_env(env, turn, request.limits, None)
             is_same = outcome.ended is None and replace(outcome.turn, latency=turn.latency) == turn
         if not is_same:
             raise ReplayMismatchError(
@@ -218,7 +221,8 @@ def _delegation(env: Env, request: RolloutRequest) -> Delegation | None:
     return delegation
 
 
-async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegation | None) -> _Outcome:
+async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegation | None) -> Outcome:
+    """Step an environment by a turn, within its time limit, and return the turn with the answer."""
     started = time.perf_counter()
     replies: Observation = ()
     info = _REFUSED
@@ -244,7 +248,7 @@ async def _step(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Delegat
         is_void=_is_void(turn.action, env),
         latency=replace(turn.latency, env_s=time.perf_counter() - started),
     )
-    return _Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
+    return Outcome(turn=turn, ended=ended, success=info.get("success", False) if ended else None, error=refusal)
 
 
 async def _limited(env: Env, work: Awaitable[T], limit_s: float, what: str) -> T:
@@ -269,12 +273,14 @@ def _is_void(action: Message, env: Env) -> bool:
     return not action.text.strip() or (bool(env.tools) and not env.takes_words)
 
 
-def _state_key(env: Env) -> str:
+def state_key_of(env: Env) -> str:
+    """Return the environment's key of its state; a failure raises :class:`EnvError`."""
     with boundary(EnvError, f"{env.env_id} state_key", _PASSING):
         return checked_key(env.state_key())
 
 
-def _status_of(error: InfrastructureError) -> Status:
+def status_of(error: InfrastructureError) -> Status:
+    """Return the status of an episode that this failure ended."""
     if isinstance(error, EnvTimeoutError):
         return Status.TIMEOUT
     return Status.ABORTED if isinstance(error, EngineError) else Status.ENV_ERROR

@@ -19,6 +19,7 @@ from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.game_env import GameEnv
 from agentgym.errors import EnvError, UsageError, boundary
+from agentgym.rollout.agent import EpisodePlayer
 from agentgym.rollout.loop import run_episode
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest, ignore_turn
 from agentgym.rollout.seeds import derive_seed
@@ -39,13 +40,17 @@ async def play_task(env: Env, request: RolloutRequest) -> tuple[Trajectory, ...]
         UsageError: the request names an opponent, and the environment has one player.
     """
     with _limited_turns(env, request.max_turns):
+        player = request.make_agent
         if isinstance(env, GameEnv) and env.num_players > 1:
+            if isinstance(player, EpisodePlayer):
+                raise UsageError(f"{env.env_id} has several players; a harness plays environments of one player")
             return await _play_game(env, request)
         if request.opponent is not None:
             raise UsageError(
                 f"{env.env_id} is played by one player, so nobody can play against it; is opponent=self set?"
             )
-        return (await run_episode(env, request),)
+        play = player.play_episode if isinstance(player, EpisodePlayer) else run_episode
+        return (await play(env, request),)
 
 
 @contextmanager

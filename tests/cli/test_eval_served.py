@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentgym.cli.policies import SamplingPlan, check_policy
+from agentgym.api.policies import SamplingPlan, check_policy
 from agentgym.errors import UsageError
 from agentgym.trainers.models.served import parse_served
 

@@ -17,11 +17,13 @@ from testkit.counting_runs import config as single
 from testkit.counting_runs import token_ages, weights
 from typer.testing import CliRunner
 
-from agentgym.cli.eval_run import run_settings
+import agentgym
+from agentgym.api.run_settings import as_the_run, run_settings
 from agentgym.cli.main import app
 from agentgym.credit.compose import assign_credit
 from agentgym.errors import ConfigError, UnknownNameError, UsageError
 from agentgym.evals.compare import open_evaluations
+from agentgym.evals.episodes import read_rows
 from agentgym.report import write_report
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.record import GroupRecord, read_json_lines, read_records, record_path, recorded_steps
@@ -206,11 +208,15 @@ def test_the_report_shows_each_environment_from_before_to_after(finished: Path) 
 
 
 def test_eval_of_a_mixture_asks_which(finished: Path) -> None:
-    from agentgym.cli.eval import _as_the_run
-    from agentgym.cli.output import Output
-
     with pytest.raises(UsageError, match=r"trained on several environments .*--policy"):
-        _as_the_run(str(finished), str(finished), {}, Output(as_json=True))
+        as_the_run(str(finished), str(finished), {}, print)
+
+
+def test_python_evaluates_as_the_run_did(finished: Path, tmp_path: Path) -> None:
+    found = agentgym.evaluate(PICKING, str(finished), run_dir=tmp_path / "eval")
+    assert [row["success"] for row in found.rows] == [
+        row["success"] for row in read_rows(finished / "eval" / "after-colours")
+    ]
 
 
 def test_one_environments_credit_is_computed_again_from_the_record(finished: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 import trl
 from testkit.own_tokenizers import SMOLLM2, folder, needs
 
-from agentgym.cli.policies import SamplingPlan, open_agents
+from agentgym.api.policies import SamplingPlan, open_agents
 from agentgym.registry import make
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupConfig, run_groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,28 @@ def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfi
         >>> apply_overrides(config, ["group.group_size=4"]).group.group_size
         4
     """
+    return _changed(config, map(read_pair, overrides))
+
+
+def apply_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """Return a copy of the configuration with values replaced, by their paths.
+
+    Raises:
+        UnknownNameError: no such key; the message names near ones.
+        ConfigError: a value of the wrong type or out of range.
+
+    Example:
+        >>> from agentgym.trainers.config.train import EnvConfig
+        >>> config = TrainConfig(recipe="x", env=EnvConfig(id="Guess-v0"))
+        >>> apply_changes(config, {"group.group_size": 4, "env.kwargs.max_turns": 3}).env.kwargs
+        {'max_turns': 3}
+    """
+    return _changed(config, changes.items())
+
+
+def _changed(config: TrainConfig, changes: Iterable[tuple[str, Any]]) -> TrainConfig:
     tree = to_dict(config)
-    for override in overrides:
-        path, value = read_pair(override)
+    for path, value in changes:
         _set(tree, path.split("."), value, path)
     return from_dict(tree)
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from agentgym.credit import rules
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
+from agentgym.endpoint.harness import HarnessConfig, check_context
 from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, unknown_name
 from agentgym.render.config import ChatConfig
@@ -209,6 +210,8 @@ class TrainConfig:
     group: GroupConfig = GroupConfig()
     sampling: SamplingParams = SamplingParams()
     context: ContextConfig = ContextConfig()
+    harness: HarnessConfig = HarnessConfig()
+    """An agent program that plays the episodes in place of agentgym's own loop."""
     strategy: StrategyConfig = StrategyConfig()
     """The tasks that steps play, the sizes of their groups, and the lengths of their episodes."""
     judge: JudgeConfig = JudgeConfig()
@@ -242,6 +245,7 @@ class TrainConfig:
             raise ConfigError(
                 f"engine.sleep needs pipeline.mode=sync: in mode {self.pipeline.mode} servers always play"
             )
+        self._check_harness()
         self._check_cluster()
         self._check_updates()
         self._check_teacher()
@@ -349,6 +353,16 @@ class TrainConfig:
         ]
         if hindrances:
             raise ConfigError(f"model.lora.quantize={self.model.lora.quantize} cannot go with {'; '.join(hindrances)}")
+
+    def _check_harness(self) -> None:
+        if not self.harness.name:
+            return
+        self.harness.check()
+        check_context(self.context)
+        if self.cluster.address:
+            raise ConfigError("harness.name: agents talk to the trainer's own process; leave cluster.address out")
+        if self.strategy.branches or self.strategy.needs_oracle:
+            raise ConfigError("harness.name: its episodes neither branch nor take hints; leave strategy.branching out")
 
     def _check_cluster(self) -> None:
         if not self.cluster.address:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.canonical import read_json
+from agentgym.endpoint.harness import HarnessConfig
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import CorruptDataError, UsageError
@@ -29,14 +30,19 @@ class Policy:
     renderer: ChatRenderer
     context: ContextConfig = FULL
 
-    def agents(self, sampling: SamplingParams) -> MakeAgent:
-        """Agents that sample from the policy.
+    def agents(self, sampling: SamplingParams, harness: HarnessConfig = HarnessConfig()) -> MakeAgent:  # noqa: B008
+        """Agents that sample from the policy, in agentgym's own loop or a harness.
 
         Raises:
             ConfigError: the context has no room for a turn.
         """
         self.context.check_room(self.engine.max_context_tokens, sampling.max_completion_tokens)
         window = self.context.window(self.engine.max_context_tokens)
+
+        if harness.name:
+            from agentgym.endpoint.play import HarnessAgents
+
+            return HarnessAgents(self.engine, self.renderer, sampling, harness, self.context)
 
         def make_agent(env: Env, seed: int) -> ModelAgent:
             check_turns_left(self.context, env)

@@ -1,12 +1,11 @@
-"""The policies that commands take by name: ``oracle``, ``random``, a model, or an endpoint."""
+"""Policies by name (``oracle``, ``random``, a model, an endpoint), or as a function of one's own."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
 
 if TYPE_CHECKING:
     from agentgym.rollout.agent import MakeAgent
@@ -27,6 +26,13 @@ class SamplingPlan:
     """Values in place of how the model's conversations were rendered in training."""
     context: dict[str, Any] = field(default_factory=dict)
     """Values in place of the context the model was trained with."""
+    harness: dict[str, Any] = field(default_factory=dict)
+    """The agent program that plays (``HarnessConfig``); empty for the loop of agentgym."""
+
+
+def note_on_stderr(text: str) -> None:
+    """Print a remark where it is not mistaken for a result."""
+    print(text, file=sys.stderr)
 
 
 def is_scripted(policy: str) -> bool:
@@ -47,9 +53,11 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
         UsageError: no address, or a plan that is not for endpoints.
         MissingExtraError: models need an extra.
     """
-    from agentgym.cli.run_dirs import need_train_extra
+    from agentgym.api.run_dirs import need_train_extra
     from agentgym.errors import UsageError, unknown_name
 
+    if plan.harness:
+        _check_harness(policy, plan)
     if is_scripted(policy):
         from agentgym.evals.policies import named_policy
 
@@ -82,10 +90,30 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     check_source(model)
 
 
+def _check_harness(policy: str, plan: SamplingPlan) -> None:
+    from agentgym.endpoint.harness import HarnessConfig, need_extra
+    from agentgym.errors import UsageError
+
+    if not HarnessConfig.of(plan.harness).name:
+        if "name" not in plan.harness:
+            raise UsageError("harness.KEY=VALUE needs --harness NAME")
+        return  # an empty name plays without the harness of a training run
+    need_extra("--harness", "serve", "fastapi", "uvicorn")
+    if is_scripted(policy) or policy.startswith(ENDPOINT):
+        raise UsageError(
+            f"--harness needs a model whose tokens agentgym samples and records (a folder, pypi:PACKAGE, "
+            f"{SERVED}URL, smollm2), not {policy!r}"
+        )
+
+
 async def open_agents(
-    policy: str, plan: SamplingPlan, num_slots: int
+    policy: str, plan: SamplingPlan, num_slots: int, say: Callable[[str], None] = note_on_stderr
 ) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
-    """Agents that play the policy, and what frees it.
+    """Return the agents of a policy, and the coroutine function that frees what they hold.
+
+    Args:
+        num_slots: episodes that are played at the same time.
+        say: takes remarks about the model, one line each.
 
     Raises:
         UsageError: the model cannot be loaded, or its context has no room.
@@ -121,7 +149,6 @@ async def open_agents(
         return endpoint_agents(client, sampling, FULL.changed(plan.context).examples), client.close
     from agentgym.trainers.models.policy import open_policy
 
-    status = Console(stderr=True, highlight=False)
     changes: dict[str, Any] = {
         "max_context_tokens": plan.max_context_tokens,
         "chat": plan.chat,
@@ -130,12 +157,22 @@ async def open_agents(
     if policy.startswith(SERVED):
         from agentgym.trainers.models.served import open_served, parse_served
 
-        opened = await open_served(parse_served(policy.removeprefix(SERVED)), **changes, say=status.print)
+        opened = await open_served(parse_served(policy.removeprefix(SERVED)), **changes, say=say)
     else:
         opened = open_policy(policy, num_slots=num_slots, **changes)
     for note in opened.renderer.notes:
-        status.print(f"note: the model: {note}")
-    return opened.agents(sampling), opened.engine.close
+        say(f"note: the model: {note}")
+    if not plan.harness.get("name"):
+        return opened.agents(sampling), opened.engine.close
+    from agentgym.endpoint.harness import HarnessConfig
+
+    agents = opened.agents(sampling, HarnessConfig.of(plan.harness))
+
+    async def close() -> None:
+        await agents.close()  # type: ignore[attr-defined]
+        await opened.engine.close()
+
+    return agents, close
 
 
 def policy_facts(policy: str) -> dict[str, str]:

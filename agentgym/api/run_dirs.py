@@ -1,4 +1,4 @@
-"""Where commands put what they write."""
+"""The folders that runs and evaluations write to."""
 
 from __future__ import annotations
 
@@ -52,17 +52,6 @@ def removed_if_nothing_was_played(folder: Path) -> Iterator[None]:
         if not any(path.stat().st_size for path in folder.rglob("episodes.jsonl")):
             shutil.rmtree(folder)
         raise
-
-
-def page_path(path: Path) -> Path:
-    """Return the path of a page that can be written.
-
-    Raises:
-        UsageError: it is a folder, or lies in one that is not there.
-    """
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--out takes a file in a folder that is there; got {path}")
-    return path
 
 
 def need_train_extra(what: str) -> None:

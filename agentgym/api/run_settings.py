@@ -1,21 +1,23 @@
-"""The settings of a training run's own evaluation, for ``agentgym eval RUN`` and ``--policy RUN``."""
+"""The settings of a training run's own evaluation, for ``agentgym eval RUN`` and ``evaluate(env, RUN)``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym.api.policies import ENDPOINT
+from agentgym.api.trust import require_trust
 from agentgym.canonical import read_json
-from agentgym.cli.policies import ENDPOINT
+from agentgym.errors import UsageError
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
 
 SAMPLING = ("temperature", "max_new_tokens", "max_thinking_tokens", "max_context_tokens")
 """Settings that go with the model, whatever it is evaluated on."""
-GROUPS = ("kwargs", "chat", "context")
+GROUPS = ("kwargs", "chat", "context", "harness")
 """Settings that are mappings: of the environment, of how conversations are rendered, of what a prompt holds."""
 NOT_OF_ENDPOINTS = ("chat", "context", "max_context_tokens", "max_thinking_tokens")
 """Settings that the server behind an endpoint decides."""
@@ -85,22 +87,56 @@ def _changes(prefix: str, of_run: Mapping[str, Any], of_plan: Mapping[str, Any])
     ]
 
 
-def run_settings(policy: str, env: str = "") -> RunSettings | None:
+def as_the_run(
+    name: str,
+    policy: str,
+    given: dict[str, Any],
+    say: Callable[[str], None],
+    require: Callable[[Path], None] = require_trust,
+) -> dict[str, Any]:
+    """Return the fields of a plan: those given, and the rest from the training run that is named, if one is.
+
+    Args:
+        name: an environment, or the folder of a run.
+        say: told what is taken over, and what differs from the run.
+        require: as of :func:`run_settings`.
+
+    Raises:
+        UsageError: the run was on several environments, and none of them is named.
+        CorruptDataError: the run's configuration cannot be read.
+    """
+    own = run_settings(name, require=require)
+    if own is not None and own.others:
+        raise UsageError(
+            f"{name} was trained on several environments ({', '.join([own.plan['env'], *own.others])}); evaluate one: "
+            f"agentgym eval {own.plan['env']} --policy {name}"
+        )
+    run = own or run_settings(policy, name, require)
+    if run is None:
+        return {"env": name, "policy": policy, **given}
+    env = name if own is None else own.plan["env"]
+    plan = run.merged({"env": env, "policy": policy, **given})
+    say(run.note(plan))
+    return plan
+
+
+def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = require_trust) -> RunSettings | None:
     """Return the settings of a training run that is named by its folder, or by the model in it; None for others.
 
     Args:
         env: the environment to evaluate on, which chooses among those of a run on several.
+        require: returns if the folder may be used, as :func:`~agentgym.api.trust.require_trust` does.
 
     Raises:
+        UsageError: the run was made by somebody else.
         CorruptDataError: the folder is a training run's, and its configuration cannot be read.
     """
     path = Path(policy)
     for folder in (path, path.parent) if path.name == "model" else (path,):
         if _is_run(folder / "config.json"):
-            from agentgym.cli.trust import require_trust
             from agentgym.trainers.config.overrides import load_config
 
-            require_trust(folder)
+            require(folder)
             configs = [*load_config(folder / "config.json").by_env.values()]
             own = next((config for config in configs if env and _same_env(env, config.env.id)), configs[0])
             others = tuple(config.env.id for config in configs if config is not own)
@@ -122,6 +158,7 @@ def _is_run(config: Path) -> bool:
 
 
 def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
+    from agentgym.endpoint.harness import HarnessConfig
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
     from agentgym.rollout.seeds import derive_seed
@@ -140,6 +177,7 @@ def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
         "kwargs": {**config.env.kwargs, **config.eval.kwargs},
         "chat": _changed(asdict(config.model.chat), asdict(ChatConfig())),
         "context": _changed(asdict(config.context), asdict(FULL)),
+        "harness": _changed(asdict(config.harness), asdict(HarnessConfig())),
     }
 
 
@@ -151,7 +189,6 @@ def _same_env(one: str, other: str) -> bool:
     """Return True for two references to the same environment, whose file may be named in two ways."""
     if one == other:
         return True
-    from agentgym.errors import UsageError
     from agentgym.registry import find
 
     try:

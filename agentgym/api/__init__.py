@@ -1,0 +1,1 @@
+"""What scripts and notebooks call: evaluate, collect rollouts, train. The commands call it too."""

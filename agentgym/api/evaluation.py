@@ -1,0 +1,348 @@
+"""Evaluate a policy on tasks of one environment, from Python as ``agentgym eval`` does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agentgym.api.effort import Effort
+from agentgym.api.policies import SamplingPlan, check_policy, note_on_stderr, open_agents, policy_facts
+from agentgym.api.run_dirs import new_run_dir, removed_if_nothing_was_played
+from agentgym.api.run_settings import as_the_run, run_settings
+from agentgym.canonical import digest
+from agentgym.env.env import Env
+from agentgym.env.worker_thread import run_coroutine
+from agentgym.errors import UsageError
+from agentgym.evals import compare as evals_compare
+from agentgym.evals import runner
+from agentgym.evals.budget import both
+from agentgym.evals.compare import Comparison
+from agentgym.evals.episodes import read_groups, read_rows, write_json
+from agentgym.evals.policies import policy_of
+from agentgym.evals.scoring import Scoring
+from agentgym.progress import episode_progress
+from agentgym.registry import find, make
+from agentgym.rollout import journal
+from agentgym.rollout.agent import MakeAgent
+from agentgym.rollout.context import FULL
+from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.pool import EnvPool
+from agentgym.trust import sign
+from agentgym.types import Task, Trajectory
+
+MakeEnv = Callable[..., Env]
+"""A class of environments, or a function that makes one."""
+ChoosesAction = Callable[..., object]
+"""A function of ``env``, ``observation`` and ``rng``, or of fewer of them, that returns an action."""
+Bars = Callable[[Console, int], AbstractContextManager[Callable[[Trajectory], None]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalPlan:
+    """All settings that decide the result of an evaluation; saved with it, so that it can be resumed."""
+
+    env: str
+    policy: str
+    episodes: int = 50
+    seed: int = 0
+    split: str = "test"
+    temperature: float = 1.0
+    max_new_tokens: int = 64
+    max_thinking_tokens: int = 0
+    max_context_tokens: int = 0
+    repeats: int = 1
+    """Episodes of each task."""
+    scoring: dict[str, Any] = field(default_factory=dict)
+    """The definition of success (:class:`agentgym.evals.scoring.Scoring`); empty for the environment's own."""
+    opponent: str = ""
+    """Policy that plays against the evaluated one in a game for several players."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    chat: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+    harness: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sampling(self) -> SamplingPlan:
+        """Return the settings of a model."""
+        return SamplingPlan(**{part.name: getattr(self, part.name) for part in fields(SamplingPlan)})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An environment and a policy that are Python objects instead of names."""
+
+    make_env: MakeEnv | None = None
+    make_agent: MakeAgent | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The result of :func:`evaluate`, and the folder that holds its episodes."""
+
+    summary: runner.EvalSummary
+    run_dir: Path
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        num_episodes = self.summary.num_episodes
+        return f"success {self.success:.3f} ({low:.3f} to {high:.3f}), {num_episodes} episodes: {self.run_dir}"
+
+    @property
+    def success(self) -> float:
+        """Share of valid episodes that succeeded."""
+        return self.summary.success
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of :attr:`success`."""
+        return self.summary.success_low, self.summary.success_high
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary per episode: task, status, success, return, turns, tokens, seconds."""
+        return read_rows(self.run_dir)
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """The episodes turn by turn."""
+        return tuple(one for group in read_groups(self.run_dir) for one in group.trajectories)
+
+
+def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
+    env: str | MakeEnv,
+    policy: str | ChoosesAction,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    episodes: int | None = None,
+    repeats: int | None = None,
+    split: str | None = None,
+    seed: int | None = None,
+    scorer: str | Mapping[str, Any] = "",
+    temperature: float | None = None,
+    max_new_tokens: int | None = None,
+    max_context_tokens: int | None = None,
+    opponent: str = "",
+    num_envs: int = 32,
+    run_dir: str | Path | None = None,
+) -> Evaluation:
+    """Evaluate a policy, as ``agentgym eval`` does, and return the result with its episodes.
+
+    It works where an event loop runs already, as in a notebook. A progress bar is shown on a terminal. If the policy is
+    the folder of a training run, arguments that are left out (None) are those of the run's own evaluation.
+
+    Args:
+        env: an id, ``file.py:Id``, a class of environments or a function that makes one.
+        policy: a name as ``--policy`` takes it (``oracle``, ``random``, a model, ``openai:URL``), or a function of
+            ``env``, ``observation`` and ``rng`` (it may take fewer) that returns an action.
+        kwargs: arguments of the environment.
+        episodes: number of tasks, the first of the split; by default 50.
+        repeats: episodes of each task, for pass@k; by default 1.
+        split: ``train``, ``valid`` or ``test`` (the default).
+        seed: seed of the policy's sampling; by default 0.
+        scorer: name of a scorer, or the settings of several (``{"scorers": [...]}``); by default the environment
+            defines success.
+        temperature: 0 for greedy sampling; by default 1.
+        max_new_tokens: sampled tokens of a turn; by default 64.
+        max_context_tokens: tokens of an episode; 0, the default, for the model's own limit.
+        num_envs: episodes played at the same time.
+        run_dir: folder of the results; by default ``runs/eval-<name>-<NNN>``.
+
+    Raises:
+        UsageError: no such environment, policy, split or scorer, or ``run_dir`` is not empty.
+        RunStoppedError: too many episodes failed because of the infrastructure.
+
+    Example:
+        >>> import tempfile
+        >>> result = evaluate("agentgym/Household-v0", "oracle", episodes=2, run_dir=tempfile.mkdtemp())
+        >>> result.success, len(result.trajectories)
+        (1.0, 2)
+    """
+    scoring: Mapping[str, Any] = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
+    options = {
+        "kwargs": dict(kwargs or {}), "episodes": episodes, "repeats": repeats, "split": split, "seed": seed,
+        "scoring": scoring, "temperature": temperature, "max_new_tokens": max_new_tokens,
+        "max_context_tokens": max_context_tokens, "opponent": opponent,
+    }  # fmt: skip
+    given = plan_of(env, policy, {name: value for name, value in options.items() if value is not None})
+    objects = Given(
+        None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(policy.__name__, policy)
+    )
+    plan, folder = begin(given, None if run_dir is None else Path(run_dir), objects)
+    with removed_if_nothing_was_played(folder):
+        summary = run_coroutine(play(plan, folder, Effort(num_envs=num_envs), given=objects))
+    return Evaluation(summary=summary, run_dir=folder)
+
+
+def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a plan, those that are left out from the training run that is the policy."""
+    names = env if isinstance(env, str) else name_of(env), policy if isinstance(policy, str) else name_of(policy)
+    if isinstance(env, str) and isinstance(policy, str):
+        return as_the_run(*names, given, note_on_stderr)
+    run = run_settings(policy) if isinstance(policy, str) else None
+    return {"env": names[0], "policy": names[1], **({} if run is None else run.sampling), **given}
+
+
+def compare(a: Evaluation | str | Path, b: Evaluation | str | Path) -> Comparison:
+    """Compare two evaluations of the same tasks pair by pair, as ``agentgym compare`` does.
+
+    Args:
+        a: result of :func:`evaluate`, or the folder of one evaluation.
+        b: likewise; the difference is the success of ``b`` less that of ``a``.
+
+    Raises:
+        UsageError: they are not of the same tasks, arguments and limits, or a folder has several evaluations.
+        CorruptDataError: a folder has no finished evaluation.
+
+    Example:
+        >>> import tempfile
+        >>> def looks() -> str:
+        ...     return "look"
+        >>> idle, best = (
+        ...     evaluate("agentgym/Household-v0", policy, episodes=8, run_dir=tempfile.mkdtemp())
+        ...     for policy in (looks, "oracle")
+        ... )
+        >>> found = compare(idle, best)
+        >>> found.difference, found.num_only_b, found.p_value < 0.05
+        (1.0, 8, True)
+    """
+    return evals_compare.compare(_opened(a), _opened(b))
+
+
+def _opened(given: Evaluation | str | Path) -> evals_compare.Evaluation:
+    folder = given.run_dir if isinstance(given, Evaluation) else Path(given)
+    found = evals_compare.open_evaluations(folder)
+    if len(found) > 1:
+        raise UsageError(f"{folder} has {len(found)} evaluations ({', '.join(found)}); name the folder of one")
+    return next(iter(found.values()))
+
+
+def name_of(given: Callable[..., object]) -> str:
+    """Return the name under which results mention an object: the id of a registered class, or its own name."""
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def begin(given: dict[str, Any], run_dir: Path | None, objects: Given = Given()) -> tuple[EvalPlan, Path]:
+    """Return the plan and the folder of a new evaluation; refuse what is wrong before the folder is made.
+
+    Raises:
+        UsageError: no such environment or policy, or the folder is taken.
+    """
+    plan = EvalPlan(**given)
+    if plan.episodes < 1 or plan.repeats < 1:
+        raise UsageError(f"episodes and repeats must be at least 1, got {plan.episodes} and {plan.repeats}")
+    plan = replace(plan, scoring=asdict(Scoring.read(plan.scoring)) if plan.scoring else {})
+    env_maker(plan, objects)().close()
+    if objects.make_agent is None:
+        check_policy(plan.policy, plan.sampling)
+    if plan.opponent:
+        check_policy(plan.opponent, plan.sampling)
+    name = plan.env if objects.make_env else find(plan.env).id
+    folder = new_run_dir(f"eval-{name.rpartition('/')[2].lower()}", run_dir)
+    write_json(folder / "config.json", {"eval": asdict(plan)})
+    sign(folder)
+    return plan, folder
+
+
+def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
+    """Return the function that makes one instance of a plan's environment."""
+    if given.make_env is None:
+        return partial(make, find(plan.env).id, **plan.kwargs)
+
+    def checked() -> Env:
+        assert given.make_env is not None
+        made = given.make_env(**plan.kwargs)
+        if not isinstance(made, Env):
+            raise UsageError(f"{plan.env}() made a {type(made).__name__}, expected a subclass of agentgym.Env")
+        return made
+
+    return checked
+
+
+async def play(
+    plan: EvalPlan,
+    folder: Path,
+    effort: Effort,
+    *,
+    resume: bool = False,
+    status: Console | None = None,
+    bars: Bars = episode_progress,
+    given: Given = Given(),
+) -> runner.EvalSummary:
+    """Play what the plan says, and write the episodes and the summary to its folder.
+
+    Args:
+        status: the console of progress and remarks; by default standard error.
+        bars: shows the progress.
+    """
+    status = status or Console(file=sys.stderr, highlight=False)
+    make_env = env_maker(plan, given)
+    name = plan.env if given.make_env else find(plan.env).id
+    probe = make_env()
+    tasks = probe.tasks(plan.split)[: plan.episodes]
+    sampling = _with_example(plan, probe)
+    probe.close()
+    if len(tasks) < plan.episodes:
+        status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
+    tasks = [*tasks] * plan.repeats
+    _keep_journal(plan, folder, name, tasks, status, given)
+    num_slots = max(1, min(effort.num_envs, len(tasks)))
+    make_agent, close = (
+        (given.make_agent, _nothing) if given.make_agent else await open_agents(plan.policy, sampling, num_slots)
+    )
+    make_opponent, close_opponent = (
+        await open_agents(plan.opponent, sampling, num_slots) if plan.opponent else (None, _nothing)
+    )
+    pool = EnvPool(make_env, effort.num_envs)
+    try:
+        with bars(status, len(tasks)) as count:
+            return await runner.evaluate(
+                tasks,
+                pool,
+                make_agent,
+                out_dir=folder,
+                suite_or_env=name,
+                policy=plan.policy,
+                seed=plan.seed,
+                group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
+                resume=resume,
+                on_episode=both(count, effort.budget(folder).spend),
+                opponent=make_opponent,
+                scoring=Scoring.read(plan.scoring),
+            )
+    finally:
+        await pool.close()
+        await close()
+        await close_opponent()
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _with_example(plan: EvalPlan, env: Env) -> SamplingPlan:
+    """Return the settings of a model, with the worked example that its prompts show, where one is asked for."""
+    if not plan.context.get("example_turns"):
+        return plan.sampling
+    shown = FULL.changed(plan.context).with_example(env).examples
+    return replace(plan.sampling, context={**plan.context, "examples": [asdict(message) for message in shown]})
+
+
+def _keep_journal(plan: EvalPlan, folder: Path, name: str, tasks: list[Task], status: Console, given: Given) -> None:
+    """Note what the evaluation is made with, and say what has changed since it was begun."""
+    facts = {} if given.make_agent else policy_facts(plan.policy)
+    changes = journal.note(
+        folder,
+        env=name,
+        tasks=digest([[task.id, task.content_hash] for task in tasks]),
+        policy={"name": plan.policy, **facts},
+    )
+    if changes:
+        told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
+        status.print(told, markup=False, soft_wrap=True)

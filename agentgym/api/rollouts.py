@@ -1,0 +1,119 @@
+"""Play episodes from Python, and get them as trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from agentgym.api.evaluation import ChoosesAction, EvalPlan, MakeEnv, plan_of
+from agentgym.api.policies import SamplingPlan, check_policy, open_agents
+from agentgym.env.worker_thread import run_coroutine
+from agentgym.errors import UsageError
+from agentgym.evals.policies import policy_of
+from agentgym.registry import find, make
+from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.pool import EnvPool
+from agentgym.types import Task, TrajectoryGroup
+
+
+def collect_rollouts(  # noqa: PLR0913  (one per setting)
+    env: str | MakeEnv,
+    policy: str | ChoosesAction,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    tasks: int | Sequence[Task] = 1,
+    split: str = "train",
+    group_size: int = 1,
+    seed: int = 0,
+    temperature: float | None = None,
+    max_new_tokens: int | None = None,
+    max_context_tokens: int | None = None,
+    opponent: str = "",
+    num_envs: int = 32,
+) -> tuple[TrajectoryGroup, ...]:
+    """Play ``group_size`` episodes of each task and return them, one group per task. Nothing is written.
+
+    If the policy is the folder of a training run, arguments that are left out (None) are those of the run's own
+    evaluation.
+
+    Episodes whose infrastructure failed are played again twice. Those that still fail are in
+    ``group.trajectories`` with their status and error, and not in ``group.valid``.
+
+    Args:
+        env: an id, ``file.py:Id``, a class of environments or a function that makes one.
+        policy: as :func:`~agentgym.api.evaluation.evaluate` takes it.
+        kwargs: arguments of the environment.
+        tasks: how many of the split, or the tasks themselves.
+        seed: seed of the policy's sampling.
+        num_envs: episodes played at the same time.
+
+    Raises:
+        UsageError: no such environment, policy or split, or fewer tasks than asked for.
+        RunStoppedError: more than half of the episodes failed because of the infrastructure.
+
+    Example:
+        >>> groups = collect_rollouts("agentgym/Household-v0", "oracle", tasks=2, group_size=3)
+        >>> [len(group.valid) for group in groups], groups[0].trajectories[0].reward
+        ([3, 3], 1.0)
+    """
+    options = {
+        "kwargs": dict(kwargs or {}), "temperature": temperature, "max_new_tokens": max_new_tokens,
+        "max_context_tokens": max_context_tokens,
+    }  # fmt: skip
+    plan = EvalPlan(**plan_of(env, policy, {name: value for name, value in options.items() if value is not None}))
+    make_env = partial(make, find(env).id, **plan.kwargs) if isinstance(env, str) else partial(env, **plan.kwargs)
+    chosen = _chosen(make_env, tasks, split)
+    sampling = plan.sampling
+    for named in (policy, opponent):
+        if isinstance(named, str) and named:
+            check_policy(named, sampling)
+    config = GroupConfig(group_size=group_size, min_valid=1, num_envs=num_envs)
+    return run_coroutine(_collect(make_env, policy, opponent, chosen, sampling, config, seed))
+
+
+def _chosen(make_env: MakeEnv, tasks: int | Sequence[Task], split: str) -> Sequence[Task]:
+    if not isinstance(tasks, int):
+        return tasks
+    env = make_env()
+    try:
+        found = env.tasks(split)
+        if not 1 <= tasks <= len(found):
+            raise UsageError(f"{env.env_id} has {len(found)} tasks in the split {split}; tasks={tasks} is not possible")
+        return found[:tasks]
+    finally:
+        env.close()
+
+
+async def _collect(
+    make_env: MakeEnv,
+    policy: str | ChoosesAction,
+    opponent: str,
+    tasks: Sequence[Task],
+    sampling: SamplingPlan,
+    config: GroupConfig,
+    seed: int,
+) -> tuple[TrajectoryGroup, ...]:
+    num_slots = min(config.num_envs, len(tasks) * config.group_size)
+    opened = []
+    pool = EnvPool(make_env, num_slots)
+    try:
+        if isinstance(policy, str):
+            opened.append(await open_agents(policy, sampling, num_slots))
+            make_agent = opened[-1][0]
+        else:
+            make_agent = policy_of(policy.__name__, policy)
+        if opponent:
+            opened.append(await open_agents(opponent, sampling, num_slots))
+        return await run_groups(
+            list(enumerate(tasks)),
+            pool,
+            make_agent,
+            config,
+            seed=seed,
+            opponent=opened[-1][0] if opponent else None,
+        )
+    finally:
+        await pool.close()
+        for _, close in opened:
+            await close()

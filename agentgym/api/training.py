@@ -1,0 +1,71 @@
+"""Train from Python, as ``agentgym train`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentgym.api.run_dirs import need_train_extra, new_run_dir
+from agentgym.api.trust import require_trust
+
+if TYPE_CHECKING:
+    from agentgym.trainers.run import TrainResult
+
+
+def train(recipe: str, changes: Mapping[str, Any] | None = None, *, run_dir: str | Path | None = None) -> TrainResult:
+    """Train an agent by a recipe, as ``agentgym train`` does, and write its report.
+
+    It works where an event loop runs already, as in a notebook.
+
+    Args:
+        recipe: a name that ``agentgym list --recipes`` shows.
+        changes: values in place of the recipe's, by their path, as in ``{"env.id": "Guess-v0", "optimizer.lr": 1e-4}``.
+        run_dir: folder of the run; by default ``runs/<recipe>-<NNN>``.
+
+    Returns:
+        Success on held-out tasks before and after RL, numbers of steps and episodes, and ``run_dir``, which holds the
+        model (``model/``), metrics, rollouts, checkpoints and ``report.html``.
+
+    Raises:
+        UsageError: no such recipe, key or model, or ``run_dir`` is not empty.
+        ConfigError: values that are wrong or do not go together.
+        RunStoppedError: the run stopped itself; :func:`resume` continues it.
+    """
+    need_train_extra("training")
+    from agentgym.trainers.config.overrides import apply_changes
+    from agentgym.trainers.models.sources import check_source
+    from agentgym.trainers.recipes import load_recipe
+
+    config = apply_changes(load_recipe(recipe), changes or {})
+    check_source(config.model.path)
+    folder = new_run_dir(config.recipe, None if run_dir is None else Path(run_dir))
+    return _run(config, folder, resume=False)
+
+
+def resume(run_dir: str | Path, *, num_steps: int | None = None) -> TrainResult:
+    """Continue a run from its last checkpoint, to its end or to a later one.
+
+    Args:
+        num_steps: the new end, at least the old one.
+
+    Raises:
+        UsageError: there is no such run, it was made by somebody else, or ``num_steps`` is before its end.
+        CorruptDataError: its files cannot be read.
+    """
+    need_train_extra("training")
+    from agentgym.trainers.config.overrides import apply_changes, load_config
+
+    folder = Path(run_dir)
+    require_trust(folder)
+    config = load_config(folder / "config.json")
+    return _run(apply_changes(config, {} if num_steps is None else {"num_steps": num_steps}), folder, resume=True)
+
+
+def _run(config: Any, folder: Path, *, resume: bool) -> TrainResult:
+    from agentgym.report import write_report
+    from agentgym.trainers import loop
+
+    result = loop.train(config, folder, resume=resume)
+    write_report(folder)
+    return result

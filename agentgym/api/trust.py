@@ -1,0 +1,30 @@
+"""Refuse to use what the run folder of somebody else names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+def require_trust(folder: Path, ask: Callable[[Path, str], bool] | None = None) -> None:
+    """Return if a run folder is the user's own, a harmless one, or one that the user agrees to.
+
+    Args:
+        ask: shows the user what the folder names and returns True if the user agrees; without it nobody is asked.
+
+    Raises:
+        UsageError: the user does not agree, or cannot be asked; the message lists what the folder names.
+    """
+    from agentgym.errors import UsageError
+    from agentgym.trust import foreign_parts, sign
+
+    if not (parts := foreign_parts(folder)):
+        return
+    shown = "; ".join(parts[:10]) + (f"; and {len(parts) - 10} more" if len(parts) > 10 else "")
+    if ask is not None and ask(folder, shown):
+        sign(folder)
+        return
+    raise UsageError(
+        f"{folder} was not made by you here, and using it would run code or send prompts and API keys to servers that "
+        f"it names: {shown}; read its config.json, then add --trust on the command line, or call agentgym.trust.sign()"
+    )

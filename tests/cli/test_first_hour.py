@@ -142,7 +142,7 @@ def test_demonstrations_without_an_oracle(run: Command, guess_file: Path) -> Non
 
 @pytest.mark.slow
 def test_the_first_training_of_a_new_environment_learns(run: Command) -> None:
-    run("new", "first")
+    run("new", "first", "--file")
     result = run("train", "tiny", "env.id=first.py", "--json").json
     assert result["success_after"] > result["success_before"] + 0.1
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
+from testkit.run_records import num_retries, told, weights
 
 from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.record import read_json_lines, read_records, record_path, recorded_steps
+from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
@@ -23,7 +24,6 @@ from agentgym.trainers.phases.rollouts import Rollouts
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.types import Metrics
-from agentgym.types import Trajectory
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -86,27 +86,8 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Path]]:
     yield files
 
 
-def told(run_dir: Path) -> list[Any]:
-    """All that a run's record says of its episodes, but for seconds and retries."""
-    groups = [r.group for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
-    return [(group.ordinal, [_told(trajectory) for trajectory in group.trajectories]) for group in groups]
-
-
-def _told(trajectory: Trajectory) -> Any:
-    turns = [(t.prompt_ids, t.completion, t.action, t.replies, t.reward_parts, t.state_key) for t in trajectory.turns]
-    return trajectory.seed, trajectory.task, trajectory.status, trajectory.success, trajectory.reward, turns
-
-
-def weights(run_dir: Path) -> bytes:
-    return (run_dir / "model" / "model.safetensors").read_bytes()
-
-
 def rl_rows(run_dir: Path) -> list[dict[str, Any]]:
     return [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
-
-
-def num_retries(run_dir: Path, step: int) -> int:
-    return sum(t.num_retries for r in read_records(record_path(run_dir, step)) for t in r.group.trajectories)
 
 
 def ray_processes() -> set[int]:

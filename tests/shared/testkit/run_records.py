@@ -1,0 +1,28 @@
+"""What training runs leave in their folders, to compare them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentgym.rollout.record import read_records, record_path, recorded_steps
+from agentgym.types import Trajectory
+
+
+def told(run_dir: Path) -> list[Any]:
+    """All that a run's record says of its episodes, but for seconds and retries."""
+    groups = [r.group for step in recorded_steps(run_dir) for r in read_records(record_path(run_dir, step))]
+    return [(group.ordinal, [_told(trajectory) for trajectory in group.trajectories]) for group in groups]
+
+
+def _told(trajectory: Trajectory) -> Any:
+    turns = [(t.prompt_ids, t.completion, t.action, t.replies, t.reward_parts, t.state_key) for t in trajectory.turns]
+    return trajectory.seed, trajectory.task, trajectory.status, trajectory.success, trajectory.reward, turns
+
+
+def weights(run_dir: Path) -> bytes:
+    return (run_dir / "model" / "model.safetensors").read_bytes()
+
+
+def num_retries(run_dir: Path, step: int) -> int:
+    return sum(t.num_retries for r in read_records(record_path(run_dir, step)) for t in r.group.trajectories)

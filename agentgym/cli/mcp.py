@@ -16,13 +16,18 @@ def mcp(
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
     task: Annotated[int, typer.Option(min=0, help="Place of the task in the split.")] = 0,
     seed: Annotated[int | None, typer.Option(help="By default the task's own.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve streamable HTTP at this port of loopback; 0 is any that is free."),
+    ] = None,
     record: Annotated[Path | None, typer.Option(help="Write calls and rewards to this file at the end.")] = None,
 ) -> None:
-    """Serve one episode as an MCP server over standard input and output.
+    """Serve one episode as an MCP server, over standard input and output or over HTTP.
 
     The task is in the server's instructions. Rewards are not shown to the client.
     """
     import asyncio
+    import contextlib
     import importlib.util
     import json
 
@@ -33,6 +38,7 @@ def mcp(
     if importlib.util.find_spec("mcp") is None:
         raise MissingExtraError("agentgym mcp", "mcp")
     from agentgym.server.mcp_stdio import McpEpisode
+    from agentgym.tools.retrieval.server import bound_socket
 
     made = open_env(find(env), parse_pairs(kwargs or ()))
     try:
@@ -40,7 +46,13 @@ def mcp(
             seed = made.tasks(split)[task].seed
         episode = McpEpisode(made, seed=seed, options={"task": task, "split": split})
         try:
-            asyncio.run(episode.run())
+            if port is None:
+                asyncio.run(episode.run())
+            else:
+                listening = bound_socket("127.0.0.1", port)
+                print(f"serving {made.env_id} at http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
+                with contextlib.suppress(KeyboardInterrupt):
+                    asyncio.run(episode.run_http(listening))
         finally:
             if record is not None:
                 record.write_text(json.dumps(episode.record, indent=1) + "\n", encoding="utf-8")

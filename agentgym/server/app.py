@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import importlib.util
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final
@@ -14,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from agentgym.errors import AgentGymError, ClosedError, InfrastructureError, ResetNeededError, ToolError, UsageError
 from agentgym.remote import wire
@@ -305,7 +307,14 @@ def _add_agent(app: FastAPI, sessions: Sessions) -> None:
         """Call a tool; the answer has what it said and whether the episode is over."""
         session = own(authorization)
         sessions.counts["steps"] += 1
-        return Response(wire.encode(await session.call_tool(body.name, body.arguments)), media_type="application/json")
+        messages, is_over = await session.act(body.name, body.arguments)
+        found = {"messages": wire.messages_as_json(messages), "is_over": is_over}
+        return Response(wire.encode(found), media_type="application/json")
+
+    if importlib.util.find_spec("mcp") is not None:
+        from agentgym.server.mcp_http import McpSessions
+
+        app.router.routes.append(Route("/agent/mcp", McpSessions(sessions), methods=["POST"]))
 
 
 # ------------------------------------------------------------------------------------------------------------ errors

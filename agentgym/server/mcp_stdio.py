@@ -1,8 +1,9 @@
-"""One episode of an environment as an MCP server over standard input and output."""
+"""One episode of an environment as an MCP server, over standard input and output or over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 import agentgym
 from agentgym.env.env import Env
 from agentgym.errors import InfrastructureError, ToolError, UsageError
-from agentgym.types import ImagePart, Message, RewardPart, ToolCall
+from agentgym.types import ImagePart, Message, RewardPart, ToolCall, ToolSpec
 
 OVER = "The episode is over."
 
@@ -74,13 +75,18 @@ class McpEpisode:
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
+    async def run_http(self, listening: socket.socket) -> None:
+        """Serve streamable HTTP at ``/mcp`` of a bound socket until Ctrl-C or SIGTERM."""
+        import uvicorn
+
+        host = listening.getsockname()[0]
+        # without sessions of MCP's own: all requests belong to the one episode
+        app = self.server().streamable_http_app(json_response=True, stateless_http=True, host=host)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+        await uvicorn.Server(config).serve(sockets=[listening])
+
     async def _list_tools(self, context: Any, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=spec.name, description=spec.description, input_schema=dict(spec.parameters))
-                for spec in self._env.tools
-            ]
-        )
+        return listed(self._env.tools)
 
     async def _call_tool(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         async with self._lock:  # an episode is a sequence of turns
@@ -101,14 +107,29 @@ class McpEpisode:
         self._parts += info["reward_parts"]
         self._is_over, self._success = terminated or truncated, bool(info.get("success", False))
         self._calls.append({"name": call.name, "arguments": dict(call.arguments), "is_valid": info["is_valid"]})
-        content = _content(replies)
+        content = as_content(replies)
         if self._is_over:
             content.append(types.TextContent(text=OVER))
-        has_failed = any(message.result is not None and message.result.is_error for message in replies)
-        return types.CallToolResult(content=content, is_error=has_failed)
+        return types.CallToolResult(content=content, is_error=has_error(replies))
 
 
-def _content(replies: Sequence[Message]) -> list[Any]:
+def listed(tools: Sequence[ToolSpec]) -> types.ListToolsResult:
+    """Return tools as MCP lists them."""
+    return types.ListToolsResult(
+        tools=[
+            types.Tool(name=spec.name, description=spec.description, input_schema=dict(spec.parameters))
+            for spec in tools
+        ]
+    )
+
+
+def has_error(replies: Sequence[Message]) -> bool:
+    """Return True if a tool returned an error."""
+    return any(message.result is not None and message.result.is_error for message in replies)
+
+
+def as_content(replies: Sequence[Message]) -> list[Any]:
+    """Return what tools said, text and images, as MCP's content."""
     found: list[Any] = []
     for message in replies:
         if message.text:

@@ -17,7 +17,7 @@ from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.wire import Step, View
 from agentgym.server.limits import Limits
-from agentgym.types import Message, RewardPart, Task, ToolCall
+from agentgym.types import Message, Observation, RewardPart, Task, ToolCall
 
 T = TypeVar("T")
 _SENT_APART = frozenset({"reward_parts", "is_valid", "success", "played"})
@@ -45,6 +45,8 @@ class Session:
         self._parts: list[RewardPart] = []
         self._ended: bool | None = None
         """Success of the episode that has ended; None while it runs."""
+        self.opening: Observation = ()
+        """What the episode began with."""
         self._is_begun = False
 
     @property
@@ -80,8 +82,8 @@ class Session:
         finally:
             self.last_seen = time.monotonic()
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer the agent: what a tool said, and nothing of rewards.
+    async def act(self, name: str, arguments: Mapping[str, Any]) -> tuple[Observation, bool]:
+        """Answer the agent: what a tool said, and whether the episode is over. Nothing of rewards.
 
         Raises:
             UsageError: no episode runs.
@@ -93,8 +95,8 @@ class Session:
         try:
             step: Step = await self.ask("step", {"action": call})
         except ToolError as error:  # it ends the episode
-            return {"messages": [{"role": "tool", "text": str(error)}], "is_over": True}
-        return {"messages": wire.messages_as_json(step.view.observation), "is_over": step.terminated or step.truncated}
+            return (Message("tool", str(error)),), True
+        return step.view.observation, step.terminated or step.truncated
 
     async def close(self) -> None:
         """Close the environment; one that hangs is left behind in its thread."""
@@ -116,8 +118,8 @@ class Session:
             raise UsageError(f"seed must be a whole number from 0 on, got {seed!r:.40}")
         self._parts, self._ended, self._is_begun = [], None, False
         observation, _ = await self._limited(self.env.areset(seed=seed, options=options), "reset")
-        self._is_begun = True
-        return self._view(as_observation(observation))
+        self._is_begun, self.opening = True, as_observation(observation)
+        return self._view(self.opening)
 
     async def _step(self, fields: Mapping[str, Any]) -> Step:
         action = fields.get("action")

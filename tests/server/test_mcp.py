@@ -11,9 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
+import httpx
+import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
+from testkit.env_servers import env_server
 from typer.testing import CliRunner
 
 import agentgym
@@ -218,3 +223,61 @@ def test_an_episode_ends_when_its_client_is_gone(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGKILL)
     assert json.loads(record.read_text(encoding="utf-8"))["is_over"] is False
+
+
+# ------------------------------------------------------------------------------------------------ over streamable HTTP
+
+
+def test_the_official_client_plays_over_http(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    options = ["largest=4", "hints=false", "--port", "0", "--record", str(record)]
+    command = [sys.executable, "-m", "agentgym", "mcp", "agentgym/GuessNumber-v0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+
+        async def play() -> str:
+            async with Client(url) as client:
+                assert "Find my number, between 1 and 4" in str(client.instructions)
+                (guess,) = (await client.list_tools()).tools
+                said = [await client.call_tool(guess.name, {"number": number}) for number in (1, 2, 3, 4)]
+            return " ".join(part.text for one in said for part in one.content if isinstance(part, TextContent))
+
+        assert "Right." in asyncio.run(play())
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+    written = json.loads(record.read_text(encoding="utf-8"))
+    assert written["success"] is True and written["is_over"]
+
+
+def with_token(token: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"})
+
+
+def test_an_agent_token_is_an_mcp_server_of_its_session() -> None:
+    with env_server("agentgym/GuessNumber-v0") as server:
+        about = {"env": "agentgym/GuessNumber-v0", "kwargs": {"largest": 4, "hints": False}}
+        opened = [httpx.post(f"{server.http}/sessions", json=about).json() for _ in range(2)]
+        for seed, one in enumerate(opened):
+            httpx.post(f"{server.http}/sessions/{one['session']}/reset", json={"seed": seed}).raise_for_status()
+        mcp_url = f"{server.http}/agent/mcp"
+        token, other = (one["agent_token"] for one in opened)
+
+        async def play() -> list[str]:
+            transport = streamable_http_client(mcp_url, http_client=with_token(token))
+            async with Client(transport) as client:
+                assert "Find my number, between 1 and 4" in str(client.instructions)
+                said = [await client.call_tool("guess", {"number": number}) for number in (1, 2, 3, 4)]
+            return [part.text for one in said for part in one.content if isinstance(part, TextContent)]
+
+        said = asyncio.run(play())
+        assert any("Right." in text for text in said), said
+        assert not any("reward" in text for text in said)
+        first, second = (httpx.get(f"{server.http}/sessions/{one['session']}/grade").json() for one in opened)
+        assert first["success"] is True and first["reward"] == 1.0
+        assert second["num_turns"] == 0, "the other session is another episode"
+        assert httpx.post(mcp_url, json={}, headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert httpx.get(mcp_url, headers={"Authorization": f"Bearer {other}"}).status_code == 405

@@ -40,7 +40,7 @@ def test_a_run_by_the_reference_harness_ends_with_the_same_weights_bit_for_bit(t
     [
         (("harness.name=openai_lop",), "openai_loop"),
         (("harness.name=openai_loop", "context.policy=window"), "context.policy"),
-        (("harness.name=command", "harness.options.comand=ls"), "comand"),
+        (("harness.name=command", "harness.options.comand=ls"), r"harness\.comand: Unexpected keyword"),
         (("harness.name=openai_loop", "cluster.address=auto"), "cluster.address"),
         (("harness.max_calls=0",), "max_calls"),
     ],
@@ -48,3 +48,8 @@ def test_a_run_by_the_reference_harness_ends_with_the_same_weights_bit_for_bit(t
 def test_settings_that_cannot_work_are_refused(overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         apply_overrides(config(), overrides)
+
+
+def test_settings_of_the_harness_itself_are_taken() -> None:
+    made = apply_overrides(config(), ("harness.name=command", "harness.options.command=ls -l"))
+    assert made.harness.options == {"command": "ls -l"}

@@ -102,7 +102,8 @@ def _set(tree: dict[str, Any], keys: list[str], value: Any, path: str) -> None:
         node = node[key]
         if not isinstance(node, dict):
             raise ConfigError(f"{path}: {'.'.join(parents[: depth + 1])} is a value and has no keys below it")
-    is_free = parents[-1:] in (["kwargs"], ["template_args"])  # checked by the environment and the chat template
+    # checked by the environment, the chat template and the harness
+    is_free = parents[-1:] in (["kwargs"], ["template_args"]) or parents == ["harness", "options"]
     if last not in node and not is_free:
         raise unknown_name("key", path, [".".join([*parents, name]) for name in node])
     if isinstance(node.get(last), dict) and not isinstance(value, dict):

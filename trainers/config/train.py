@@ -185,6 +185,8 @@ class EvalConfig:
     def __post_init__(self) -> None:
         if self.every < 0:
             raise ConfigError(f"eval.every must be at least 0, got {self.every}")
+        if self.num_episodes < 1:
+            raise ConfigError(f"eval.num_episodes must be at least 1, got {self.num_episodes}")
         if self.repeats < 1:
             raise ConfigError(f"eval.repeats must be at least 1, got {self.repeats}")
 

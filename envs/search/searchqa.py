@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from agentgym.envs.search.live_web import ENGINES, LiveWeb
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import Format
 from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
@@ -36,6 +38,11 @@ class SearchQAEnv(SearchEnv):
             (``fts5``, ``tantivy``, ``dense``, ``hybrid``), the URL of a search server, or a retriever, such as a
             search engine with a cassette.
         embedder: for ``dense`` and ``hybrid``, a model that sentence-transformers can load.
+        engine: search the live web in place of passages: ``searxng``, ``brave``, or ``cassette`` for what was recorded.
+        engine_url: address of the SearxNG instance.
+        cassette: file of the web's recorded answers; each is asked for once, and played again.
+        cassette_mode: ``auto``, ``record`` (ask anew) or ``replay`` (never ask).
+        cassette_date: names the state of the web that is recorded or played.
         others: see :class:`~agentgym.envs.search.question_env.QuestionEnv`.
 
     Raises:
@@ -55,7 +62,7 @@ class SearchQAEnv(SearchEnv):
         Kur lies below.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one per option
         self,
         *,
         questions: Paths | None = None,
@@ -63,10 +70,23 @@ class SearchQAEnv(SearchEnv):
         format: Format | None = None,
         retriever: str | Retriever = "memory",
         embedder: str | None = None,
+        engine: str = "",
+        engine_url: str = "",
+        cassette: str = "",
+        cassette_mode: str = "auto",
+        cassette_date: str = "",
         **others: Any,
     ) -> None:
         files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
         self.set: QuestionSet = question_set(Sources(_found(questions), tuple(map(str, files)), format))
+        self._is_live = bool(engine)
+        if engine:
+            if retriever != "memory" or files:
+                raise UsageError("engine searches the live web; leave retriever and corpus away")
+            web = LiveWeb(engine=engine, url=engine_url, cassette=cassette, mode=cassette_mode, date=cassette_date)
+            retriever = web.retriever()
+        elif engine_url or cassette or cassette_date:
+            raise UsageError(f"engine_url and cassette need engine: {', '.join(ENGINES)}")
         self.retriever = searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
         self._is_remote = isinstance(retriever, str) and retriever.startswith(SCHEMES)
         super().__init__(**others)
@@ -81,7 +101,9 @@ class SearchQAEnv(SearchEnv):
                 f"task {task.id!r} is none of the {len(self.set.questions)} questions of this file; take tasks from "
                 "this environment's tasks(split)"
             )
-        return self.set.questions[task.id]
+        question = self.set.questions[task.id]
+        # the passages that a data set calls gold are not the web's pages
+        return replace(question, gold=(), queries=()) if self._is_live else question
 
     def tasks(self, split: str) -> Sequence[Task]:
         """60 % of the questions to train on, 20 % to validate, 20 % to test, by their ids."""

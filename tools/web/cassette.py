@@ -97,6 +97,18 @@ class Cassette:
             raise ToolError(recorded["error"]["message"], recorded["error"]["type"])
         return recorded["answer"]
 
+    def engines(self) -> tuple[str, ...]:
+        """Return the engines whose answers of this date are recorded."""
+        with self._lock:
+            self._read_new_lines()
+            return tuple(sorted({key.engine for key in self._places if key.date == self.date} - {PAGE}))
+
+    def dates(self) -> tuple[str, ...]:
+        """Return the dates that are recorded."""
+        with self._lock:
+            self._read_new_lines()
+            return tuple(sorted({key.date for key in self._places}))
+
     def _lookup(self, key: Key) -> dict[str, Any] | None:
         with self._lock:
             if key not in self._places:

@@ -11,11 +11,12 @@ from typing import Any, Protocol
 import httpx
 
 from agentgym.canonical import read_json
-from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError
+from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError
 from agentgym.http_limits import limited_async_client
 from agentgym.tools.retrieval.snippets import snippet_of
 from agentgym.tools.retrieval.types import Hit
 from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.web.cassette import Cassette
 from agentgym.tools.web.fetch import ssl_context
 
 BRAVE_KEY = "BRAVE_API_KEY"
@@ -49,7 +50,7 @@ class SearchEngine(Protocol):
 
 
 class SearxNG:
-    """A SearxNG instance, whose settings must allow the format json (``search.formats`` in settings.yml).
+    """An instance of SearxNG or searx, whose settings allow the format json (``search.formats`` in settings.yml).
 
     Args:
         url: the instance's.
@@ -64,6 +65,7 @@ class SearxNG:
     async def search(self, query: str, k: int) -> tuple[Hit, ...]:
         query_words(query)
         body = await _answer_of(self._url, {"q": query, "format": "json"}, {}, *self._limits)
+        _refuse_silence(self._url, body)
         return _hits(self._url, k, lambda: [(r["url"], r.get("title"), r.get("content")) for r in body["results"]])
 
 
@@ -98,6 +100,35 @@ class BraveSearch:
             k,
             lambda: [(r["url"], r.get("title"), r.get("description")) for r in body.get("web", {}).get("results", [])],
         )
+
+
+class RecordedEngine:
+    """The engine of a cassette, which is never asked.
+
+    Raises:
+        UsageError: no engine of this date is recorded, or several are.
+    """
+
+    def __init__(self, cassette: Cassette) -> None:
+        engines = cassette.engines()
+        if len(engines) != 1:
+            has = ", ".join(engines) or f"none; its dates are {', '.join(cassette.dates()) or 'none'}"
+            raise UsageError(f"{cassette.path} must hold one engine's answers of {cassette.date!r}; it has {has}")
+        self.name = engines[0]
+
+    async def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        raise AssertionError("a replayed cassette asks no engine")
+
+
+def _refuse_silence(url: str, body: Any) -> None:
+    """Refuse an empty answer for which the instance's own engines are to blame: that is no search without a hit.
+
+    Raises:
+        EnvError: naming the engines and what they said.
+    """
+    if isinstance(body, dict) and not body.get("results") and (failed := body.get("unresponsive_engines")):
+        said = "; ".join(": ".join(map(str, one)) if isinstance(one, list) else str(one) for one in failed)
+        raise EnvError(f"the search engine at {url} got no answer from its engines: {said[:500]}")
 
 
 async def _answer_of(

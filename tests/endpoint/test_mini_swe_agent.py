@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from testkit.scripted_engine import ScriptedEngine
@@ -13,6 +15,7 @@ from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
 from agentgym.engine import SamplingParams
 from agentgym.envs.code.swe import SWEEnv
+from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Status, Task
 
@@ -63,3 +66,34 @@ def test_it_solves_an_issue_through_the_endpoint() -> None:
 
     asyncio.run(play())
     env.close()
+
+
+ROOT = Path(__file__).resolve().parents[2]
+HARNESS = ROOT / "benchmarks" / "smollm2" / "harness"
+SMALL = """
+    num_steps=3 groups_per_step=2 group.group_size=4 group.num_envs=4 sampling.max_new_tokens=32
+    model.max_context_tokens=1024 eval.num_episodes=2 eval.base=false sft.num_demos=0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_mini_swe_agent(), reason="set AGENTGYM_MINI_SWE_AGENT_PYTHON to a Python that has it")
+def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    demos = tmp_path / "demos.jsonl"
+    subprocess.run([sys.executable, str(HARNESS / "make_demos.py"), str(demos), "8"], cwd=ROOT, check=True)
+    by_harness = [
+        "harness.name=mini_swe_agent", f"harness.options.python={Path(PYTHON).absolute()}",
+        f"harness.options.config={HARNESS / 'short.yaml'}", "harness.options.step_limit=2",
+    ]  # fmt: skip
+    errand = [f"env.id={HARNESS / 'errand_env.py'}:Errand-v0", 'env.kwargs={"sandbox": "process"}']
+    train = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *errand, *by_harness, *SMALL.split()]
+    command = [*train, f'sft.files=["{demos}"]', "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert [row["status/completed"] + row["status/truncated_turns"] for row in rows] == [8, 8, 8]
+    trained = [row for row in rows if row["trained_tokens"]]
+    assert trained, "eight conversations leave it unsure, so that episodes of a group differ"
+    # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
+    assert all(row["logprob_gap_max"] < 1e-3 for row in trained)

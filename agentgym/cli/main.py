@@ -17,6 +17,7 @@ from agentgym.cli.describe import describe
 from agentgym.cli.doctor import doctor
 from agentgym.cli.eval import eval_
 from agentgym.cli.exits import interrupt_on_ending_signals, mapped_errors
+from agentgym.cli.export import export
 from agentgym.cli.list import list_
 from agentgym.cli.mcp import mcp
 from agentgym.cli.model import model
@@ -63,6 +64,7 @@ app.command("serve-model")(serve_model)
 app.command("serve-search")(serve_search)
 app.command("view")(view)
 app.command("plot")(plot)
+app.command("export")(export)
 app.command("credit")(credit)
 app.command("new")(new)
 app.command("doctor")(doctor)

@@ -12,7 +12,7 @@ from agentgym.render.families import FORMATS
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.sft import Keep
 from agentgym.trainers.sft.conversation import Conversation, Exchange
-from agentgym.types import MalformedCall, Message, ToolSpec, Trajectory
+from agentgym.types import MalformedCall, Message, ToolSpec, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,21 @@ def as_conversation(trajectory: Trajectory, tools: tuple[ToolSpec, ...]) -> Conv
 
     Summaries are left out, and so are sub-agents, since a record does not hold what they were told.
     """
-    turns = [
-        turn for segment in trajectory.segments if not segment.agent for turn in segment.turns if turn.kind != "summary"
-    ]
+    turns = spoken_turns(trajectory)
     if any(isinstance(call, MalformedCall) for turn in turns for call in turn.action.calls):
         return None
-    exchanges = tuple(Exchange(_apart(turn.action, tools), turn.replies, turn.played) for turn in turns)
+    exchanges = tuple(Exchange(calls_apart(turn.action, tools), turn.replies, turn.played) for turn in turns)
     return Conversation(f"task {trajectory.task.id}", tools, trajectory.observation, exchanges)
 
 
-def _apart(action: Message, tools: Sequence[ToolSpec]) -> Message:
+def spoken_turns(trajectory: Trajectory) -> list[Turn]:
+    """Return the turns of the main agent without its summaries."""
+    return [
+        turn for segment in trajectory.segments if not segment.agent for turn in segment.turns if turn.kind != "summary"
+    ]
+
+
+def calls_apart(action: Message, tools: Sequence[ToolSpec]) -> Message:
     """Return an action whose text is only what stands beside its calls."""
     if action.calls and FORMATS["compact"].parse(action.text, tools).calls == action.calls:
         return replace(action, content="", answer="")  # in that format the text is the calls themselves

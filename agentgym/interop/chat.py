@@ -1,0 +1,84 @@
+"""Episodes as conversations in the form of OpenAI's messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentgym.trainers.sft.recorded import calls_apart, spoken_turns
+from agentgym.types import ImagePart, Message, ToolCall, ToolSpec, Trajectory
+
+
+def conversation_of(trajectory: Trajectory, tools: Sequence[ToolSpec] = ()) -> list[dict[str, Any]]:
+    """Return the messages of an episode, from the first observation to the last reply.
+
+    Sub-agents and summaries are left out. An assistant message holds what was done: an expert's action where one was played in place of the policy's. Calls
+    that could not be read stay the text that they were, and their replies are those of a user.
+
+    Args:
+        tools: of the environment; with them the text of a call is not repeated beside the call.
+
+    Example:
+        >>> import agentgym
+        >>> (group,) = agentgym.collect_rollouts("agentgym/GuessNumber-v0", "oracle", tasks=1, group_size=1)
+        >>> [message["role"] for message in conversation_of(group.valid[0])][:3]
+        ['user', 'assistant', 'tool']
+    """
+    rows = _rows(trajectory.observation, [])
+    for turn in spoken_turns(trajectory):
+        action = calls_apart(turn.played or turn.action, tools)
+        ids = [f"call_{len(rows)}_{place}" for place, _ in enumerate(_readable_calls(action))]
+        rows += _rows([action, *turn.replies], ids)
+    return rows
+
+
+def _rows(messages: Sequence[Message], ids: list[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    open_ids = list(ids)
+    for message in messages:
+        if message.role == "assistant":
+            rows.append(_assistant(message, ids))
+        elif message.role == "tool" and open_ids:
+            name = message.result.name if message.result is not None else ""
+            row = {"role": "tool", "tool_call_id": open_ids.pop(0), "content": _content(message)}
+            rows.append({**row, "name": name} if name else row)
+        elif message.role == "tool":  # an answer to text that was no call
+            rows.append({"role": "user", "content": _content(message)})
+        else:
+            rows.append({"role": message.role, "content": _content(message)})
+    return rows
+
+
+def _assistant(message: Message, ids: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {"role": "assistant", "content": _content(message)}
+    if message.thinking:
+        row["reasoning_content"] = message.thinking
+    if calls := _readable_calls(message):
+        row["content"] = message.answer if message.answer is not None else row["content"]
+        row["tool_calls"] = [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
+            }
+            for call_id, call in zip(ids, calls, strict=True)
+        ]
+    return row
+
+
+def _readable_calls(message: Message) -> list[ToolCall]:
+    """Return the calls of a message, none if one of them could not be read."""
+    calls = [call for call in message.calls if isinstance(call, ToolCall)]
+    return calls if len(calls) == len(message.calls) else []
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    if isinstance(message.content, str):
+        return message.content
+    return [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{part.png_base64}"}}
+        if isinstance(part, ImagePart)
+        else {"type": "text", "text": part.text}
+        for part in message.content
+    ]

@@ -1,0 +1,100 @@
+"""Recorded episodes as rows of a data set: one conversation a row, in the columns that TRL and others train on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentgym.api.trust import require_trust
+from agentgym.errors import MissingExtraError, UsageError
+from agentgym.interop.chat import conversation_of
+from agentgym.interop.recorded import Recorded
+from agentgym.registry import make
+from agentgym.report.run_folder import RunFolder
+from agentgym.types import ToolSpec, Trajectory
+
+
+def write_conversations(recorded: Recorded, path: Path) -> int:
+    """Write episodes to ``.jsonl`` or ``.parquet``, and return how many.
+
+    Columns: ``messages`` and ``tools`` (JSON text in Parquet, whose columns have one type), ``env_id``, ``task_id``,
+    ``seed``, ``status``, ``success``, ``reward``, ``reward_parts``. Episodes whose infrastructure failed are left out:
+    they have no reward.
+
+    Raises:
+        UsageError: an environment cannot be made, which tells the tools.
+        MissingExtraError: Parquet needs the extra ``parquet``.
+    """
+    valid = [one for one in recorded.trajectories if one.status.is_evidence]
+    rows = list(_rows(valid, _tools(recorded.run, {one.env_id for one in valid})))
+    if path.suffix == ".parquet":
+        _write_parquet(rows, path)
+    else:
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return len(rows)
+
+
+def _rows(trajectories: Sequence[Trajectory], tools: dict[str, tuple[ToolSpec, ...]]) -> Iterator[dict[str, Any]]:
+    for one in trajectories:
+        yield {
+            "messages": conversation_of(one, tools[one.env_id]),
+            "tools": [tool.as_function() for tool in tools[one.env_id]],
+            "env_id": one.env_id,
+            "task_id": one.task.id,
+            "seed": one.seed,
+            "status": one.status.value,
+            "success": one.success,
+            "reward": one.reward,
+            "reward_parts": [
+                {"turn": place, "name": part.name, "value": part.value, "role": part.role.value}
+                for place, turn in enumerate(one.turns)
+                for part in turn.reward_parts
+            ],
+        }
+
+
+def _tools(run: RunFolder, env_ids: set[str]) -> dict[str, tuple[ToolSpec, ...]]:
+    """Return the tools of environments, which records do not hold; those of a new instance."""
+    require_trust(run.path)
+    found: dict[str, tuple[ToolSpec, ...]] = {}
+    for reference, kwargs in _named(run.config):
+        env = make(reference, **kwargs)
+        found[env.env_id] = env.tools
+        env.close()
+    for env_id in sorted(env_ids - set(found)):
+        env = make(env_id)
+        found[env_id] = env.tools
+        env.close()
+    return found
+
+
+def _named(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    evaluated, trained = config.get("eval") or {}, config.get("env") or {}
+    if "env" in evaluated:
+        yield evaluated["env"], dict(evaluated.get("kwargs") or {})
+    if trained.get("id"):
+        yield trained["id"], dict(trained.get("kwargs") or {})
+
+
+def _write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError(str(path), "parquet") from error
+    if not rows:
+        raise UsageError("there is no episode to write")
+    # one type a column: schemas of tools differ from each other, and contents are text or parts
+    flat = [
+        {**row, "tools": json.dumps(row["tools"]), "messages": [_plain(one) for one in row["messages"]]} for row in rows
+    ]
+    parquet.write_table(pyarrow.Table.from_pylist(flat), path)
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    if isinstance(content, list):
+        content = "\n".join(part["text"] for part in content if part["type"] == "text")
+    return {**message, "content": content}

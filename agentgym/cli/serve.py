@@ -24,6 +24,9 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     idle_timeout_s: Annotated[float, typer.Option(help="Close sessions without a heartbeat for so long.")] = 60.0,
     step_timeout_s: Annotated[float, typer.Option(help="Longest reset or step.")] = 300.0,
     drain_s: Annotated[float, typer.Option(min=0.0, help="After SIGTERM: wait so long for open sessions.")] = 30.0,
+    protocol: Annotated[
+        str, typer.Option(help="agentgym, or openenv for the clients of OpenEnv, with one environment.")
+    ] = "agentgym",
     as_json: JsonFlag = False,
 ) -> None:
     """Serve environments to trainers and agents on other machines, until Ctrl-C or SIGTERM."""
@@ -38,6 +41,9 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     from agentgym.server.sessions import Sessions
     from agentgym.tools.retrieval.server import bound_socket
 
+    if protocol != "agentgym":
+        _serve_openenv(envs, protocol, host, port, max_sessions, as_json)
+        return
     token = _token(token_file)
     _check_host(host, token)
     limits = Limits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
@@ -83,3 +89,37 @@ def _check_host(host: str, token: str) -> None:
         raise UsageError(
             f"--host {host} lets other machines run environments here; give --token-file FILE, or stay on 127.0.0.1"
         )
+
+
+def _serve_openenv(  # what the options say
+    envs: list[str], protocol: str, host: str, port: int, max_sessions: int, as_json: bool
+) -> None:
+    """Serve one environment by OpenEnv's protocol, which knows no tokens: on loopback alone."""
+    import importlib.util
+
+    from agentgym.errors import MissingExtraError, UsageError, unknown_name
+
+    if protocol != "openenv":
+        raise unknown_name("protocol", protocol, ("agentgym", "openenv"))
+    if importlib.util.find_spec("openenv") is None:
+        raise MissingExtraError("serve --protocol openenv", "openenv")
+    if len(envs) != 1 or host not in ("127.0.0.1", "localhost"):
+        raise UsageError("OpenEnv's protocol serves one environment, and on loopback, since it knows no tokens")
+    from agentgym.interop.openenv_server import make_app
+    from agentgym.interop.openenv_server import serve as run
+    from agentgym.registry import find, make
+    from agentgym.tools.retrieval.server import bound_socket
+
+    entry = find(envs[0])
+    app = make_app(lambda: make(entry.id), max_sessions)
+    listening = bound_socket(host, port)
+    listening.listen(4096)
+    url = f"http://{host}:{listening.getsockname()[1]}"
+    if as_json:
+        print(json.dumps({"url": url, "envs": [entry.id]}), flush=True)
+    out = Output(as_json)
+    out.console.print(f"serving {entry.id} by OpenEnv's protocol at [bold]{url}[/]", soft_wrap=True)
+    try:
+        run(listening, app)
+    except KeyboardInterrupt:
+        out.status.print("stopped")

@@ -13,7 +13,8 @@ from agentgym.types import ImagePart, Message, ToolCall, ToolSpec, Trajectory
 def conversation_of(trajectory: Trajectory, tools: Sequence[ToolSpec] = ()) -> list[dict[str, Any]]:
     """Return the messages of an episode, from the first observation to the last reply.
 
-    Sub-agents and summaries are left out. An assistant message holds what was done: an expert's action where one was played in place of the policy's. Calls
+    Sub-agents and summaries are left out. An assistant
+    message holds what was done: an expert's action where one was played in place of the policy's. Calls
     that could not be read stay the text that they were, and their replies are those of a user.
 
     Args:

@@ -1,0 +1,144 @@
+"""``agentgym/OpenEnv-v0``: an environment behind a server of OpenEnv (the package openenv-core)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+from agentgym.env.tool_env import ToolEnv
+from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError
+from agentgym.tools.mcp import McpTool
+from agentgym.types import Task, ToolSpec
+
+ACT: Final = "act"
+"""The tool of an environment that lists none: its one action, with the fields that its server describes."""
+_OF_TRANSPORT: Final = ("transport_error", "timeout")
+
+
+class OpenEnvEnv(ToolEnv):
+    """An environment that any server of OpenEnv serves.
+
+    Its tools are those that the server lists; where it lists none there is one tool, ``act``, with the fields of its
+    action. Tasks are seeds, which the server's ``reset`` gets. Each reward is a part of the outcome, ``done`` ends the
+    episode, and a success is an episode whose rewards sum to ``success_reward``.
+
+    An error of the server or of the connection is a failure of the infrastructure, never a reward. What the server
+    reports as a fault of a call is shown to the policy.
+
+    Args:
+        base_url: ``http://HOST:PORT``.
+        success_reward: sum of rewards from which on an episode is a success.
+        timeout_s: longest reset or step.
+        max_turns: turns after which an episode is truncated.
+
+    Raises:
+        UsageError: the address is none.
+        EnvError: no server answers.
+    """
+
+    is_blocking: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        success_reward: float = 1.0,
+        timeout_s: float = 60.0,
+        max_turns: int | None = 30,
+        render_mode: str | None = None,
+    ) -> None:
+        from openenv.core.generic_client import GenericEnvClient
+
+        if not base_url.startswith(("http://", "https://", "ws://", "wss://")):
+            raise UsageError(f"base_url={base_url!r} is no address of an OpenEnv server; expected http://HOST:PORT")
+        self.success_outcome = success_reward  # type: ignore[misc]
+        self.longest_step_s = timeout_s
+        self._url = base_url
+        self._make_client: Callable[[], Any] = lambda: GenericEnvClient(
+            base_url=base_url, connect_timeout_s=timeout_s, message_timeout_s=timeout_s
+        ).sync()
+        self._client: Any = None
+        self._tools = {spec.name: self._tool(spec) for spec in self._listed()}
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    def start(self, task: Task) -> str:
+        """Reset the server's environment by the episode's seed."""
+        result = self._ask("reset", seed=self.episode.seed % 2**31)
+        return _text(result.observation) or "The episode has begun."
+
+    def stop(self) -> None:
+        """Close the connection, with which the server closes its environment."""
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except Exception:  # the server may be gone
+                return
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _listed(self) -> list[ToolSpec]:
+        try:
+            listed = self._ask("step", {"type": "list_tools"}).observation.get("tools")
+        except EnvError:
+            self.stop()  # a server whose environment has an action of its own refuses this one
+            listed = None
+        if listed:
+            return [ToolSpec(t["name"], t.get("description") or t["name"], t["input_schema"]) for t in listed]
+        return [ToolSpec(ACT, "Act in the environment.", self._action_schema())]
+
+    def _action_schema(self) -> Mapping[str, Any]:
+        import httpx
+
+        url = self._url.replace("ws://", "http://").replace("wss://", "https://").rstrip("/")
+        try:
+            schema = dict(httpx.get(f"{url}/schema", timeout=self.longest_step_s).raise_for_status().json()["action"])
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            raise EnvError(f"{url} is no OpenEnv server that answers: {error!r:.300}") from error
+        schema["properties"] = {k: v for k, v in schema.get("properties", {}).items() if k != "metadata"}
+        return schema
+
+    def _tool(self, spec: ToolSpec) -> McpTool:
+        def call(env: OpenEnvEnv, **arguments: Any) -> str:
+            listed = {"type": "call_tool", "tool_name": spec.name, "arguments": arguments}
+            return env._took(env._ask("step", arguments if spec.name == ACT else listed))
+
+        return McpTool(spec.name, call, spec.description, parameters=spec.parameters)
+
+    def _took(self, result: Any) -> str:
+        observation = result.observation
+        error = observation.get("error")
+        if isinstance(error, Mapping) and error.get("error_type") in _OF_TRANSPORT:
+            raise EnvError(f"{self._url}: {error.get('message', '')}")
+        if result.reward is not None:
+            self.award(float(result.reward))
+        if result.done:
+            self.finish()
+        if isinstance(error, Mapping):
+            raise ToolError(str(error.get("message", "")), str(error.get("error_type", "execution_error")))
+        return _text(observation) or "Done."
+
+    def _ask(self, op: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            if self._client is None:
+                self._client = self._make_client()
+                self._client.connect()
+            return getattr(self._client, op)(*arguments, **named)
+        except TimeoutError as error:
+            self.stop()
+            raise EnvTimeoutError(f"{self._url}: no answer to {op}") from error
+        except Exception as error:  # its client raises whatever its parts raise
+            self.stop()
+            raise EnvError(f"{self._url}: {op}: {type(error).__name__}: {error!s:.300}") from error
+
+
+def _text(observation: Mapping[str, Any]) -> str:
+    """Return an observation as text: what a tool said, a field ``text``, else all fields as JSON."""
+    said = observation.get("result", observation.get("text"))
+    if isinstance(said, Mapping):  # a result of FastMCP
+        said = said.get("data", said)
+    if isinstance(said, str):
+        return said
+    shown = said if said is not None else {k: v for k, v in observation.items() if k not in ("metadata", "error")}
+    return json.dumps(shown, ensure_ascii=False, default=str) if shown else ""

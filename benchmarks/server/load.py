@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -103,14 +104,30 @@ def measure(num_sessions: int, num_steps: int, num_abandoned: int) -> dict[str, 
         server.kill()
 
 
-def page(found: dict[str, Any], about: dict[str, Any]) -> str:
+def measure_openenv(python: str, num_sessions: int, num_steps: int) -> dict[str, Any]:
+    """Return the figures of OpenEnv's own server and client on the same work."""
+    script = Path(__file__).with_name("openenv_load.py")
+    command = [python, str(script), str(num_sessions), str(num_steps), str(IDLE_S)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def page(found: dict[str, Any], beside: dict[str, Any], about: dict[str, Any]) -> str:
     """Return the results as Markdown."""
-    rows = "\n".join(f"| {name} | {value:,.1f} |" for name, value in found.items())
+    names = [*found, *(name for name in beside if name not in found)]
+    shown = {name: [f"{held[name]:,.1f}" if name in held else "" for held in (found, beside)] for name in names}
+    rows = "\n".join(f"| {name} | {ours} | {theirs} |" for name, (ours, theirs) in shown.items())
     return (
         "# Load on an environment server\n\n"
         f"`python benchmarks/server/load.py`: the household, one server process; the clients are on the same machine.\n"
         f"Sessions are reaped after {IDLE_S:g} s without a heartbeat.\n\n"
-        f"| figure | value |\n|---|---|\n{rows}\n\n"
+        "OpenEnv's column is its own server at its default settings (`agentgym serve --protocol openenv`, openenv-core\n"
+        "0.3) and its own client, which opens a connection for each session. `silent_reaped` counts those of its sessions\n"
+        f"that were closed after they had said nothing for {3 * IDLE_S:g} s.\n\n"
+        f"| figure | agentgym | OpenEnv |\n|---|---|---|\n{rows}\n\n"
         f"{about['machine']}, load {about['load_average']}, {about['date']}, commit {about['commit']}.\n"
     )
 
@@ -121,13 +138,18 @@ def main() -> None:
     arguments.add_argument("--sessions", type=int, default=1000)
     arguments.add_argument("--steps", type=int, default=20)
     arguments.add_argument("--abandoned", type=int, default=10_000)
+    arguments.add_argument(
+        "--openenv-python", default="", help="Python with openenv-core, whose server is measured, too"
+    )
     arguments.add_argument("--output", type=Path, required=True)
     given = arguments.parse_args()
     about = about_this_machine("uvicorn", "websockets", "fastapi")
     found = measure(given.sessions, given.steps, given.abandoned)
-    given.output.with_suffix(".json").write_text(json.dumps({**found, **about}, indent=1) + "\n", encoding="utf-8")
-    given.output.with_suffix(".md").write_text(page(found, about), encoding="utf-8")
-    print(page(found, about))
+    beside = measure_openenv(given.openenv_python, given.sessions, given.steps) if given.openenv_python else {}
+    results = {**found, "openenv": beside, **about}
+    given.output.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    given.output.with_suffix(".md").write_text(page(found, beside, about), encoding="utf-8")
+    print(page(found, beside, about))
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def page(found: dict[str, Any], beside: dict[str, Any], about: dict[str, Any]) -
         f"`python benchmarks/server/load.py`: the household, one server process; the clients are on the same machine.\n"
         f"Sessions are reaped after {IDLE_S:g} s without a heartbeat.\n\n"
         "OpenEnv's column is its own server at its default settings (`agentgym serve --protocol openenv`,\n"
-        "openenv-core 0.3) and its own client, which opens a connection for each session. `silent_reaped` counts those\n"
-        f"of its sessions that were closed after they had said nothing for {3 * IDLE_S:g} s.\n\n"
+        "openenv-core 0.3) and its own client, which opens a connection for each session. `silent_reaped` counts\n"
+        f"those of its sessions that were closed after they had said nothing for {3 * IDLE_S:g} s.\n\n"
         f"| figure | agentgym | OpenEnv |\n|---|---|---|\n{rows}\n\n"
         f"{about['machine']}, load {about['load_average']}, {about['date']}, commit {about['commit']}.\n"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -15,6 +17,9 @@ from typing import Any, Generic, TypeVar
 from agentgym.errors import HungError
 
 T = TypeVar("T")
+# In Python 3.11 the module signal tries the old handler as an enum and puts its repr into an error that it drops. With
+# asyncio's own handler that formats the loop's whole task, which takes longer than most steps of an environment.
+_raw: Any = signal if sys.version_info >= (3, 12) else importlib.import_module("_signal")
 AGAIN_S = 1.0
 """Seconds after which code that swallowed the error gets it once more."""
 
@@ -45,17 +50,17 @@ def time_limit(limit_s: float | None, what: str) -> Iterator[None]:
         raise HungError(f"{what}: not done after {limit_s:g} s{at}")
 
     began = time.monotonic()
-    handlers = {signal.SIGALRM: signal.signal(signal.SIGALRM, interrupt)}
-    if callable(signal.getsignal(signal.SIGINT)):
+    handlers = {signal.SIGALRM: _raw.signal(signal.SIGALRM, interrupt)}
+    if callable(_raw.getsignal(signal.SIGINT)):
         # asyncio's own handler asks the loop to end, which the code inside holds up
-        handlers[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+        handlers[signal.SIGINT] = _raw.signal(signal.SIGINT, signal.default_int_handler)
     outer_s, interval_s = signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            _raw.signal(number, handler)
         if outer_s:  # a limit around this one goes on; one that has passed meanwhile strikes at once
             signal.setitimer(signal.ITIMER_REAL, max(1e-3, outer_s - (time.monotonic() - began)), interval_s)
 

@@ -24,6 +24,10 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     idle_timeout_s: Annotated[float, typer.Option(help="Close sessions without a heartbeat for so long.")] = 60.0,
     step_timeout_s: Annotated[float, typer.Option(help="Longest reset or step.")] = 300.0,
     drain_s: Annotated[float, typer.Option(min=0.0, help="After SIGTERM: wait so long for open sessions.")] = 30.0,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes for environments that block; 0: threads. [default: one a core, 8 at most]"),
+    ] = None,
     protocol: Annotated[
         str, typer.Option(help="agentgym, or openenv for the clients of OpenEnv, with one environment.")
     ] = "agentgym",
@@ -39,6 +43,7 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     from agentgym.server.limits import Limits
     from agentgym.server.run import serve as run
     from agentgym.server.sessions import Sessions
+    from agentgym.server.workers import Workers, default_num_processes
     from agentgym.tools.retrieval.server import bound_socket
 
     if protocol != "agentgym":
@@ -47,7 +52,8 @@ def serve(  # noqa: PLR0913, PLR0917  # one per option
     token = _token(token_file)
     _check_host(host, token)
     limits = Limits(max_sessions=max_sessions, idle_timeout_s=idle_timeout_s, step_timeout_s=step_timeout_s)
-    sessions = Sessions(envs, limits)
+    num_processes = default_num_processes() if processes is None else processes
+    sessions = Sessions(envs, limits, Workers(envs, limits, num_processes) if num_processes else None)
     listening = bound_socket(host, port)
     listening.listen(4096)  # from here on, who connects waits and is not refused
     out = Output(as_json)

@@ -300,7 +300,7 @@ def _add_agent(app: FastAPI, sessions: Sessions) -> None:
     @app.get("/agent/tools")
     async def tools(authorization: Annotated[str, Header()] = "") -> list[dict[str, Any]]:
         """List the tools, as OpenAI's function schemas."""
-        return [tool.as_function() for tool in own(authorization).env.tools]
+        return [tool.as_function() for tool in own(authorization).tools]
 
     @app.post("/agent/call")
     async def call(body: CallBody, authorization: Annotated[str, Header()] = "") -> Response:

@@ -37,7 +37,7 @@ class McpSessions:
 
 def _server(session: Session, sessions: Sessions) -> Server[Any]:
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
-        return listed(session.env.tools)
+        return listed(session.tools)
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         sessions.counts["steps"] += 1
@@ -53,7 +53,7 @@ def _server(session: Session, sessions: Sessions) -> Server[Any]:
         return types.CallToolResult(content=content, is_error=has_error(replies))
 
     return Server(
-        f"agentgym {session.env.env_id}",
+        f"agentgym {session.env_id}",
         version=agentgym.__version__,
         instructions="\n".join(message.text for message in session.opening) or None,
         on_list_tools=list_tools,

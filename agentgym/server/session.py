@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from agentgym.env.env import Env, StepInfo
 from agentgym.env.observations import as_observation
@@ -17,10 +17,14 @@ from agentgym.errors import EnvTimeoutError, HungError, ToolError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.wire import Step, View
 from agentgym.server.limits import Limits
-from agentgym.types import Message, Observation, RewardPart, Task, ToolCall
+from agentgym.types import Message, Observation, RewardPart, Task, ToolCall, ToolSpec
 
 T = TypeVar("T")
 _SENT_APART = frozenset({"reward_parts", "is_valid", "success", "played"})
+
+
+class LeftBehindError(EnvTimeoutError):
+    """A blocking environment was not done in time; its thread goes on, since nothing can end it."""
 
 
 class Session:
@@ -30,24 +34,21 @@ class Session:
     a client that lost its connection repeats its request, and nothing is played twice.
     """
 
-    def __init__(self, env: Env, limits: Limits, key: str = "") -> None:
+    env_id: str
+    tools: tuple[ToolSpec, ...]
+    """The tools of the running episode, or those of a new instance."""
+
+    def __init__(self, key: str = "") -> None:
         self.id = secrets.token_urlsafe(18)
         self.agent_token = secrets.token_urlsafe(18)
         self.key = key
         """Chosen by the client that opened it."""
-        self.env = env
         self.last_seen = time.monotonic()
-        self._limits = limits
-        self._limit_s = max(limits.step_timeout_s, env.longest_step_s)
-        self._sequence = 0
-        self._answer: asyncio.Task[Any] | None = None
-        self._sent_tools: Any = None
-        self._parts: list[RewardPart] = []
-        self._ended: bool | None = None
-        """Success of the episode that has ended; None while it runs."""
         self.opening: Observation = ()
         """What the episode began with."""
-        self._is_begun = False
+        self._sequence = 0
+        self._answer: asyncio.Task[Any] | None = None
+        self._is_running = False
 
     @property
     def is_busy(self) -> bool:
@@ -71,11 +72,10 @@ class Session:
             raise UsageError(f"request {sequence} of this session is older than its last, {self._sequence}")
         if self.is_busy:
             raise UsageError("this session is answering another request; a session takes one at a time")
-        operation = _OPERATIONS.get(op)
-        if operation is None:
-            raise UsageError(f"no operation {op!r}; there are {', '.join(sorted(_OPERATIONS))}")
+        if op not in OPERATIONS:
+            raise UsageError(f"no operation {op!r}; there are {', '.join(sorted(OPERATIONS))}")
         self._sequence = self._sequence + 1 if sequence is None else sequence
-        self._answer = asyncio.create_task(operation(self, fields))
+        self._answer = asyncio.create_task(self._answered(op, fields))
         self._answer.add_done_callback(_retrieved)
         try:
             return await asyncio.shield(self._answer)
@@ -89,7 +89,7 @@ class Session:
             UsageError: no episode runs.
             InfrastructureError: the environment failed.
         """
-        if not self._is_begun or self._ended is not None:
+        if not self._is_running:
             raise UsageError("no episode is running")
         call = Message("assistant", calls=(ToolCall(name, dict(arguments), "0"),))
         try:
@@ -99,9 +99,54 @@ class Session:
         return step.view.observation, step.terminated or step.truncated
 
     async def close(self) -> None:
-        """Close the environment; one that hangs is left behind in its thread."""
+        """Close the environment."""
         if self._answer is not None and not self._answer.done():
             self._answer.cancel()
+
+    async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
+        """Do an operation where the environment is; ``reset`` returns a :class:`View`, ``step`` a :class:`Step`."""
+        raise NotImplementedError
+
+    async def _answered(self, op: str, fields: Mapping[str, Any]) -> Any:
+        """Perform an operation, and note whether an episode runs."""
+        if op == "reset":
+            self._is_running = False
+        try:
+            found = await self.perform(op, fields)
+        except ToolError:
+            self._is_running = False
+            raise
+        view = found.view if isinstance(found, Step) else found
+        if isinstance(view, View) and view.tools is not None:
+            self.tools = view.tools
+        if isinstance(found, View):
+            self.opening, self._is_running = found.observation, True
+        elif isinstance(found, Step) and (found.terminated or found.truncated):
+            self._is_running = False
+        return found
+
+
+class LocalSession(Session):
+    """A session whose environment is in this process; one that blocks is in a thread of its own."""
+
+    def __init__(self, env: Env, limits: Limits, key: str = "") -> None:
+        super().__init__(key)
+        self.env = env
+        self.env_id, self.tools = env.env_id, env.tools
+        self._limits = limits
+        self._limit_s = max(limits.step_timeout_s, env.longest_step_s)
+        self._sent_tools: Any = None
+        self._parts: list[RewardPart] = []
+        self._ended: bool | None = None
+        """Success of the episode that has ended; None while it runs."""
+
+    async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
+        """Do an operation of the environment."""
+        return await _OF_LOCAL[op](self, fields)
+
+    async def close(self) -> None:
+        """Close the environment; one that hangs is left behind in its thread."""
+        await super().close()
         with suppress(Exception):
             async with asyncio.timeout(10.0):
                 await self.env.aclose()
@@ -116,10 +161,9 @@ class Session:
         seed = fields.get("seed")
         if seed is not None and (not isinstance(seed, int) or seed < 0):
             raise UsageError(f"seed must be a whole number from 0 on, got {seed!r:.40}")
-        self._parts, self._ended, self._is_begun = [], None, False
+        self._parts, self._ended = [], None
         observation, _ = await self._limited(self.env.areset(seed=seed, options=options), "reset")
-        self._is_begun, self.opening = True, as_observation(observation)
-        return self._view(self.opening)
+        return self._view(as_observation(observation))
 
     async def _step(self, fields: Mapping[str, Any]) -> Step:
         action = fields.get("action")
@@ -212,20 +256,23 @@ class Session:
             type(self.env).is_blocking = True  # the next one that hangs does so in a thread of its own
             raise
         except TimeoutError as error:
-            raise EnvTimeoutError(f"{name}: not done after {self._limit_s:g} s") from error
+            kind = LeftBehindError if self.env.is_blocking else EnvTimeoutError
+            raise kind(f"{name}: not done after {self._limit_s:g} s") from error
 
 
-_OPERATIONS: Mapping[str, Callable[[Session, Mapping[str, Any]], Coroutine[Any, Any, Any]]] = {
-    "reset": Session._reset,
-    "step": Session._step,
-    "grade": Session._grade,
-    "state_key": Session._state_key,
-    "oracle": Session._oracle,
-    "admissible_actions": Session._admissible,
-    "cheats": Session._cheats,
-    "parse_action": Session._parse,
-    "end_episode": Session._end_episode,
+_OF_LOCAL: Final[Mapping[str, Callable[[LocalSession, Mapping[str, Any]], Coroutine[Any, Any, Any]]]] = {
+    "reset": LocalSession._reset,
+    "step": LocalSession._step,
+    "grade": LocalSession._grade,
+    "state_key": LocalSession._state_key,
+    "oracle": LocalSession._oracle,
+    "admissible_actions": LocalSession._admissible,
+    "cheats": LocalSession._cheats,
+    "parse_action": LocalSession._parse,
+    "end_episode": LocalSession._end_episode,
 }
+OPERATIONS: Final = frozenset(_OF_LOCAL)
+"""What a session can be asked."""
 
 
 async def _at_once(method: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agentgym.canonical import digest
 from agentgym.env.env import Env
@@ -18,8 +18,11 @@ from agentgym.registry import creator_of, find, make
 from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, TaskPage
 from agentgym.server.limits import Limits
-from agentgym.server.session import Session
+from agentgym.server.session import LocalSession, Session
 from agentgym.types import Task
+
+if TYPE_CHECKING:
+    from agentgym.server.workers import Workers
 
 MAX_TEMPLATES: Final = 32
 """Instances kept to answer questions about an environment and its tasks."""
@@ -33,10 +36,12 @@ class Sessions:
     Args:
         names: environments that may be made, as ``make`` takes them.
         limits: limits on sessions and requests.
+        workers: processes for environments that block; None for threads of this one.
     """
 
-    def __init__(self, names: Sequence[str], limits: Limits) -> None:
+    def __init__(self, names: Sequence[str], limits: Limits, workers: Workers | None = None) -> None:
         self.limits = limits
+        self._workers = workers
         self.is_draining = False
         self.counts: Counter[str] = Counter()
         self._names = {name: find(name).id for name in names}
@@ -69,7 +74,7 @@ class Sessions:
             return {
                 "session": session.id,
                 "agent_token": session.agent_token,
-                "env": session.env.env_id,
+                "env": session.env_id,
                 "idle_timeout_s": self.limits.idle_timeout_s,
             }
         if op == "describe":
@@ -112,7 +117,7 @@ class Sessions:
             self._by_key[key] = future
         self._num_opening += 1
         try:
-            session = Session(await self._made(env, kwargs), self.limits, key if isinstance(key, str) else "")
+            session = await self._opened(env, kwargs, key if isinstance(key, str) else "")
         except BaseException as error:
             if isinstance(key, str):
                 del self._by_key[key]
@@ -184,6 +189,8 @@ class Sessions:
         for env, _ in self._templates.values():
             await env.aclose()
         self._templates.clear()
+        if self._workers is not None:
+            await self._workers.close()
 
     # -------------------------------------------------------------------------------------- about an environment
 
@@ -193,6 +200,8 @@ class Sessions:
         Raises:
             UsageError: no such environment or argument.
         """
+        if workers := self._workers_for(env, kwargs):
+            return wire.read(EnvFacts, await workers.ask(op="describe", env=env, kwargs=kwargs))
         made, _ = await self._template(env, kwargs)
         return EnvFacts(
             version=wire.VERSION,
@@ -214,6 +223,9 @@ class Sessions:
         split, start, stop = request.get("split"), request.get("start", 0), request.get("stop", MAX_PAGE)
         if not isinstance(split, str) or not isinstance(start, int) or not isinstance(stop, int) or start < 0:
             raise UsageError("expected a split by name, and start and stop as whole numbers from 0 on")
+        if workers := self._workers_for(request.get("env"), request.get("kwargs")):
+            asked = {"env": request["env"], "kwargs": request.get("kwargs"), "split": split}
+            return wire.read(TaskPage, await workers.ask(op="tasks", **asked, start=start, stop=stop))
         made, by_split = await self._template(request.get("env"), request.get("kwargs"))
         if split not in by_split:
             by_split[split] = made.tasks(split)
@@ -229,18 +241,34 @@ class Sessions:
             self._templates[key] = (await self._made(env, kwargs), {})
         return self._templates[key]
 
-    async def _made(self, env: Any, kwargs: Any) -> Env:
-        """Make an environment; a blocking one in a thread, so that the others are served meanwhile."""
+    async def _opened(self, env: Any, kwargs: Any, key: str) -> Session:
+        if workers := self._workers_for(env, kwargs):
+            return await workers.open(env, kwargs or {}, key)
+        return LocalSession(await self._made(env, kwargs), self.limits, key)
+
+    def _reference(self, env: Any, kwargs: Any) -> str:
         if not isinstance(env, str) or env not in {*self._names, *self._names.values()}:
             raise unknown_name("environment of this server:", str(env)[:100], self._names)
         if not isinstance(kwargs or {}, Mapping):
             raise UsageError("kwargs must be an object")
-        reference = self._names.get(env, env)
+        return self._names.get(env, env)
+
+    def _workers_for(self, env: Any, kwargs: Any) -> Workers | None:
+        """Return the processes in which an environment runs, None if it runs in this one."""
+        return self._workers if _is_blocking(self._reference(env, kwargs)) else None
+
+    async def _made(self, env: Any, kwargs: Any) -> Env:
+        """Make an environment; a blocking one in a thread, so that the others are served meanwhile."""
+        reference = self._reference(env, kwargs)
         with boundary(EnvError, f"making {reference}"):
             return await _made_where_it_may(reference, dict(kwargs or {}))
 
 
 async def _made_where_it_may(reference: str, kwargs: dict[str, Any]) -> Env:
-    if getattr(creator_of(find(reference)), "is_blocking", False):
+    if _is_blocking(reference):
         return await call_in_own_thread(partial(make, reference, **kwargs))
     return make(reference, **kwargs)
+
+
+def _is_blocking(reference: str) -> bool:
+    return bool(getattr(creator_of(find(reference)), "is_blocking", False))

@@ -362,17 +362,17 @@ class Env(gymnasium.Env[Observation, Action]):
         """Return to a state that :meth:`dump_state` gave (and that may be loaded several times)."""
         raise NotImplementedError(f"{type(self).__name__} gives a native state but has no load_state")
 
+    async def adump_state(self) -> Any:
+        """:meth:`dump_state` for environments that await something."""
+        return self.dump_state()
+
+    async def aload_state(self, state: Any) -> None:
+        """:meth:`load_state` for environments that await something."""
+        self.load_state(state)
+
     def snapshot(self) -> Snapshot:
         """The current point of the episode."""
-        return Snapshot(
-            task=self.task,
-            seed=self.__episode.seed,
-            actions=tuple(self.__episode.actions),
-            state_key=self.state_key(),
-            native=self.dump_state(),
-            rng_state=self.np_random.bit_generator.state,
-            progress=self.__episode.progress,
-        )
+        return self._snapshot_with(self.dump_state())
 
     def restore(self, snapshot: Snapshot) -> None:
         """Return to a snapshot: natively where the env can, else by replay of the actions from the seed.
@@ -387,13 +387,8 @@ class Env(gymnasium.Env[Observation, Action]):
         else:
             self._begin(snapshot.seed, {"task": snapshot.task})
             self.load_state(snapshot.native)
-            self.__episode.resume(snapshot.progress, snapshot.actions)
-            self.np_random.bit_generator.state = snapshot.rng_state
-        if self.state_key() != snapshot.state_key:
-            raise ReplayMismatchError(
-                f"{self.env_id}: after {len(snapshot.actions)} replayed actions the state is {self.state_key()!r}, "
-                f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
-            )
+            self._go_on_from(snapshot)
+        self._check_state(snapshot)
 
     async def arestore(self, snapshot: Snapshot) -> None:
         """:meth:`restore` as a coroutine, for native snapshots.
@@ -407,13 +402,40 @@ class Env(gymnasium.Env[Observation, Action]):
         if self.is_blocking:
             await self._in_thread(self.restore, snapshot)
         else:
-            self.restore(snapshot)
+            self._begin(snapshot.seed, {"task": snapshot.task})
+            await self.aload_state(snapshot.native)
+            self._go_on_from(snapshot)
+            self._check_state(snapshot)
 
     async def asnapshot(self) -> Snapshot:
         """:meth:`snapshot` as a coroutine."""
-        return await self._in_thread(self.snapshot) if self.is_blocking else self.snapshot()
+        if self.is_blocking:
+            return await self._in_thread(self.snapshot)
+        return self._snapshot_with(await self.adump_state())
 
     # ---------------------------------------------------------------------------------------------------- private
+
+    def _snapshot_with(self, native: Any) -> Snapshot:
+        return Snapshot(
+            task=self.task,
+            seed=self.__episode.seed,
+            actions=tuple(self.__episode.actions),
+            state_key=self.state_key(),
+            native=native,
+            rng_state=self.np_random.bit_generator.state,
+            progress=self.__episode.progress,
+        )
+
+    def _go_on_from(self, snapshot: Snapshot) -> None:
+        self.__episode.resume(snapshot.progress, snapshot.actions)
+        self.np_random.bit_generator.state = snapshot.rng_state
+
+    def _check_state(self, snapshot: Snapshot) -> None:
+        if self.state_key() != snapshot.state_key:
+            raise ReplayMismatchError(
+                f"{self.env_id}: after {len(snapshot.actions)} replayed actions the state is {self.state_key()!r}, "
+                f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
+            )
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:
         if self.__is_closed:

@@ -9,10 +9,11 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, overload
 
-from agentgym.env.env import Env
+from agentgym.env.env import Env, Snapshot
 from agentgym.errors import EnvError, UsageError
 from agentgym.remote import wire
 from agentgym.remote.channel import Channel, channel_to
@@ -30,8 +31,8 @@ _described: dict[str, EnvFacts] = {}
 class RemoteEnv(Env):
     """An environment of an :mod:`agentgym.server`, with the results that it has in this process.
 
-    A session on the server is opened at the first reset and closed by ``close``. Restoring a snapshot replays its
-    actions, so a branch may go on at another server.
+    A session on the server is opened at the first reset and closed by ``close``. The state of a snapshot stays on its
+    server, for as long as that has room; where it is gone, the actions are replayed.
 
     Args:
         env: the id of the environment, as the server names it.
@@ -145,6 +146,50 @@ class RemoteEnv(Env):
         """What a person typed, as the environment reads it."""
         return wire.read(Message, self._wait(self._asked("parse_action", text=text)))
 
+    # -------------------------------------------------------------------------------------------------- snapshots
+
+    def dump_state(self) -> RemoteState | None:
+        """Let the server keep a copy of the state; None if the environment there has no native snapshots."""
+        return self._kept(self._wait(self._asked("snapshot")))
+
+    async def adump_state(self) -> RemoteState | None:
+        """:meth:`dump_state` as a coroutine."""
+        return self._kept(await self._awaited(self._asked("snapshot")))
+
+    def load_state(self, state: RemoteState) -> None:
+        """Return to a state that a server keeps."""
+        self._opening(self._wait(self._open_and_load(state)))
+
+    async def aload_state(self, state: RemoteState) -> None:
+        """:meth:`load_state` as a coroutine."""
+        self._opening(await self._awaited(self._open_and_load(state)))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot: on its server, or by replay where the state is gone.
+
+        Raises:
+            ReplayMismatchError: if the state reached is not the snapshot's.
+        """
+        try:
+            super().restore(snapshot)
+        except wire.NoStateError:
+            super().restore(replace(snapshot, native=None))
+
+    async def arestore(self, snapshot: Snapshot) -> None:
+        """:meth:`restore` as a coroutine, for native snapshots.
+
+        Raises:
+            UsageError: the snapshot holds actions alone, which :meth:`astep` can replay.
+            ReplayMismatchError: if the state reached is not the snapshot's.
+        """
+        try:
+            await super().arestore(snapshot)
+        except wire.NoStateError:
+            await self.areset(seed=snapshot.seed, options={"task": snapshot.task})
+            for action in snapshot.actions:
+                await self.astep(action)
+            self._check_state(snapshot)
+
     # ---------------------------------------------------------------------------------------------------- private
 
     def task_page(self, split: str, start: int, stop: int) -> TaskPage:
@@ -174,22 +219,41 @@ class RemoteEnv(Env):
         for channel in (servers := self._by_turn()):
             try:
                 if op == "open":
-                    opened = await asyncio.wrap_future(channel.thread.submit(channel.open(**fields)))
-                    self._channel, self._session = channel, opened["session"]
-                    return opened
+                    return await self._open_at(channel, fields)
                 return await asyncio.wrap_future(channel.submit(op, **fields))
             except EnvError:
                 if channel is servers[-1]:
                     raise
         raise AssertionError
 
+    async def _open_at(self, channel: Channel, fields: Mapping[str, Any]) -> None:
+        opened = await asyncio.wrap_future(channel.thread.submit(channel.open(**fields)))
+        self._channel, self._session = channel, opened["session"]
+        self._sequence = itertools.count(1)
+
+    def _to_open(self) -> dict[str, Any]:
+        # the key lets a request that is repeated after a lost reply find the session that it opened
+        return {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
+
     async def _open_and_reset(self, task: Task) -> Any:
         if not self._session:
-            # the key lets a request that is repeated after a lost reply find the session that it opened
-            fields = {"env": self._env, "kwargs": self._kwargs, "key": os.urandom(16).hex()}
-            await self._from_any("open", fields)
-            self._sequence = itertools.count(1)
+            await self._from_any("open", self._to_open())
         return await self._asked("reset", task=task, seed=self.episode.seed)
+
+    def _kept(self, sent: Mapping[str, Any]) -> RemoteState | None:
+        assert self._channel is not None
+        return None if sent["state"] is None else RemoteState(self._channel.url, sent["state"])
+
+    async def _open_and_load(self, state: RemoteState) -> Any:
+        """Go on at the server that keeps the state."""
+        channel = next((one for one in self._channels if one.url == state.url), None)
+        if channel is None:
+            raise wire.NoStateError(f"{state.url}, which keeps the state, is none of this environment's servers")
+        if self._channel is not channel:
+            self.stop()
+        if not self._session:
+            await self._open_at(channel, self._to_open())
+        return await self._asked("restore", state=state.id)
 
     async def _asked(self, op: str, **fields: Any) -> Any:
         if self._channel is None or not self._session:
@@ -229,6 +293,14 @@ class RemoteEnv(Env):
         elif step.truncated:
             self.truncate()
         return self._seen(step.view)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """The state of a snapshot, by the server that keeps it and its name there."""
+
+    url: str
+    id: str
 
 
 class RemoteTasks(Sequence[Task]):

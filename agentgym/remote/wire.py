@@ -18,7 +18,7 @@ from agentgym import errors
 from agentgym.errors import AgentGymError, EnvError, InfrastructureError, ToolError, UsageError
 from agentgym.types import Message, Observation, RewardPart, Task, ToolSpec
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 T = TypeVar("T")
 _adapters: dict[type[Any], TypeAdapter[Any]] = {}
@@ -156,11 +156,15 @@ class NoSessionError(EnvError):
     """The server does not know the session: it was reaped, closed, or lost in a restart."""
 
 
+class NoStateError(EnvError):
+    """The server does not hold a snapshot's state any more; its actions can be replayed."""
+
+
 class ForbiddenError(UsageError):
     """The token is missing, wrong, or not for this."""
 
 
-_OWN: Final = {kind.__name__: kind for kind in (NoSessionError, ForbiddenError)}
+_OWN: Final = {kind.__name__: kind for kind in (NoSessionError, NoStateError, ForbiddenError)}
 
 
 def error_as_json(error: BaseException) -> dict[str, Any]:

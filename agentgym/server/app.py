@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from agentgym.errors import AgentGymError, ClosedError, InfrastructureError, ResetNeededError, ToolError, UsageError
 from agentgym.remote import wire
-from agentgym.remote.wire import BusyError, ForbiddenError, NoSessionError
+from agentgym.remote.wire import BusyError, ForbiddenError, NoSessionError, NoStateError
 from agentgym.server.metrics import Durations, prometheus_text
 from agentgym.server.session import Session
 from agentgym.server.sessions import Sessions
@@ -30,6 +30,7 @@ REAP_EVERY_S: Final = 1.0
 _STATUS: Final = (
     (BusyError, 503),
     (NoSessionError, 404),
+    (NoStateError, 404),
     (ForbiddenError, 401),
     (ToolError, 422),
     (ResetNeededError, 409),
@@ -86,6 +87,13 @@ class StepBody(Body):
     """``POST /sessions/{session}/step``."""
 
     action: str | dict[str, Any] | list[dict[str, Any]] = Field(description="Text, a tool call, calls, or a message.")
+    seq: int | None = Field(default=None, ge=1, le=2**53)
+
+
+class RestoreBody(Body):
+    """``POST /sessions/{session}/restore``."""
+
+    state: str = Field(max_length=100)
     seq: int | None = Field(default=None, ge=1, le=2**53)
 
 
@@ -201,6 +209,16 @@ def _add_session_routes(routes: APIRouter, answer: Answer, sessions: Sessions) -
     async def step(session: str, body: StepBody) -> Response:
         """Take a turn."""
         return await answer("step", session=session, **body.model_dump())
+
+    @routes.post("/sessions/{session}/snapshot")
+    async def snapshot(session: str) -> Response:
+        """Keep the state; ``state`` is null where only a replay leads back to it."""
+        return await answer("snapshot", session=session)
+
+    @routes.post("/sessions/{session}/restore")
+    async def restore(session: str, body: RestoreBody) -> Response:
+        """Return to a state that was kept, in this or another session of the same environment."""
+        return await answer("restore", session=session, **body.model_dump())
 
     @routes.get("/sessions/{session}/grade")
     async def grade(session: str) -> Response:

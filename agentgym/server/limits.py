@@ -21,8 +21,10 @@ class Limits:
     """Turns of a session between two resets."""
     max_waiting: int = 64
     """Requests of one connection that are being answered; further frames are read when these are done."""
+    max_state_bytes: int = 256 * 1024 * 1024
+    """Bytes of all snapshots together; the oldest are dropped, and their clients replay."""
 
     def __post_init__(self) -> None:
-        for name in ("max_sessions", "idle_timeout_s", "step_timeout_s", "max_steps", "max_waiting"):
+        for name in ("max_sessions", "idle_timeout_s", "step_timeout_s", "max_steps", "max_waiting", "max_state_bytes"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be above 0, got {getattr(self, name):g}")

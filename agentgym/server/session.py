@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
+import pickle
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -104,12 +106,15 @@ class Session:
             self._answer.cancel()
 
     async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
-        """Do an operation where the environment is; ``reset`` returns a :class:`View`, ``step`` a :class:`Step`."""
+        """Do an operation where the environment is.
+
+        ``reset`` and ``load`` return a :class:`View`, whose observation began the episode; ``step`` a :class:`Step`.
+        """
         raise NotImplementedError
 
     async def _answered(self, op: str, fields: Mapping[str, Any]) -> Any:
         """Perform an operation, and note whether an episode runs."""
-        if op == "reset":
+        if op in ("reset", "load"):
             self._is_running = False
         try:
             found = await self.perform(op, fields)
@@ -226,6 +231,26 @@ class LocalSession(Session):
             raise UsageError("text must be text")
         return await self._plain(lambda: self.env.parse_action(text))
 
+    async def _dump(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the state as text; None if it can only be replayed, or cannot be pickled."""
+        snapshot = await self._limited(self.env.asnapshot(), "snapshot")
+        if snapshot.native is None:
+            return None
+        try:
+            kept = (self.env_id, snapshot, self._parts, self._ended, self.opening)
+            return base64.b64encode(pickle.dumps(kept)).decode()
+        except Exception:  # whatever its parts raise: the client replays
+            return None
+
+    async def _load(self, fields: Mapping[str, Any]) -> View:
+        # never from a client: what this server, or its process, dumped
+        env_id, snapshot, parts, ended, opening = pickle.loads(base64.b64decode(fields["state"]))
+        if env_id != self.env_id:
+            raise UsageError(f"the state is one of {env_id}, and this session plays {self.env_id}")
+        await self._limited(self.env.arestore(snapshot), "restore")
+        self._parts, self._ended = parts, ended
+        return self._view(opening)
+
     async def _end_episode(self, fields: Mapping[str, Any]) -> None:
         await self._limited(self.env.aend_episode(), "end_episode")
 
@@ -270,6 +295,8 @@ _OF_LOCAL: Final[Mapping[str, Callable[[LocalSession, Mapping[str, Any]], Corout
     "cheats": LocalSession._cheats,
     "parse_action": LocalSession._parse,
     "end_episode": LocalSession._end_episode,
+    "dump": LocalSession._dump,
+    "load": LocalSession._load,
 }
 OPERATIONS: Final = frozenset(_OF_LOCAL)
 """What a session can be asked."""

@@ -19,6 +19,7 @@ from agentgym.remote import wire
 from agentgym.remote.wire import BusyError, EnvFacts, ForbiddenError, NoSessionError, TaskPage
 from agentgym.server.limits import Limits
 from agentgym.server.session import LocalSession, Session
+from agentgym.server.states import States
 from agentgym.types import Task
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ MAX_TEMPLATES: Final = 32
 """Instances kept to answer questions about an environment and its tasks."""
 MAX_PAGE: Final = 1024
 _DRAIN_RETRY_S: Final = 5.0
+_INNER: Final = frozenset({"dump", "load"})
+"""Operations that unpickle, so not for clients."""
 
 
 class Sessions:
@@ -37,11 +40,16 @@ class Sessions:
         names: environments that may be made, as ``make`` takes them.
         limits: limits on sessions and requests.
         workers: processes for environments that block; None for threads of this one.
+        serves_server: True in such a process: who asks is the server, which keeps the states of snapshots itself.
     """
 
-    def __init__(self, names: Sequence[str], limits: Limits, workers: Workers | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], limits: Limits, workers: Workers | None = None, *, serves_server: bool = False
+    ) -> None:
         self.limits = limits
         self._workers = workers
+        self._serves_server = serves_server
+        self._states = States(limits.max_state_bytes)
         self.is_draining = False
         self.counts: Counter[str] = Counter()
         self._names = {name: find(name).id for name in names}
@@ -85,12 +93,21 @@ class Sessions:
         if op == "close":
             await self.close(session)
             return None
+        return await self._ask_session(session, str(op), request)
+
+    async def _ask_session(self, session: Session, op: str, request: Mapping[str, Any]) -> Any:
         sequence = request.get("seq")
         if sequence is not None and (not isinstance(sequence, int) or sequence < 1):
             raise UsageError("seq must be a whole number from 1 on")
         if op == "step":
             self.counts["steps"] += 1
-        return await session.ask(str(op), request, sequence)
+        if op == "snapshot":
+            return {"state": self._states.add(await session.ask("dump", {}, sequence))}
+        if op == "restore":
+            return await session.ask("load", {"state": self._states.find(request.get("state"))}, sequence)
+        if op in _INNER and not self._serves_server:
+            raise UsageError(f"no operation {op!r} for clients")
+        return await session.ask(op, request, sequence)
 
     # -------------------------------------------------------------------------------------------------- lifetimes
 

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
     # the server counts and reaps; here every session stays until it is closed
     limits = replace(limits, idle_timeout_s=_NEVER_S)
     try:
-        asyncio.run(answer_all(connection, Sessions(arguments[2:], limits)))
+        asyncio.run(answer_all(connection, Sessions(arguments[2:], limits, serves_server=True)))
     finally:
         sys.stderr.flush()
         os._exit(0)

@@ -30,7 +30,7 @@ GRACE_S: Final = 15.0
 """Seconds beyond its own limit that a process gets to answer; then it is killed."""
 _OPEN_S: Final = 120.0
 """Seconds for making an environment, with the imports of a new process."""
-_READ_AS: Final[Mapping[str, type[Any]]] = {"reset": View, "step": Step}
+_READ_AS: Final[Mapping[str, type[Any]]] = {"reset": View, "step": Step, "load": View}
 
 
 class Worker:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from typing import Final
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from agentgym.envs.search.world_facts import Facts
 from agentgym.envs.search.world_pages import Page
-from agentgym.tools.retrieval.types import Hit
+from agentgym.tools.retrieval.types import Document, Hit
 
+MAX_LINKS: Final = 200
+"""Links of a page that get a number."""
 _WIKI, _SEARCH = "/wiki/", "/search?q="
+_LINK = re.compile(r"\[([^\[\]]{0,300})\]\((<[^<>\s]{1,2000}>|[^()<>\s]{1,2000})\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +53,9 @@ def search_url(query: str) -> str:
     return _SEARCH + quote(query)
 
 
-def query_of(url: str) -> str:
-    """What the results at an address were searched for."""
-    return unquote(url.removeprefix(_SEARCH))
+def query_of(url: str) -> str | None:
+    """Return what the results at an address were searched for; None if it is no address of results."""
+    return unquote(url.removeprefix(_SEARCH)) if url.startswith(_SEARCH) else None
 
 
 def rendered_page(page: Page, facts: Facts) -> Rendered:
@@ -66,8 +71,11 @@ def rendered_page(page: Page, facts: Facts) -> Rendered:
     return Rendered(_folded(words), tuple(links))
 
 
-def rendered_results(query: str, hits: Sequence[Hit]) -> Rendered:
+def rendered_results(query: str, hits: Sequence[Hit], address: Callable[[str], str] = url_of) -> Rendered:
     """Render the results of a search.
+
+    Args:
+        address: the address of a document, by its id.
 
     Example:
         >>> rendered_results("kur", [Hit("Kur", "Kur", "A land.", 1.0)])
@@ -75,7 +83,38 @@ def rendered_results(query: str, hits: Sequence[Hit]) -> Rendered:
     """
     lines = [f"\n{hit.title} [{number}] {hit.snippet}" for number, hit in enumerate(hits, 1)]
     found = lines or ["\nNo page fits; try other words."]
-    return Rendered(_folded([f"Results for {query}", *found]), tuple(url_of(hit.doc_id) for hit in hits))
+    return Rendered(_folded([f"Results for {query}", *found]), tuple(address(hit.doc_id) for hit in hits))
+
+
+def rendered_document(document: Document) -> Rendered:
+    """Render a page of the web whose links are written as Markdown.
+
+    Example:
+        >>> text = "The queen is [Anu](https://a.example/anu), see [note](#1)."
+        >>> rendered_document(Document("https://a.example/", "Kur", text, "https://a.example/"))
+        Rendered(text='Kur\\nThe queen is Anu [1], see note.', links=('https://a.example/anu',))
+    """
+    links: list[str] = []
+
+    def numbered(link: re.Match[str]) -> str:
+        words, url = link[1], _address(document, link[2].strip("<>"))
+        if url is None or len(links) >= MAX_LINKS:
+            return words
+        links.append(url)
+        return f"{words} [{len(links)}]"
+
+    return Rendered(_folded([document.title, "\n", _LINK.sub(numbered, document.text)]), tuple(links))
+
+
+def _address(document: Document, link: str) -> str | None:
+    """Return where a link leads; None if to no other page of the web."""
+    try:
+        url = urljoin(document.url or document.id, link)
+        parts = urlsplit(url)
+    except ValueError:  # half an IPv6 address, for instance
+        return None
+    is_within = parts.fragment and (link.startswith("#") or not parts.path)  # trafilatura drops the path there
+    return url if parts.scheme in ("http", "https") and not is_within else None
 
 
 def _folded(words: Iterable[str]) -> str:

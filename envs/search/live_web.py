@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agentgym.errors import UsageError, unknown_name
-from agentgym.tools.retrieval.types import Retriever
+
+if TYPE_CHECKING:
+    from agentgym.tools.web.retriever import WebRetriever
 
 ENGINES: Final = ("searxng", "brave", "cassette")
+
+
+def live_web(engine: str, url: str, cassette: str, mode: str, date: str) -> LiveWeb | None:
+    """Return the web that an environment's options name; None where they name none.
+
+    Raises:
+        UsageError: the options do not go together.
+    """
+    if engine:
+        return LiveWeb(engine=engine, url=url, cassette=cassette, mode=mode, date=date)
+    if url or cassette or date:
+        raise UsageError(f"engine_url and cassette need engine: {', '.join(ENGINES)}")
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +61,7 @@ class LiveWeb:
         if self.cassette and not self.date:
             raise UsageError("cassette needs cassette_date, which names the recorded state of the web: 2026-11-24")
 
-    def retriever(self) -> Retriever:
+    def retriever(self) -> WebRetriever:
         """Return the web as a retriever.
 
         Raises:

@@ -12,7 +12,7 @@ from agentgym.envs.search.passages import PassageBook
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import DATASETS, Format, read_questions
 from agentgym.envs.splits import SPLIT_SHARES, is_byte_in_split
-from agentgym.errors import unknown_name
+from agentgym.errors import UsageError, unknown_name
 from agentgym.tools.retrieval.types import Document
 from agentgym.types import Task
 
@@ -32,6 +32,19 @@ class QuestionSet:
 
     questions: Mapping[str, Question]
     documents: tuple[Document, ...]
+
+    def question(self, name: str) -> Question:
+        """Return a question by the id of its task.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if name not in self.questions:
+            raise UsageError(
+                f"task {name!r} is none of the {len(self.questions)} questions of this file; take tasks from this "
+                "environment's tasks(split)"
+            )
+        return self.questions[name]
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The questions of a split, in the file's order; a question's split depends on its id alone.

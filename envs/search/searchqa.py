@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from agentgym.envs.search.live_web import ENGINES, LiveWeb
+from agentgym.envs.search.live_web import live_web
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import Format
 from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
@@ -78,15 +78,13 @@ class SearchQAEnv(SearchEnv):
         **others: Any,
     ) -> None:
         files = (corpus,) if isinstance(corpus, str | PathLike) else tuple(corpus)
-        self.set: QuestionSet = question_set(Sources(_found(questions), tuple(map(str, files)), format))
-        self._is_live = bool(engine)
-        if engine:
+        self.set: QuestionSet = question_set(Sources(questions_at(questions), tuple(map(str, files)), format))
+        web = live_web(engine, engine_url, cassette, cassette_mode, cassette_date)
+        self._is_live = web is not None
+        if web is not None:
             if retriever != "memory" or files:
                 raise UsageError("engine searches the live web; leave retriever and corpus away")
-            web = LiveWeb(engine=engine, url=engine_url, cassette=cassette, mode=cassette_mode, date=cassette_date)
             retriever = web.retriever()
-        elif engine_url or cassette or cassette_date:
-            raise UsageError(f"engine_url and cassette need engine: {', '.join(ENGINES)}")
         self.retriever = searched(retriever, self.set.documents, embedder) if isinstance(retriever, str) else retriever
         self._is_remote = isinstance(retriever, str) and retriever.startswith(SCHEMES)
         super().__init__(**others)
@@ -96,12 +94,7 @@ class SearchQAEnv(SearchEnv):
             self.retriever.close()
 
     def pose(self, task: Task) -> Question:
-        if task.id not in self.set.questions:
-            raise UsageError(
-                f"task {task.id!r} is none of the {len(self.set.questions)} questions of this file; take tasks from "
-                "this environment's tasks(split)"
-            )
-        question = self.set.questions[task.id]
+        question = self.set.question(task.id)
         # the passages that a data set calls gold are not the web's pages
         return replace(question, gold=(), queries=()) if self._is_live else question
 
@@ -115,8 +108,8 @@ class SearchQAEnv(SearchEnv):
         return super().next_call()
 
 
-def _found(questions: Paths | None) -> str:
-    """Where the questions are.
+def questions_at(questions: Paths | None) -> str:
+    """Return where the questions are.
 
     Raises:
         UsageError: nobody says; the message says what to do.

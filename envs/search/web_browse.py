@@ -1,7 +1,8 @@
-"""``agentgym/WebBrowse-v0``: WikiWorld's questions, answered by browsing its linked pages."""
+"""``agentgym/WebBrowse-v0``: questions answered by browsing linked pages: WikiWorld's, or the live web's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +11,21 @@ from agentgym.canonical import canonical, digest
 from agentgym.envs.search.linked_pages import (
     Rendered,
     query_of,
+    rendered_document,
     rendered_page,
     rendered_results,
     search_url,
     title_of,
     url_of,
 )
+from agentgym.envs.search.live_web import ENGINES, live_web
+from agentgym.envs.search.question import Question
+from agentgym.envs.search.question_files import Format
+from agentgym.envs.search.question_set import Sources, question_set
 from agentgym.envs.search.search_env import names_in
+from agentgym.envs.search.searchqa import Paths, questions_at
 from agentgym.envs.search.world_tasks import WorldEnv
-from agentgym.errors import EnvError, ToolError, boundary
+from agentgym.errors import EnvError, ToolError, UsageError, boundary
 from agentgym.tool import tool
 from agentgym.tools.reading import cut_to_tokens, places_of
 from agentgym.types import Task, ToolCall
@@ -30,22 +37,40 @@ _MOST_PLACES = 5
 class Browser:
     """Where a browser stands."""
 
-    history: tuple[str, ...] = ()
-    """Addresses of the pages behind the one in sight, which is the last."""
+    history: tuple[tuple[str, Rendered], ...] = ()
+    """Addresses and pages behind the one in sight, which is the last."""
     known: frozenset[str] = frozenset()
     """Addresses that links have shown."""
 
     @property
     def url(self) -> str:
         """The address of what is in sight, empty at first."""
-        return self.history[-1] if self.history else ""
+        return self.history[-1][0] if self.history else ""
+
+    @property
+    def page(self) -> Rendered:
+        """What is in sight."""
+        return self.history[-1][1] if self.history else Rendered("", ())
 
 
 class WebBrowseEnv(WorldEnv):
-    """Answer questions by browsing an encyclopedia: search, follow numbered links, find, go back.
+    """Answer questions by browsing: search, follow numbered links, find, go back.
 
-    Pages are shown as text with their links numbered. Questions and arguments are those of
-    ``agentgym/WikiWorld-v0``.
+    Pages are shown as text with their links numbered. Questions and arguments are those of ``agentgym/WikiWorld-v0``.
+    With ``engine`` the pages are those of the web, and the questions those of a file.
+
+    Args:
+        engine: browse the live web: ``searxng``, ``brave``, or ``cassette`` for what was recorded.
+        engine_url: address of the SearxNG instance.
+        cassette: file of the web's recorded answers; each is asked for once, and played again.
+        cassette_mode: ``auto``, ``record`` (ask anew) or ``replay`` (never ask).
+        cassette_date: names the state of the web that is recorded or played.
+        questions: for the live web, as in :class:`~agentgym.envs.search.searchqa.SearchQAEnv`.
+        format: of the questions; by default told from the file.
+        others: see :class:`~agentgym.envs.search.world_tasks.WorldEnv`.
+
+    Raises:
+        UsageError: the options do not go together.
 
     Example:
         >>> env = WebBrowseEnv(num_pages=60)
@@ -56,36 +81,78 @@ class WebBrowseEnv(WorldEnv):
         1.0
     """
 
+    def __init__(
+        self,
+        *,
+        engine: str = "",
+        engine_url: str = "",
+        cassette: str = "",
+        cassette_mode: str = "auto",
+        cassette_date: str = "",
+        questions: Paths | None = None,
+        format: Format | None = None,
+        **others: Any,
+    ) -> None:
+        web = live_web(engine, engine_url, cassette, cassette_mode, cassette_date)
+        if web is None and (questions is not None or format is not None):
+            raise UsageError(f"questions of a file are asked of the live web: engine is one of {', '.join(ENGINES)}")
+        self._web = None if web is None else web.retriever()
+        self._set = None if web is None else question_set(Sources(questions_at(questions), (), format))
+        super().__init__(**others)
+
+    def pose(self, task: Task) -> Question:
+        if self._web is None or self._set is None:
+            return super().pose(task)
+        self.retriever = self._web
+        # the passages that a data set calls gold are not the web's pages
+        return replace(self._set.question(task.id), gold=(), queries=())
+
+    @property
+    def task_type(self) -> str:
+        """How many facts the answer is away from what the question names; of the web nobody says."""
+        return super().task_type if self._web is None else ""
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """WikiWorld's, or those of the file."""
+        return super().tasks(split) if self._set is None else self._set.tasks(split)
+
     def start(self, task: Task) -> str:
         self.browser = Browser()
         return super().start(task)
 
     @tool
-    def search(self, query: str) -> str:
+    async def search(self, query: str) -> str:
         """Search the pages; shows links to those that fit.
 
         Args:
             query: What to look for: names and other words.
         """
         with boundary(EnvError, "search"):
-            hits = self.retriever.search(query, self.max_results)
+            if self._web is None:
+                hits = self.retriever.search(query, self.max_results)
+            else:
+                hits = await self._web.asearch(query, self.max_results)
         self.note_search(query, [hit.doc_id for hit in hits])
-        return self._go(search_url(query))
+        return self._go(search_url(query), rendered_results(query, hits, url_of if self._web is None else str))
 
     @tool
-    def open(self, link: str) -> str:
+    async def open(self, link: str) -> str:
         """Follow a link.
 
         Args:
             link: Its number in the page in sight, or an address that a link has shown.
         """
         url = self._target(link.strip())
-        title = title_of(url)
-        if title is None:
-            self.pay_call()
+        if self._web is not None:
+            with boundary(EnvError, "open"):
+                page = rendered_document(await self._web.adocument(url, with_links=True))
+            self.note_page(url)
         else:
+            title = title_of(url)
+            assert title is not None
+            page = rendered_page(self.world.page_of[title], self.world.facts)
             self.note_page(title)
-        return self._go(url)
+        return self._go(url, page)
 
     @tool
     def find(self, text: str) -> str:
@@ -99,7 +166,7 @@ class WebBrowseEnv(WorldEnv):
         if not text.strip():
             raise ToolError("the text is empty; give a word or phrase", "invalid_arguments")
         self.pay_call()
-        places = places_of(text, self._page().text)[:_MOST_PLACES]
+        places = places_of(text, self.browser.page.text)[:_MOST_PLACES]
         shown = "\n".join(f"{number}. {place}" for number, place in enumerate(places, 1))
         return cut_to_tokens(shown or "Not on this page.", self.budget.result_tokens, self.budget)
 
@@ -118,7 +185,7 @@ class WebBrowseEnv(WorldEnv):
         """The question, the addresses that links have shown, and the page or results in sight, however asked for."""
         asked = digest([self.question.text, self.question.gold, self.question.answers])
         url = self.browser.url
-        in_sight = self._page().links if url and title_of(url) is None else url
+        in_sight = self.browser.page.links if query_of(url) is not None else url
         return canonical([asked, self.browser.known, in_sight])
 
     def dump_state(self) -> Any:
@@ -130,10 +197,12 @@ class WebBrowseEnv(WorldEnv):
 
     def next_call(self) -> ToolCall:
         question, known = self.question, self.browser.known
+        if self._web is not None and not self.progress.queries:  # nobody said where the answer is
+            return ToolCall("search", {"query": question.text}, "0")
         for title, query in zip(question.gold, question.queries, strict=True):
             if title not in self.progress.read:
                 url = url_of(title)
-                links = self._page().links if self.browser.history else ()
+                links = self.browser.page.links
                 if url in links:
                     return ToolCall("open", {"link": str(links.index(url) + 1)}, "0")
                 if url in known:
@@ -146,7 +215,7 @@ class WebBrowseEnv(WorldEnv):
         queries = dict.fromkeys((self.question.text, *names_in(self.question.text)))
         calls = [ToolCall("search", {"query": query}) for query in queries]
         if self.browser.history:
-            page = self._page()
+            page = self.browser.page
             calls += [ToolCall("open", {"link": str(number)}) for number in range(1, len(page.links) + 1)]
             calls += [ToolCall("answer", {"text": name}) for name in names_in(page.text)]
         if len(self.browser.history) > 1:
@@ -158,7 +227,7 @@ class WebBrowseEnv(WorldEnv):
     def _target(self, link: str) -> str:
         if not self.browser.history:
             raise ToolError("no page is open; search first", "nothing_open")
-        links = self._page().links
+        links = self.browser.page.links
         if link.isdecimal() and len(link) < 10 and 1 <= int(link) <= len(links):
             return links[int(link) - 1]
         if link in self.browser.known:
@@ -166,19 +235,10 @@ class WebBrowseEnv(WorldEnv):
         there = f"the links 1 to {len(links)}" if links else "no links"
         raise ToolError(f"no link {link[:80]!r}: this page has {there}", "unknown_link")
 
-    def _go(self, url: str) -> str:
-        self.browser = replace(self.browser, history=(*self.browser.history, url))
-        self.browser = replace(self.browser, known=self.browser.known | set(self._page().links))
+    def _go(self, url: str, page: Rendered) -> str:
+        visited = (*self.browser.history, (url, page))
+        self.browser = replace(self.browser, history=visited, known=self.browser.known | set(page.links))
         return self._shown()
 
     def _shown(self) -> str:
-        return cut_to_tokens(self._page().text, self.budget.page_tokens, self.budget)
-
-    def _page(self) -> Rendered:
-        """The page or the results in sight."""
-        url = self.browser.url
-        title = title_of(url)
-        if title is not None:
-            return rendered_page(self.world.page_of[title], self.world.facts)
-        query = query_of(url)
-        return rendered_results(query, self.retriever.search(query, self.max_results))
+        return cut_to_tokens(self.browser.page.text, self.budget.page_tokens, self.budget)

@@ -17,7 +17,9 @@ from testkit.local_servers import Reply, serving
 
 import agentgym
 from agentgym import ToolCall
-from agentgym.errors import AgentGymError, ConfigError, EnvError
+from agentgym.envs.search.linked_pages import rendered_document
+from agentgym.errors import AgentGymError, ConfigError, EnvError, UsageError
+from agentgym.tools.retrieval.types import Document
 from agentgym.tools.web.engines import BraveSearch
 from agentgym.tools.web.fetch import Fetcher, FetchOptions
 
@@ -181,3 +183,89 @@ def test_a_real_instance_is_searched_read_and_played_again(
     num_asked = len(seen)
     assert episode(make(questions, engine="cassette", **tape), pages) == live
     assert len(seen) == num_asked
+
+
+# ------------------------------------------------------------------------------------------------- browsing the web
+
+LINKED = """<html><head><title>Lilu</title></head><body><article>
+<p>Lilu is a demon of the night, of whom much is told in old tablets.
+The sister is <a href="/gallu">Gallu (of Kur)</a>,
+see <a href="#notes">the notes</a> and <a href="mailto:a@b">a friend</a> and
+<a href="/gone">a page that is gone</a>.</p>
+</article></body></html>"""
+GALLU = "<html><title>Gallu</title><p>Gallu, the sister of Lilu, lives in Kur, which lies below.</p></html>"
+
+
+def browsed(env: agentgym.Env, name: str, **arguments: Any) -> str:
+    return env.step({"name": name, "arguments": arguments})[0][0].text
+
+
+def test_pages_of_the_web_are_browsed_recorded_and_played_again(
+    questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def site(seen: Any) -> Reply:
+        if seen.path.startswith("/search"):
+            found = {"url": f"http://{seen.headers['host']}/lilu", "title": "Lilu", "description": "a demon"}
+            return Reply(json.dumps({"web": {"results": [found]}}), headers=JSON)
+        pages = {"/lilu": LINKED, "/gallu": GALLU}
+        return Reply(pages[seen.path]) if seen.path in pages else Reply("no such page", 404)
+
+    own = FetchOptions(allow_private=True, obey_robots=False)
+    monkeypatch.setattr("agentgym.tools.web.retriever.Fetcher", lambda: Fetcher(own))
+    monkeypatch.setenv("BRAVE_API_KEY", "k")
+    tape = {"cassette": str(tmp_path / "web.jsonl"), "cassette_date": DATE}
+
+    def episode(env: agentgym.Env) -> list[str]:
+        observation, _ = env.reset(options={"task": "1"})
+        said = [observation[0].text, browsed(env, "search", query="Lilu"), browsed(env, "open", link="1")]
+        said.append(browsed(env, "open", link="2"))  # it is gone, and the policy is told
+        snapshot = env.snapshot()
+        said += [browsed(env, "open", link="1"), browsed(env, "find", text="below"), browsed(env, "back")]
+        env.restore(snapshot)
+        assert browsed(env, "open", link="1") == said[4]
+        _, reward, terminated, _, info = env.step({"name": "answer", "arguments": {"text": "Kur"}})
+        assert terminated and reward == 1.0 and info["success"]
+        return said
+
+    with serving(site) as (url, seen):
+        monkeypatch.setattr(
+            "agentgym.tools.web.engines.BraveSearch", lambda: BraveSearch(url=f"{url.rstrip('/')}/search")
+        )
+        env = agentgym.make("agentgym/WebBrowse-v0", questions=questions, engine="brave", **tape)
+        live = episode(env)
+        assert "Lilu [1] a demon" in live[1]
+        assert "Gallu (of Kur) [1],\nsee the notes and a friend" in live[2] and "gone [2]" in live[2]
+        assert "no page at" in live[3]
+        assert "lives in Kur" in live[4] and "lies below" in live[5] and live[6] == live[2]
+        num_asked = len(seen)
+        assert episode(agentgym.make("agentgym/WebBrowse-v0", questions=questions, engine="cassette", **tape)) == live
+        assert len(seen) == num_asked
+
+
+def test_an_address_that_no_page_has_shown_is_not_fetched(
+    questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape = tmp_path / "web.jsonl"
+    tape.write_text("", encoding="utf-8")
+    monkeypatch.setenv("BRAVE_API_KEY", "k")
+    with serving(lambda seen: Reply(json.dumps({"web": {"results": []}}), headers=JSON)) as (url, seen):
+        monkeypatch.setattr("agentgym.tools.web.engines.BraveSearch", lambda: BraveSearch(url=url))
+        env = agentgym.make("agentgym/WebBrowse-v0", questions=questions, engine="brave")
+        env.reset(options={"task": "1"})
+        assert env.oracle().calls[0].name == "search"  # type: ignore[union-attr]
+        browsed(env, "search", query="Anu")
+        assert "no link" in browsed(env, "open", link=f"{url}/secret") and len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "link", ["http://[::1", "//[", "<javascript:alert(1)>", "ftp://a.example/", "http://a.example/#x"]
+)
+def test_links_that_lead_nowhere_stay_words(link: str) -> None:
+    page = rendered_document(Document("https://a.example/", "Kur", f"see [this]({link}) and [", "https://a.example/"))
+    expected = (link,) if link.endswith("/#x") else ()
+    assert page.links == expected and "see this" in page.text
+
+
+def test_questions_without_a_web_are_refused(questions: str) -> None:
+    with pytest.raises(UsageError, match="engine is one of searxng"):
+        agentgym.make("agentgym/WebBrowse-v0", questions=questions)

@@ -21,6 +21,8 @@ from agentgym.errors import CorruptDataError, EnvError, ToolError, UsageError
 
 PAGE = "page"
 """In place of the engine for what was fetched; its query is the URL and its k is 0."""
+LINKED_PAGE = "page with links"
+"""The same with the links that are in the text."""
 
 
 class CassetteMode(StrEnum):
@@ -101,7 +103,7 @@ class Cassette:
         """Return the engines whose answers of this date are recorded."""
         with self._lock:
             self._read_new_lines()
-            return tuple(sorted({key.engine for key in self._places if key.date == self.date} - {PAGE}))
+            return tuple(sorted({key.engine for key in self._places if key.date == self.date} - {PAGE, LINKED_PAGE}))
 
     def dates(self) -> tuple[str, ...]:
         """Return the dates that are recorded."""

@@ -14,11 +14,12 @@ MAX_TAGS: Final = 30_000
 """Tags of a page that are read, the rest is left out: some pages take milliseconds for each of them."""
 
 
-def readable_document(page: Page, doc_id: str) -> Document:
-    """A page without navigation, advertisements and markup, by trafilatura.
+def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> Document:
+    """Return a page without navigation, advertisements and markup, by trafilatura.
 
     Args:
         doc_id: the URL it was asked for by.
+        with_links: keep links as Markdown writes them, ``[words](address)`` or ``[words](<address>)``.
 
     Raises:
         ToolError: type ``unreadable_page``, if there is no text in it.
@@ -32,7 +33,9 @@ def readable_document(page: Page, doc_id: str) -> Document:
         raise MissingExtraError("reading web pages", "search") from None
     body = page.body[: _end_of_tags(page.body)]
     html = _decoded(body, page.charset) if page.charset else body  # without a declared charset it looks for one itself
-    found = trafilatura.bare_extraction(html, url=page.url, with_metadata=True, include_comments=False)
+    found = trafilatura.bare_extraction(
+        html, url=page.url, with_metadata=True, include_comments=False, include_links=with_links
+    )
     if found is None or isinstance(found, dict) or not found.text:
         raise ToolError(f"{page.url[:200]} holds no readable text", "unreadable_page")
     return Document(doc_id, found.title or page.url, found.text, page.url)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import ToolError
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
-from agentgym.tools.web.cassette import PAGE, Cassette
+from agentgym.tools.web.cassette import LINKED_PAGE, PAGE, Cassette
 from agentgym.tools.web.engines import SearchEngine
 from agentgym.tools.web.fetch import Fetcher
 from agentgym.tools.web.readable import readable_document
@@ -40,18 +40,24 @@ class WebRetriever(AsyncRetriever):
 
         return tuple(Hit(**fields) for fields in await self._answer(self._engine.name, query, k, ask))
 
-    async def adocument(self, doc_id: str) -> Document:
+    async def adocument(self, doc_id: str, *, with_links: bool = False) -> Document:
+        """Return a page.
+
+        Args:
+            with_links: see :func:`~agentgym.tools.web.readable.readable_document`.
+        """
+
         async def ask() -> dict[str, Any]:
             page = await self._fetcher.fetch(doc_id)
             try:
-                read = asyncio.to_thread(readable_document, page, doc_id)
+                read = asyncio.to_thread(readable_document, page, doc_id, with_links=with_links)
                 return asdict(await asyncio.wait_for(read, READING_TIMEOUT_S))
             except TimeoutError:  # the agent's doing, which chose the page: not a time-out of the environment
                 raise ToolError(
                     f"{page.url[:200]} takes over {READING_TIMEOUT_S:g} s to read", "unreadable_page"
                 ) from None
 
-        return Document(**await self._answer(PAGE, doc_id, 0, ask))
+        return Document(**await self._answer(LINKED_PAGE if with_links else PAGE, doc_id, 0, ask))
 
     def search(self, query: str, k: int) -> tuple[Hit, ...]:
         return run_coroutine(self.asearch(query, k))

@@ -72,7 +72,8 @@ class Run:
         self._is_announced = False
         self._gateway: Gateway | None = None
         self.cluster = open_cluster(config) if ranks.is_main and config.cluster.address else None
-        self.envs = tuple(RunEnv(name, own, self._make_pool) for name, own in config.by_env.items())
+        elsewhere = {"url": self.cluster.env_url} if self.cluster and self.cluster.env_url else {}
+        self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
         self.model, self.tokenizer = self._model()
@@ -142,7 +143,7 @@ class Run:
         """Counters since this process began: the engine's, of its servers where it has some, and the env workers'."""
         stats = {"engine": getattr(self._engine, "server_stats", None) or getattr(self._engine, "stats", None)}
         if self.cluster is not None:
-            stats["env_workers"] = self.cluster.worker_stats
+            stats |= self.cluster.stats
         return {
             f"{of}/{name}": float(value)
             for of, counted in stats.items()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import check_estimator
@@ -38,6 +39,7 @@ def named(what: str, env_name: str) -> str:
 
 MOST_PROBED = 10_000
 """Most training tasks that a probe plays."""
+NOWHERE: Final[Mapping[str, Any]] = MappingProxyType({})
 MakePool = Callable[[Callable[[], Env]], Pool]
 
 
@@ -48,14 +50,17 @@ class RunEnv:
         name: its name in a mixture, else empty.
         config: the run's configuration as it holds in this environment.
         make_pool: makes a pool of environments.
+        elsewhere: further arguments of the environments, which say where they are and are no part of the configuration.
 
     Raises:
         ConfigError: the credit or the prompts cannot work with this environment.
     """
 
-    def __init__(self, name: str, config: TrainConfig, make_pool: MakePool) -> None:
+    def __init__(
+        self, name: str, config: TrainConfig, make_pool: MakePool, elsewhere: Mapping[str, Any] = NOWHERE
+    ) -> None:
         self.name = name
-        self._env = config.env
+        self._env, self._elsewhere = config.env, elsewhere
         self.pool = make_pool(self._maker({}))
         self.eval_pool = make_pool(self._maker(config.eval.kwargs)) if config.eval.kwargs else self.pool
         self._probe = probe = self.make_env()
@@ -108,7 +113,7 @@ class RunEnv:
 
     def _maker(self, changes: Mapping[str, Any]) -> Callable[[], Env]:
         """A factory that other processes can be sent, with ``changes`` of the environment's arguments."""
-        return partial(make, self._env.id, **{**self._env.kwargs, **changes})
+        return partial(make, self._env.id, **{**self._env.kwargs, **changes, **self._elsewhere})
 
 
 def demo_tasks(env: RunEnv, count: int) -> list[tuple[int, Task]]:

@@ -174,3 +174,38 @@ def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resum
     (tmp_path / "run" / "model" / "model.safetensors").unlink()
     train(settings, tmp_path / "run", resume=True)
     assert weights(tmp_path / "run") == weights(alone)
+
+
+def test_environments_on_servers_that_ray_places_give_the_same_run_though_one_is_killed(
+    alone: Path, tmp_path: Path, at_step: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AGENTGYM_SERVER_TOKEN", raising=False)
+    before = ray_processes()
+    at_step |= {1: tmp_path / "kill-worker"}  # the process that the environment is in: a server's
+    train(config(tmp_path, replace(CLUSTER, num_env_servers=2)), tmp_path / "run")
+    assert (tmp_path / "done-kill-worker").exists()
+    assert told(tmp_path / "run") == told(alone)
+    assert weights(tmp_path / "run") == weights(alone)
+    last = rl_rows(tmp_path / "run")[-1]
+    assert (last["env_servers/num_lost"], last["env_workers/num_lost"]) == (1, 0)
+    assert num_retries(tmp_path / "run", 1) >= 1, "the episodes of the server"
+    assert "url" not in (tmp_path / "run" / "config.json").read_text(encoding="utf-8").split('"engine"')[0]
+    monkeypatch.undo()
+    for _ in range(300):
+        if not ray_processes() - before and not serving_processes():
+            break
+        time.sleep(0.2)
+    assert not ray_processes() - before and not serving_processes()
+
+
+def serving_processes() -> list[int]:
+    """Environment servers of Mortal."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"\0serve\0" in words and b"mortal_env.py" in words:
+            found.append(int(folder.name))
+    return found

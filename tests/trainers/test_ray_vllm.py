@@ -118,7 +118,7 @@ def test_a_server_beside_its_actor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
 def test_a_server_is_killed_with_its_actor() -> None:
-    behind = vllm_actor._ending_with_parent()
+    behind = vllm_actor.ending_with_parent()
     code = (
         "import os, subprocess, sys\n"
         "child = subprocess.Popen([*sys.argv[1:], 'sleep', '600'], start_new_session=True)\n"

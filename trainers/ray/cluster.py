@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError
+from agentgym.remote.env import TOKEN_VARIABLE
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.config import ClusterConfig
 from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine
+from agentgym.trainers.ray.env_server import EnvServerActor, ports, token
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
-from agentgym.trainers.ray.fleet import Fleet, FleetStats
+from agentgym.trainers.ray.fleet import Fleet, FleetStats, first_line
 from agentgym.trainers.ray.serving import EngineSpec
 from agentgym.trainers.ray.vllm_actor import VllmActor
 from agentgym.trainers.types import CausalLM, Tokenizer
@@ -46,15 +50,20 @@ class Cluster:
             num_workers = config.cluster.num_env_workers
             share = share_of(config.group.num_envs, num_workers)
             handles = [worker.remote(share, os.getcwd()) for _ in range(num_workers)]
+            servers = self._start_servers()
+            self.env_url = self._urls_of(servers)
+            """Addresses of the environment servers, with commas; empty if there are none."""
         except BaseException:
             self.close()
             raise
         self._workers = Fleet("env worker", handles, config.cluster)
+        self._servers = Fleet("env server", servers, config.cluster)
 
     @property
-    def worker_stats(self) -> FleetStats:
-        """Counters of the env workers; the same object every time."""
-        return self._workers.stats
+    def stats(self) -> dict[str, FleetStats]:
+        """Counters of the env workers and servers by what they are called in metrics; the same objects every time."""
+        found = {"env_workers": self._workers.stats}
+        return {**found, "env_servers": self._servers.stats} if self._servers.members else found
 
     def pool(self, make_env: Callable[[], Env]) -> RayPool:
         """A pool over the env workers; all pools share them."""
@@ -82,17 +91,37 @@ class Cluster:
         Raises:
             ConfigError: none came up in time.
         """
-        self._workers.say = say
+        self._workers.say = self._servers.say = say
+        self._servers.start()
         await self._workers.wait_for_one()
 
     async def close_workers(self) -> None:
-        """End the env workers."""
+        """End the env workers and servers."""
         await self._workers.close()
+        await self._servers.close()
 
     def close(self) -> None:
         """Let go of the cluster, and end it if it is this run's own; a second call does nothing."""
         if self._is_ours:
             ray.shutdown()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _start_servers(self) -> list[ActorHandle]:
+        count, envs = self._config.num_env_servers, [own.env.id for own in self._run_config.by_env.values()]
+        server = ray.remote(**_options(self._config, "env_server"))(EnvServerActor)
+        return [server.remote(envs, port, os.getcwd()) for port in ports(count)]
+
+    def _urls_of(self, servers: Sequence[ActorHandle]) -> str:
+        """Wait for the servers, whose addresses environments need to be made.
+
+        Raises:
+            ConfigError: one does not start.
+        """
+        try:
+            return ",".join(ray.get([server.url.remote() for server in servers], timeout=self._config.start_timeout_s))
+        except RayError as error:
+            raise ConfigError(f"cluster.num_env_servers: no server was started: {first_line(error)}") from None
 
 
 def _connect(config: ClusterConfig) -> None:
@@ -153,17 +182,25 @@ def _options(config: ClusterConfig, kind: str) -> dict[str, Any]:
         "max_restarts": -1,
         "max_task_retries": 0,  # an episode that was lost is played again by those who know its seeds
         "max_concurrency": 10_000,
+        # the control token of environment servers; workers are their clients
+        "runtime_env": {"env_vars": {TOKEN_VARIABLE: token()}} if config.num_env_servers and not is_engine else None,
     }
 
 
 def _needs(config: ClusterConfig) -> dict[str, float]:
     """What all actors together reserve, by Ray's names."""
     needs: dict[str, float] = {}
-    for kind, count in (("env_worker", config.num_env_workers), ("engine", config.num_engines)):
+    for kind, count in _counts(config).items():
         options = _options(config, kind)
         for name, amount in {"CPU": options["num_cpus"], "GPU": options["num_gpus"], **options["resources"]}.items():
             needs[name] = needs.get(name, 0.0) + count * amount
     return needs
+
+
+def _counts(config: ClusterConfig) -> dict[str, int]:
+    """Return how many actors of each kind there are."""
+    workers = {"env_worker": config.num_env_workers, "engine": config.num_engines}
+    return {**workers, "env_server": config.num_env_servers}
 
 
 def _check_resources(config: ClusterConfig) -> None:
@@ -178,7 +215,7 @@ def _check_resources(config: ClusterConfig) -> None:
     ]
     if short:
         raise ConfigError(
-            f"the Ray cluster has too little for {config.num_env_workers} env workers and "
-            f"{config.num_engines} engines: {', '.join(short)}; "
-            "lower cluster.num_env_workers, cluster.num_engines or what each needs"
+            f"the Ray cluster has too little for {config.num_env_workers} env workers, {config.num_env_servers} env "
+            f"servers and {config.num_engines} engines: {', '.join(short)}; lower "
+            "cluster.num_env_workers, cluster.num_engines or what each needs"
         )

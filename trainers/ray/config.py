@@ -24,6 +24,9 @@ class ClusterConfig:
     it."""
     num_env_workers: int = 2
     """Processes that play: each holds its share of ``group.num_envs`` environments, renders, and asks engines."""
+    num_env_servers: int = 0
+    """Environment servers (``agentgym serve``) that hold the environments of all env workers, spread over them; 0: each
+    worker has its own. They take the resources of an env worker each."""
     num_engines: int = 1
     """Engines of kind ``engine.kind``. Weights reach them through Ray's object store."""
     cpus_per_env_worker: float = 1.0
@@ -53,7 +56,7 @@ class ClusterConfig:
         for name in ("num_env_workers", "num_engines"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"cluster.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("cpus_per_env_worker", "cpus_per_engine", "gpus_per_engine", "object_store_mb"):
+        for name in ("num_env_servers", "cpus_per_env_worker", "cpus_per_engine", "gpus_per_engine", "object_store_mb"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"cluster.{name} must be at least 0, got {getattr(self, name)}")
         for name in ("start_timeout_s", "wait_s", "health_interval_s", "health_timeout_s"):

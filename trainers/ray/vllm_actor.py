@@ -72,7 +72,7 @@ class VllmActor(ServingActor):
         self._save(folder)
         options = serve_options(spec, folder, _free_port())
         # in this thread, which lives as long as the actor: the server is to be killed with it
-        self._process = VllmProcess(self._install, options, self._root / "vllm.log", _ending_with_parent())
+        self._process = VllmProcess(self._install, options, self._root / "vllm.log", ending_with_parent())
         config = spec.config.engine
         await asyncio.to_thread(self._process.wait_until_ready, config.start_timeout_s)
         return self._engine_over(replace(config, urls=(self._process.url,)))
@@ -96,7 +96,7 @@ class VllmActor(ServingActor):
             os._exit(1)
 
 
-def _ending_with_parent() -> list[str]:
+def ending_with_parent() -> list[str]:
     """What a command is put behind to be killed when the thread that started it ends; nothing where there is no way."""
     return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 

@@ -1,0 +1,86 @@
+"""An environment server beside an actor, on a machine that Ray chose for it.
+
+Env workers then play by rendering and asking engines, and the environments themselves are on these machines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import ray
+
+from agentgym.errors import EnvError
+from agentgym.remote.env import TOKEN_VARIABLE
+from agentgym.trainers.ray.actor_state import ActorState
+from agentgym.trainers.ray.vllm_actor import ending_with_parent
+
+_FIRST_PORT, _NUM_PORTS, _TRIES = 20_000, 10_000, 50
+
+
+class EnvServerActor:
+    """Runs ``agentgym serve`` and ends when that ends, so that Ray starts both again.
+
+    Args:
+        envs: ids of the environments, as the run names them.
+        port: where to listen, if it is free: started again, a server is where its clients look for it.
+        folder: where relative paths begin.
+
+    Raises:
+        EnvError: the server does not start.
+    """
+
+    def __init__(self, envs: Sequence[str], port: int, folder: str) -> None:
+        if os.path.isdir(folder):  # a machine without it has environments of packages alone
+            os.chdir(folder)
+        self._state = ActorState()
+        host = ray.util.get_node_ip_address()
+        command = [sys.executable, "-m", "agentgym", "serve", *envs, "--host", host, "--json"]
+        self._process = subprocess.Popen(
+            [*ending_with_parent(), *command, "--port", str(_free_port(host, port))],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith('{"url"'):
+            raise EnvError(f"agentgym serve {' '.join(envs)} did not start: {line.strip()[:500]}")
+        self._url: str = json.loads(line)["url"]
+
+    async def url(self) -> str:
+        """Return the server's address."""
+        return self._url
+
+    async def ping(self) -> ActorState:
+        """Return the state of the actor, which ends if its server has ended."""
+        if self._process.poll() is not None:
+            os._exit(1)
+        return self._state
+
+
+def ports(num_servers: int) -> list[int]:
+    """Return a port for each server of a run, far from those of other runs as a rule."""
+    first = secrets.randbelow(_NUM_PORTS - num_servers * _TRIES)
+    return [_FIRST_PORT + first + index * _TRIES for index in range(num_servers)]
+
+
+def token() -> str:
+    """Return the control token of this run's servers, the user's or a new one; processes inherit it."""
+    return os.environ.setdefault(TOKEN_VARIABLE, secrets.token_urlsafe(18))
+
+
+def _free_port(host: str, wanted: int) -> int:
+    for port in range(wanted, wanted + _TRIES):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    raise EnvError(f"{host}: none of the ports {wanted} to {wanted + _TRIES - 1} is free for an environment server")

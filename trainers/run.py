@@ -32,11 +32,13 @@ from agentgym.trainers.config.overrides import load_config, save_config, to_dict
 from agentgym.trainers.config.rank_limits import do_all_play
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
+from agentgym.trainers.data.fit import can_be_packed
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.judges.judge import Judge
+from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, never_trained
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.quantized import kept_state
@@ -281,6 +283,9 @@ class Run:
         model = add_lora(model, config.lora, derive_seed(self.config.seed, "lora"))
         model.to("cuda" if torch.cuda.is_available() else "cpu")
         use_fused_attention(model)
+        check_model(model)
+        if self.config.loss.layout == "packed" and not can_be_packed(model):
+            raise ConfigError(f"loss.layout=packed does not suit {config.path}: use loss.layout=prefix")
         return model, tokenizer
 
     def _own_tokenizer(self) -> PreTrainedTokenizerFast:

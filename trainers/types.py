@@ -36,11 +36,6 @@ class StatesOutput(Protocol):
         """``[B, T, hidden]``"""
         ...
 
-    @property
-    def past_key_values(self) -> Any:
-        """A transformers cache, where ``use_cache`` is set."""
-        ...
-
 
 class HasParameters(Protocol):
     """What sharding needs of any module."""

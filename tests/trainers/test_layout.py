@@ -18,11 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StableLmConfig, StableLmForCausalLM
 
 from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.fit import can_share_prefixes
 from agentgym.trainers.data.layout import (
     Forest,
     PaddedRows,
     _dense_mask,
-    can_share_prefixes,
     grow_forest,
     hidden_states,
     lay_out,

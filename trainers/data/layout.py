@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from agentgym.trainers.losses.config import LayoutKind
+from agentgym.trainers.models.kv_cache import cache_argument, cache_of
 from agentgym.trainers.models.precision import ATTENTION
 from agentgym.trainers.types import CausalLM, Trunk
 
@@ -134,16 +135,10 @@ def hidden_states(trunk: Trunk, layout: Layout) -> Tensor:
         states = trunk(input_ids=layout.input_ids, use_cache=False).last_hidden_state
         return states.flatten(0, 1)
     prefix = trunk(input_ids=layout.prefix_ids[None], use_cache=True)
-    cache = prefix.past_key_values  # its keys and values carry gradients
+    cache = cache_of(prefix)  # its keys and values carry gradients
     cache.batch_repeat_interleave(len(layout.input_ids))
-    states = trunk(input_ids=layout.input_ids, past_key_values=cache, use_cache=True).last_hidden_state
+    states = trunk(input_ids=layout.input_ids, use_cache=True, **{cache_argument(trunk): cache}).last_hidden_state
     return torch.cat([prefix.last_hidden_state[0], states.flatten(0, 1)])
-
-
-def can_share_prefixes(model: CausalLM) -> bool:
-    """Whether a model keeps plain keys and values, which rows can go on from: full attention in all its layers."""
-    layers = getattr(model.config, "layer_types", None)
-    return layers is None or set(layers) == {"full_attention"}
 
 
 @contextmanager

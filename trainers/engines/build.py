@@ -88,6 +88,7 @@ def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
         dtype=engine_dtype(engine, model.device),
         batch_invariant=engine.batch_invariant,
         fixed_decode=None if engine.decode == "auto" else engine.decode == "fixed",
+        forward=engine.forward,
     )
 
 
@@ -103,6 +104,18 @@ def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | No
     return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 
 
+def note_of(engine: object, model: CausalLM) -> str:
+    """Return what to say of an engine that samples by transformers' forward; empty for others.
+
+    Args:
+        model: that it samples from.
+    """
+    if not isinstance(engine, TorchEngine) or engine.forward_kind == "own":
+        return ""
+    slow = {"batched": "in batches", "row by row": "one row at a time, which is slow"}[engine.forward_kind]
+    return f"note: the embedded engine samples from {model.config.model_type} by transformers' own forward, {slow}"
+
+
 async def connect_engine(
     engine: Engine,
     config: TrainConfig,
@@ -116,6 +129,8 @@ async def connect_engine(
     Raises:
         ConfigError: no server came up in time, or one serves another model.
     """
+    if note := note_of(engine, model):
+        say(note)
     if not isinstance(engine, VllmEngine):
         return
     source = config.model.path

@@ -33,6 +33,9 @@ class EngineConfig:
     decode: Literal["auto", "ragged", "fixed"] = "auto"
     """How the embedded engine decodes: in steps that hold the running rows and no more, or in steps of a few fixed
     shapes, which on a GPU are CUDA graphs; ``auto``: fixed on a GPU, ragged on a CPU."""
+    forward: Literal["auto", "own", "transformers"] = "auto"
+    """What the embedded engine computes logits with: ``own``, its forward of Llama, Qwen2 and Qwen3; ``transformers``,
+    the model's own, for any architecture; ``auto``: the engine's where it can."""
     batch_invariant: bool = False
     """The embedded engine forwards every row by itself, which is slower: a completion is then the same to the last bit
     whatever else was being sampled, and so are runs whose episodes begin in another order (on one kind of device)."""
@@ -71,6 +74,8 @@ class EngineConfig:
             self._check_urls()
         elif self.urls or self.sleep:
             raise ConfigError("engine.urls and engine.sleep are for vLLM servers; set engine.kind=vllm too")
+        if self.kind != "torch" and self.forward != "auto":
+            raise ConfigError("engine.forward is the embedded engine's; set engine.kind=torch")
         if self.kind != "torch" and self.batch_invariant:
             raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         for name in (

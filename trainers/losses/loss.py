@@ -17,6 +17,7 @@ from agentgym.trainers.losses.ratios import sequence_log_ratio
 from agentgym.trainers.losses.regularisers import EntropyHistory, epo_phase
 from agentgym.trainers.losses.token_masks import TokenChoice
 from agentgym.trainers.losses.vocabulary import head_logprobs
+from agentgym.trainers.models.head import head_of
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
@@ -57,8 +58,7 @@ def token_logprobs(
     The head is applied at the positions that predict a sampled token alone: observations cost no vocabulary.
     """
     states = hidden_states(trunk_of(model), batch.layout)[batch.state]
-    head = model.get_output_embeddings()
-    return head_logprobs(head, states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient)
+    return head_logprobs(head_of(model), states, batch.target, temperature, entropy_has_gradient=entropy_has_gradient)
 
 
 def policy_loss(

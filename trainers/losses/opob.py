@@ -25,6 +25,7 @@ from agentgym.trainers.losses.config import MAX_LOGITS
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.ratios import clamped
 from agentgym.trainers.losses.vocabulary import vocabulary_of
+from agentgym.trainers.models.head import head_of
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM
 
@@ -127,7 +128,7 @@ def proxy_energy(model: CausalLM, found: Trajectories, batches: Sequence[TrainBa
     ranks, of_tokens = ranks_of(model), found.of_tokens(batches)
 
     def add(whole: CausalLM) -> None:
-        head = whole.get_output_embeddings()
+        head = head_of(whole)
         step = max(1, MAX_LOGITS // vocabulary_of(head))
         for place, scale in ranks.share(len(batches)):
             batch = batches[place]

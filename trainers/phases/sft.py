@@ -20,6 +20,7 @@ from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
 from agentgym.trainers.distributed.sharding import run_whole
+from agentgym.trainers.models.head import head_of
 from agentgym.trainers.models.precision import Precision, computing
 from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.scoring.hidden import trunk_of
@@ -122,7 +123,7 @@ def sft_sums(model: CausalLM, rows: Sequence[SftRow]) -> SftSums:
 
     def read_logits(whole: CausalLM) -> Tensor:
         states = trunk_of(whole)(input_ids=input_ids[:, :-1], use_cache=False).last_hidden_state
-        logits: Tensor = whole.get_output_embeddings()(states[is_read])
+        logits: Tensor = head_of(whole)(states[is_read])
         return logits.float()
 
     per_token = functional.cross_entropy(run_whole(model, read_logits), input_ids[:, 1:][is_read], reduction="none")

@@ -13,7 +13,8 @@ from torch.distributed.fsdp import FSDPModule
 from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.batch import TrainBatch, build_batches, num_averaged
-from agentgym.trainers.data.layout import can_share_prefixes, recomputed
+from agentgym.trainers.data.fit import can_share_prefixes
+from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.distributed.ranks import Ranks, Share
@@ -164,7 +165,7 @@ def _can_share_prefixes(model: CausalLM, config: LossConfig) -> bool:
     if config.recompute_activations:  # which keeps no keys and values
         return False
     # two calls where another rank makes one would have the ranks wait for each other for ever
-    return can_share_prefixes(model) and not isinstance(model, FSDPModule)
+    return not isinstance(model, FSDPModule) and can_share_prefixes(model)
 
 
 class PartialUpdate:

@@ -64,7 +64,7 @@ def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[l
 def trunk_of(model: CausalLM) -> Trunk:
     """The network below the head of a transformers causal model, adapters included."""
     causal_lm: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
-    trunk: Trunk = causal_lm.model
+    trunk: Trunk = causal_lm.base_model
     return trunk
 
 

@@ -11,6 +11,7 @@ import torch
 from agentgym.credit.table import Floats
 from agentgym.trainers.distributed.sharding import ranks_of, run_whole
 from agentgym.trainers.losses.vocabulary import head_logprobs
+from agentgym.trainers.models.head import head_of
 from agentgym.trainers.scoring.hidden import ReadRow, frozen, hidden_states, micro_batches, trunk_of
 from agentgym.trainers.types import CausalLM
 from agentgym.types import Segment, TrajectoryGroup
@@ -82,7 +83,7 @@ def _scored(model: CausalLM, questions: Sequence[Question], temperature: float) 
     """Answer questions in one forward pass."""
     targets = torch.tensor([token for question in questions for token in question.targets], dtype=torch.long)
     states = hidden_states(trunk_of(model), [question.row for question in questions])
-    made = head_logprobs(model.get_output_embeddings(), states, targets.to(states.device), temperature)
+    made = head_logprobs(head_of(model), states, targets.to(states.device), temperature)
     ends = np.cumsum([len(question.row.at) for question in questions])[:-1]
     logprobs, entropies = (np.split(values.float().cpu().numpy().astype(np.float64), ends) for values in made)
     return [TokenScores(*of_question) for of_question in zip(logprobs, entropies, strict=True)]

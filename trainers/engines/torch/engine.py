@@ -21,7 +21,7 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError, boundary
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error
-from agentgym.trainers.engines.torch.runner import ModelRunner
+from agentgym.trainers.engines.torch.runner import Forward, make_runner
 from agentgym.trainers.engines.torch.sampling import RowSettings, draw_uniforms, sample
 from agentgym.trainers.engines.torch.scoring import score_continuation
 from agentgym.trainers.engines.torch.slots import Slot, SlotTable
@@ -35,7 +35,7 @@ itself step its environment and ask again; the others are for callers inside ``g
 
 
 class TorchEngine:
-    """An :class:`~agentgym.engine.Engine` over a Llama, Qwen2 or Qwen3 model, plain or with LoRA adapters.
+    """An :class:`~agentgym.engine.Engine` over a causal language model of transformers, plain or with LoRA adapters.
 
     The device is the model's. Weights that need neither fusing nor another dtype are shared with the model, so after
     changing the model's parameters call :meth:`update_weights` before the event loop runs again; an engine that finds
@@ -46,7 +46,7 @@ class TorchEngine:
         >>> await engine.generate([1, 5, 9], SamplingParams(seed=3), session_id="episode-0")  # doctest: +SKIP
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # one per option
         self,
         model: CausalLM,
         *,
@@ -57,6 +57,7 @@ class TorchEngine:
         dtype: torch.dtype | None = None,
         batch_invariant: bool = False,
         fixed_decode: bool | None = None,
+        forward: Forward = "auto",
     ):
         """Read the model's weights as ``version``.
 
@@ -70,6 +71,8 @@ class TorchEngine:
             batch_invariant: forward every row by itself, so that a completion does not depend on what else is running.
             fixed_decode: decode in steps of fixed shape, which are CUDA graphs on a GPU; None for: on a GPU. The whole
                 cache is then allocated at once.
+            forward: ``own`` (Llama, Qwen2 and Qwen3), ``transformers`` (any model, slower), or ``auto``: the engine's
+                own where it can.
 
         Raises:
             ConfigError: the model is not supported, or a size is below 1.
@@ -85,12 +88,8 @@ class TorchEngine:
         self._max_prefill_tokens = max_prefill_tokens
         self._batch_invariant = batch_invariant
         self._version = version
-        self._runner = ModelRunner(
-            model,
-            num_slots=num_slots + 1,
-            max_context_tokens=max_context_tokens,
-            dtype=dtype,
-            fixed_decode=fixed_decode,
+        self._runner = make_runner(
+            model, forward, fixed_decode, num_slots=num_slots + 1, max_context_tokens=max_context_tokens, dtype=dtype
         )
         self._slots = SlotTable(num_slots, first_index=_SCORE_SLOT + 1)
         self._score_slot = Slot(_SCORE_SLOT)
@@ -108,6 +107,11 @@ class TorchEngine:
     @property
     def max_context_tokens(self) -> int:
         return self._max_context_tokens
+
+    @property
+    def forward_kind(self) -> str:
+        """``own``, or how transformers' forward is called: ``batched`` or ``row by row``."""
+        return self._runner.kind
 
     @property
     def stats(self) -> EngineStats:
@@ -169,12 +173,7 @@ class TorchEngine:
             with boundary(EngineError, "score"), torch.inference_mode():
                 self._runner.check_weights(self._version)
                 logprobs = score_continuation(
-                    self._runner.weights,
-                    self._runner.cache,
-                    self._score_slot,
-                    token_ids,
-                    num_prompt,
-                    self._max_prefill_tokens,
+                    self._runner, self._score_slot, token_ids, num_prompt, self._max_prefill_tokens
                 )
         except EngineError:
             self._score_slot.num_cached = 0
@@ -223,7 +222,7 @@ class TorchEngine:
             raise EngineError(
                 f"the {what} has {len(ids)} tokens, more than the context of {self._max_context_tokens} tokens"
             )
-        vocab_size = self._runner.weights.embedding.shape[0]
+        vocab_size = self._runner.vocab_size
         if min(ids) < 0 or max(ids) >= vocab_size:
             raise EngineError(f"the {what} has a token id outside the vocabulary of 0 to {vocab_size - 1}")
         return ids
@@ -327,7 +326,7 @@ class TorchEngine:
             assert slot is not None
             start, stop = slot.num_cached, len(slot.token_ids)
             if stop - start > 1 or start < request.num_prompt:
-                if not self._batch_invariant:
+                if not self._batch_invariant and self._runner.shares:
                     start = self._borrow(slot)
                     if any(slot.gains_by(other) for other in reading):
                         continue  # another row reads the same beginning; copy it when it is there
@@ -374,7 +373,7 @@ class TorchEngine:
     def _settings_of(self, rows: list[Request]) -> RowSettings:
         if self._settings is None or self._settings[0] != rows:
             params = [request.sampling for request in rows]
-            self._settings = rows, RowSettings.build(params, self._runner.weights.shape.vocab_size, self._runner.device)
+            self._settings = rows, RowSettings.build(params, self._runner.vocab_size, self._runner.device)
         return self._settings[1]
 
     def _append(self, rows: list[Request], tokens: list[float], logprobs: list[float]) -> bool:

@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agentgym.errors import EngineError
+from agentgym.errors import ConfigError, EngineError
+from agentgym.trainers.engines.torch.any_model import AnyModelRunner
 from agentgym.trainers.engines.torch.decode import FixedDecoder
 from agentgym.trainers.engines.torch.forward import Chunk, KVCache, build_batch, forward
 from agentgym.trainers.engines.torch.weights import Weights, count_edits, read_weights, refresh
 from agentgym.trainers.types import CausalLM
+
+Forward = Literal["auto", "own", "transformers"]
+
+
+class RunnerCache(Protocol):
+    """What an engine asks of the memory of its slots."""
+
+    def reserve(self, num_slots: int, num_tokens: int) -> None: ...
+    def copy(self, source: int, target: int, num_tokens: int) -> None: ...
+    def clear(self) -> None: ...
+
+
+class Runner(Protocol):
+    """What an engine computes with."""
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def cache(self) -> RunnerCache: ...
+    @property
+    def kind(self) -> str:
+        """``own``, or how transformers' forward is called."""
+        ...
+
+    @property
+    def shares(self) -> bool:
+        """True if slots can be copied."""
+        ...
+
+    @property
+    def vocab_size(self) -> int: ...
+    def update(self) -> None: ...
+    def check_weights(self, version: int) -> None: ...
+    def logits(self, chunks: Sequence[Chunk], is_wanted: Sequence[bool]) -> tuple[list[int], Tensor]: ...
+    def token_logits(self, chunk: Chunk) -> Tensor: ...
 
 
 class ModelRunner:
@@ -58,6 +95,21 @@ class ModelRunner:
                 self.cache, first_slot=1, num_slots=num_slots - 1, spare_slot=num_slots, use_graphs=is_gpu
             )
             self._decoder.prepare(self.weights)
+
+    shares = True
+    """Slots can be copied."""
+    kind = "own"
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the model tells apart."""
+        return self.weights.shape.vocab_size
+
+    def token_logits(self, chunk: Chunk) -> Tensor:
+        """Store a chunk's keys and values; return the logits ``[tokens, V]`` after each of its tokens."""
+        self.cache.reserve(chunk.slot + 1, chunk.start + len(chunk.token_ids))
+        hidden = forward(self.weights, self.cache, build_batch([chunk], self.device))
+        return F.linear(hidden, self.weights.head)
 
     def update(self) -> None:
         """Read the model's weights again, in place; after a failure there are none until the next call."""
@@ -120,3 +172,24 @@ class ModelRunner:
         if len(order) < hidden.shape[0]:
             hidden = hidden[torch.tensor(last_tokens, device=self.device, dtype=torch.int64)]
         return order, F.linear(hidden, self.weights.head)
+
+
+def make_runner(model: CausalLM, forward: Forward, fixed_decode: bool | None, **sizes: Any) -> Runner:
+    """Return what computes the logits of a model.
+
+    Raises:
+        ConfigError: neither way is possible.
+    """
+    if forward != "transformers":
+        try:
+            return ModelRunner(model, fixed_decode=fixed_decode, **sizes)
+        except ConfigError as error:
+            if forward == "own" or fixed_decode:
+                raise
+            own_reason = error
+    elif fixed_decode:
+        raise ConfigError("steps of fixed shape (engine.decode=fixed) are the engine's own forward's")
+    try:
+        return AnyModelRunner(model, **sizes)
+    except ConfigError as error:
+        raise (error if forward == "transformers" else ConfigError(f"{own_reason}; {error}")) from None

@@ -1,0 +1,345 @@
+"""Any causal language model of transformers, by its own forward: architectures that the engine has no forward for.
+
+Two ways, the first that gives the logits of a plain forward:
+
+* **in batches**: one token of every row that is decoded in one call, keys and values in one cache for all slots. For
+  models of attention alone, full or within a sliding window.
+* **row by row**, each slot with a cache as ``generate`` has it. For all others: linear attention, convolutions, state
+  spaces.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal, Protocol
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import Cache
+
+from agentgym.errors import ConfigError, EngineError
+from agentgym.trainers.engines.torch.forward import Chunk
+from agentgym.trainers.engines.torch.weights import count_edits
+from agentgym.trainers.models.kv_cache import cache_argument
+from agentgym.trainers.scoring.hidden import frozen
+from agentgym.trainers.types import CausalLM
+
+_MIN_TOKENS: Final = 128
+_CHECKED: Final = 6
+"""Tokens of the sequences that a way is tried on."""
+_WINDOWED: Final = "sliding_attention"
+_KINDS: Final = frozenset({"full_attention", _WINDOWED})
+
+
+class Way(Protocol):
+    """How chunks are forwarded, and what is kept of them."""
+
+    shares: bool
+    """True if what one slot has can be copied to another one."""
+
+    def logits(self, chunks: Sequence[Chunk], *, all_positions: bool = False) -> list[Tensor]:
+        """Return logits ``[1, V]`` after each chunk, or ``[tokens, V]`` after each of its tokens."""
+        ...
+
+    def reserve(self, num_slots: int, num_tokens: int) -> None: ...
+    def copy(self, source: int, target: int, num_tokens: int) -> None: ...
+    def clear(self) -> None: ...
+
+
+class AnyModelRunner:
+    """What :class:`~agentgym.trainers.engines.torch.runner.ModelRunner` is, for any model.
+
+    Args:
+        model: it is read, never changed.
+        num_slots: of the cache, indices from 0.
+        max_context_tokens: tokens of a slot.
+        dtype: to compute in; None for the model's own. With another one the engine has a copy of the model.
+
+    Raises:
+        ConfigError: no way gives the logits of the model's plain forward.
+    """
+
+    def __init__(
+        self, model: CausalLM, *, num_slots: int, max_context_tokens: int, dtype: torch.dtype | None = None
+    ) -> None:
+        self._source = model
+        self._model: Any = model
+        if dtype is not None and dtype != model.dtype:
+            self._model = copy.deepcopy(model).eval().to(dtype)
+        self.device = model.device
+        self._read = self._edits()
+        self.cache, self.kind = _first_that_works(self._model, num_slots, max_context_tokens)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the model tells apart."""
+        size: int = self._model.get_output_embeddings().weight.shape[0]
+        return size
+
+    @property
+    def shares(self) -> bool:
+        """True if slots can be copied."""
+        return self.cache.shares
+
+    def update(self) -> None:
+        """Take the model's current weights."""
+        if self._model is not self._source:
+            with torch.no_grad():
+                for own, new in zip(self._model.parameters(), self._source.parameters(), strict=True):
+                    own.copy_(new)
+        self._read = self._edits()
+
+    def check_weights(self, version: int) -> None:
+        """Raise :class:`EngineError` if the weights are not those that were read as ``version``."""
+        if self._edits() != self._read:
+            raise EngineError(
+                f"the model's weights were changed since they were read as version {version}; "
+                "call update_weights right after changing them"
+            )
+
+    def logits(self, chunks: Sequence[Chunk], is_wanted: Sequence[bool]) -> tuple[list[int], Tensor]:
+        """Forward the chunks; return the indices of those whose logits are wanted, and these ``[len(indices), V]``."""
+        with _evaluating(self._model):
+            made = self.cache.logits(chunks)
+        order = [at for at, wanted in enumerate(is_wanted) if wanted]
+        return order, torch.cat([made[at] for at in order]) if order else made[0][:0]
+
+    def token_logits(self, chunk: Chunk) -> Tensor:
+        """Forward a chunk and return the logits ``[tokens, V]`` after each of its tokens."""
+        with _evaluating(self._model):
+            return self.cache.logits([chunk], all_positions=True)[0]
+
+    def _edits(self) -> int:
+        # a copy stays as it is when the model is changed
+        return 0 if self._model is not self._source else count_edits(tuple(self._source.parameters()))
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    if not model.training:
+        yield
+        return
+    with frozen(model):
+        yield
+
+
+class Batched:
+    """Rows in batches: one decoded token of each in one call, longer chunks in calls of their own."""
+
+    shares = True
+
+    def __init__(self, model: Any, num_slots: int, max_context_tokens: int) -> None:
+        self._model = model
+        self._windows = _windows(model.config.get_text_config())
+        self._cache = _SlotCache(num_slots, max_context_tokens)
+
+    def logits(self, chunks: Sequence[Chunk], *, all_positions: bool = False) -> list[Tensor]:
+        made: dict[int, Tensor] = {}
+        single = [at for at, chunk in enumerate(chunks) if len(chunk.token_ids) == 1]
+        single.sort(key=lambda at: chunks[at].slot)
+        for calls in ([single] if single else []), [[at] for at, one in enumerate(chunks) if len(one.token_ids) > 1]:
+            for members in calls:
+                found = self._call([chunks[at] for at in members], all_positions)
+                made |= {at: found[row] for row, at in enumerate(members)}
+        return [made[at] for at in range(len(chunks))]
+
+    def reserve(self, num_slots: int, num_tokens: int) -> None:
+        self._cache.reserve(num_slots, num_tokens)
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        for stored in self._cache.stored():
+            stored[target, :, :num_tokens] = stored[source, :, :num_tokens]
+
+    def clear(self) -> None:
+        for stored in self._cache.stored():
+            stored.zero_()
+
+    def _call(self, chunks: Sequence[Chunk], all_positions: bool) -> Tensor:
+        device = self._model.device
+        ids = torch.tensor([list(chunk.token_ids) for chunk in chunks], device=device)
+        starts = torch.tensor([chunk.start for chunk in chunks], device=device)
+        positions = starts[:, None] + torch.arange(ids.shape[1], device=device)
+        num_attended = max(chunk.start for chunk in chunks) + ids.shape[1]
+        self._cache.turn_to([chunk.slot for chunk in chunks], positions, num_attended)
+        masks = {kind: self._mask(positions, num_attended, window) for kind, window in self._windows.items()}
+        made: Tensor = self._model(
+            input_ids=ids,
+            attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=0 if all_positions else 1,
+            **{cache_argument(self._model): self._cache},
+        ).logits
+        return made
+
+    def _mask(self, positions: Tensor, num_attended: int, window: int | None) -> Tensor:
+        """``[B, 1, T, num_attended]``: 0 where a token is seen, the least number elsewhere."""
+        at = torch.arange(num_attended, device=positions.device)
+        behind = positions[..., None] - at
+        is_hidden = (behind < 0) if window is None else (behind < 0) | (behind >= window)
+        mask = torch.zeros(is_hidden.shape, dtype=self._model.dtype, device=positions.device)
+        return mask.masked_fill_(is_hidden, torch.finfo(mask.dtype).min)[:, None]
+
+
+def _windows(sizes: Any) -> dict[str, int | None]:
+    """Return the kinds of a model's layers, and how many tokens each sees; None for all.
+
+    Raises:
+        ConfigError: a layer keeps something else than keys and values of all tokens.
+    """
+    kinds = set(getattr(sizes, "layer_types", None) or ())
+    window = getattr(sizes, "sliding_window", None)
+    if not kinds:
+        return {"full_attention": window}
+    if kinds - _KINDS:
+        raise ConfigError(f"layers of kind {', '.join(sorted(kinds - _KINDS))}")
+    return {kind: window if kind == _WINDOWED else None for kind in sorted(kinds)}
+
+
+class _SlotCache(Cache):
+    """Keys and values ``[slots, kv_heads, tokens, head_dim]`` of every layer, for the rows of one call at a time."""
+
+    def __init__(self, num_slots: int, max_tokens: int) -> None:
+        super().__init__(layers=[])
+        self._most = (num_slots, max_tokens)
+        self._size = (1, min(_MIN_TOKENS, max_tokens))
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+
+    def turn_to(self, slots: Sequence[int], positions: Tensor, num_attended: int) -> None:
+        """Say which rows the next call has: their slots, their tokens' positions ``[B, T]``, and how many they see."""
+        self.reserve(max(slots) + 1, num_attended)
+        is_range = list(slots) == list(range(slots[0], slots[0] + len(slots)))
+        index = torch.tensor(slots, device=positions.device)
+        self._rows: slice | Tensor = slice(slots[0], slots[0] + len(slots)) if is_range else index
+        self._slots, self._positions, self._num_attended = index[:, None], positions, num_attended
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
+        """Store new keys and values, and return all that the rows see: those beyond a row's own are masked."""
+        found = []
+        for stored, new in ((self._keys, key_states), (self._values, value_states)):
+            if layer_idx not in stored:
+                stored[layer_idx] = new.new_zeros(self._size[0], new.shape[1], self._size[1], new.shape[3])
+            stored[layer_idx][self._slots, :, self._positions] = new.transpose(1, 2)
+            found.append(stored[layer_idx][self._rows, :, : self._num_attended])
+        return found[0], found[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return 0: positions are always given."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        """Return how many tokens a mask spans, and from which on; masks are always given."""
+        return self._num_attended, 0
+
+    def reserve(self, num_slots: int, num_tokens: int) -> None:
+        """Make room for so many slots of so many tokens, keeping what is stored."""
+        slots, tokens = self._size
+        if num_slots <= slots and num_tokens <= tokens:
+            return
+        grown = (
+            slots if num_slots <= slots else min(max(2 * slots, num_slots), self._most[0]),
+            tokens if num_tokens <= tokens else min(max(2 * tokens, num_tokens), self._most[1]),
+        )
+        for of_layer in (self._keys, self._values):
+            for layer, old in of_layer.items():
+                new = old.new_zeros(grown[0], old.shape[1], grown[1], old.shape[3])
+                new[:slots, :, :tokens] = old
+                of_layer[layer] = new
+        self._size = grown
+
+    def stored(self) -> Iterator[Tensor]:
+        """Yield the keys and the values of every layer."""
+        yield from (*self._keys.values(), *self._values.values())
+
+
+class RowByRow:
+    """Each row by itself, with a cache as the model's own ``generate`` makes it.
+
+    Such a cache only grows. A slot that goes on from fewer tokens than it holds is read again from its beginning.
+    """
+
+    shares = False
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._held: dict[int, tuple[Any, list[int]]] = {}
+
+    def logits(self, chunks: Sequence[Chunk], *, all_positions: bool = False) -> list[Tensor]:
+        return [self._call(chunk, all_positions) for chunk in chunks]
+
+    def _call(self, chunk: Chunk, all_positions: bool) -> Tensor:
+        cache, tokens = self._held.get(chunk.slot, (None, []))
+        new = list(chunk.token_ids)
+        if cache is None or len(tokens) != chunk.start:
+            assert len(tokens) >= chunk.start, "a slot goes on from tokens that it has read"
+            cache, new = DynamicCache(config=self._model.config), tokens[: chunk.start] + new
+        ids = torch.tensor([new], device=self._model.device)
+        keep = len(chunk.token_ids) if all_positions else 1
+        given = {cache_argument(self._model): cache}
+        made = self._model(input_ids=ids, use_cache=True, logits_to_keep=keep, **given)
+        self._held[chunk.slot] = cache, tokens[: chunk.start] + list(chunk.token_ids)
+        logits: Tensor = made.logits[0]
+        return logits
+
+    def reserve(self, num_slots: int, num_tokens: int) -> None:
+        """Do nothing: caches grow by themselves."""
+
+    def copy(self, source: int, target: int, num_tokens: int) -> None:
+        """Let a slot have the tokens of another one, which it reads by itself."""
+        self._held[target] = None, self._held[source][1][:num_tokens]
+
+    def clear(self) -> None:
+        self._held.clear()
+
+
+Kind = Literal["batched", "row by row"]
+
+
+def _first_that_works(model: Any, num_slots: int, max_context_tokens: int) -> tuple[Way, Kind]:
+    """Return the first way that gives the logits of the model's plain forward.
+
+    Raises:
+        ConfigError: none does; the message has the reason of each.
+    """
+    reasons = []
+    for kind in ("batched", "row by row"):
+        try:
+            with _evaluating(model), torch.inference_mode():
+                way = _made(kind, model, num_slots, max_context_tokens)
+                _check(way, model, num_slots)
+                way.clear()
+        except Exception as error:  # of code that agentgym has not seen
+            reasons.append(f"{kind}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}")
+        else:
+            return way, kind
+    raise ConfigError(
+        f"the embedded engine cannot sample from {model.config.model_type!r} ({'; '.join(reasons)}); "
+        "vLLM servers may: engine.kind=vllm"
+    )
+
+
+def _made(kind: Kind, model: Any, num_slots: int, max_context_tokens: int) -> Way:
+    return Batched(model, num_slots, max_context_tokens) if kind == "batched" else RowByRow(model)
+
+
+def _check(way: Way, model: Any, num_slots: int) -> None:
+    """Read two sequences, the second with a beginning of its own length, decode them together, and compare logits."""
+    vocab_size = model.get_output_embeddings().weight.shape[0]
+    sequences = [[(7 * at + 3 + 11 * row) % vocab_size for at in range(_CHECKED + row)] for row in range(2)]
+    slots = [0, min(2, num_slots - 1)] if num_slots > 1 else [0]
+    for row, slot in enumerate(slots):
+        way.logits([Chunk(slot, 0, sequences[row][: 3 + row])])
+    for step in range(3):
+        chunks = [Chunk(slot, 3 + row + step, [sequences[row][3 + row + step]]) for row, slot in enumerate(slots)]
+        made = way.logits(chunks)
+    for row in range(len(slots)):
+        ids = torch.tensor([sequences[row]], device=model.device)
+        expected = model(input_ids=ids, use_cache=False).logits[0, -1].float()
+        tolerance = (1e-4 if model.dtype == torch.float32 else 5e-2) * float(expected.abs().max()) + 1e-5
+        gap = float((made[row][0].float() - expected).abs().max())
+        if not gap <= tolerance:
+            raise EngineError(f"logits differ from the plain forward's by {gap:.2g}")

@@ -1,0 +1,50 @@
+"""Check, before anything is trained, that the trainer computes what a model's own forward computes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from agentgym.errors import ConfigError
+from agentgym.trainers.losses.vocabulary import vocabulary_of
+from agentgym.trainers.models.head import head_of
+from agentgym.trainers.scoring.hidden import frozen, trunk_of
+from agentgym.trainers.types import CausalLM
+
+_ROWS = ((3, 10, 17, 24, 31, 38), (3, 10, 17, 24, 5, 6))
+MAX_GAP = 1e-4
+"""Of the largest logit; in float32 the two differ by rounding alone, far below it."""
+
+
+def check_model(model: CausalLM) -> None:
+    """Compare logits from hidden states and the output layer with the model's own.
+
+    Raises:
+        ConfigError: they differ, so losses and their gradients would be of another model.
+    """
+    with frozen(model):
+        ids = token_ids(model)
+        try:
+            made = head_of(model)(trunk_of(model)(input_ids=ids, use_cache=False).last_hidden_state)
+        except Exception as error:  # of code that agentgym has not seen
+            raise ConfigError(f"{_named(model)} cannot be trained here: {type(error).__name__}: {error}") from error
+        gap = relative_gap(made, model(input_ids=ids, use_cache=False).logits)
+    if not gap <= MAX_GAP:
+        raise ConfigError(
+            f"{_named(model)} cannot be trained here: its logits are not its output layer applied to its hidden states "
+            f"(they differ by {gap:.1%} of the largest)"
+        )
+
+
+def token_ids(model: CausalLM) -> Tensor:
+    """Return two rows ``[2, 6]`` of a model's token ids that begin alike."""
+    return torch.tensor(_ROWS, device=model.device) % vocabulary_of(head_of(model))
+
+
+def relative_gap(made: Tensor, expected: Tensor) -> float:
+    """Return the largest difference as a share of the largest number; not a number where one of them is none."""
+    return float((made.float() - expected.float()).abs().max() / expected.float().abs().max())
+
+
+def _named(model: CausalLM) -> str:
+    return f"model type {model.config.model_type!r}"

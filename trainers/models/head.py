@@ -1,0 +1,38 @@
+"""From hidden states to logits, as a model's own forward does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from agentgym.trainers.types import CausalLM
+
+
+class ChangedHead:
+    """An output layer whose logits are scaled or bounded."""
+
+    def __init__(self, head: Callable[[Tensor], Tensor], num_tokens: int, scale: float, bound: float | None) -> None:
+        self.out_features = num_tokens
+        self._head, self._scale, self._bound = head, scale, bound
+
+    def __call__(self, states: Tensor) -> Tensor:
+        logits = self._head(states) * self._scale
+        return logits if self._bound is None else (logits / self._bound).tanh() * self._bound
+
+
+def head_of(model: CausalLM) -> Callable[[Tensor], Tensor]:
+    """Return what maps hidden states ``[N, hidden]`` to logits ``[N, V]``.
+
+    Cohere multiplies them by ``logit_scale``, Granite divides them by ``logits_scaling``, and Gemma 2 bounds them by
+    ``final_logit_softcapping``.
+    """
+    sizes = model.config.get_text_config()
+    head: Any = model.get_output_embeddings()
+    scale = float(getattr(sizes, "logit_scale", None) or 1.0) / float(getattr(sizes, "logits_scaling", None) or 1.0)
+    bound = getattr(sizes, "final_logit_softcapping", None)
+    if scale == 1.0 and not bound:
+        made: Callable[[Tensor], Tensor] = head
+        return made
+    return ChangedHead(head, int(head.out_features), scale, float(bound) if bound else None)

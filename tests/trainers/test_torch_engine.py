@@ -577,14 +577,14 @@ def test_logits_that_are_not_finite_are_an_error_not_a_token() -> None:
 def test_other_architectures_are_refused_by_name() -> None:
     gpt2: Any = GPT2LMHeadModel(GPT2Config(vocab_size=11, n_embd=8, n_layer=1, n_head=2, n_positions=16))
     with pytest.raises(ConfigError, match=r"'gpt2'.*llama, qwen2, qwen3"):
-        TorchEngine(gpt2)
+        TorchEngine(gpt2, forward="own")
 
 
 def test_a_sliding_window_is_refused_only_where_it_would_matter() -> None:
     windowed = tiny_model("qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=1)
     with pytest.raises(UsageError, match="the last 64 tokens"):
-        TorchEngine(windowed, max_context_tokens=65)
-    TorchEngine(windowed, max_context_tokens=64)
+        TorchEngine(windowed, max_context_tokens=65, forward="own")
+    TorchEngine(windowed, max_context_tokens=64, forward="own")
 
 
 def test_a_rope_that_changes_with_the_length_is_refused_beyond_it() -> None:

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError, UsageError
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.train import LoraSettings, Quantization
@@ -53,9 +53,14 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
 
 
 def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
-    """The model with low-rank adapters, which alone are trained; rank 0 gives the model back."""
+    """Return the model with low-rank adapters, which alone are trained; rank 0 gives the model back.
+
+    Raises:
+        ConfigError: it has no layers of these names.
+    """
     if settings.rank == 0:
         return model
+    _check_targets(model, settings.target_modules)
     if settings.quantize == "none":  # peft imports bitsandbytes where it is, which then warns about its own kernels
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
@@ -74,6 +79,27 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
             adapted: CausalLM = get_peft_model(model, config)
     return adapted
+
+
+def _check_targets(model: CausalLM, names: tuple[str, ...]) -> None:
+    """Refuse adapters on layers that a model lacks: peft would leave them out without a word.
+
+    Raises:
+        ConfigError: with the layers it has.
+    """
+    modules = dict(model.named_modules())
+    missing = [name for name in names if not any(at == name or at.endswith(f".{name}") for at in modules)]
+    if missing:
+        head = model.get_output_embeddings()
+        linear = {at.rpartition(".")[2] for at, module in modules.items() if _is_linear(module) and module is not head}
+        raise ConfigError(
+            f"model.lora.target_modules: {model.config.model_type} has no {', '.join(missing)}; its linear layers are "
+            f"{', '.join(sorted(linear))}"
+        )
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"  # as GPT-2 calls it
 
 
 def frozen_copy(model: CausalLM) -> CausalLM:

@@ -22,7 +22,7 @@ from transformers.cache_utils import Cache
 
 from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.torch.forward import Chunk
-from agentgym.trainers.engines.torch.weights import count_edits
+from agentgym.trainers.engines.torch.weights import check_rotation, count_edits
 from agentgym.trainers.models.kv_cache import cache_argument
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM
@@ -59,12 +59,15 @@ class AnyModelRunner:
         dtype: to compute in; None for the model's own. With another one the engine has a copy of the model.
 
     Raises:
-        ConfigError: no way gives the logits of the model's plain forward.
+        ConfigError: no way gives the logits of the model's plain forward, or its positions change with the length.
     """
 
     def __init__(
         self, model: CausalLM, *, num_slots: int, max_context_tokens: int, dtype: torch.dtype | None = None
     ) -> None:
+        for module in model.modules():
+            if isinstance(getattr(module, "rope_type", None), str):
+                check_rotation(module, max_context_tokens)
         self._source = model
         self._model: Any = model
         if dtype is not None and dtype != model.dtype:

@@ -203,17 +203,26 @@ def _read_shape(causal_lm: Any, max_context_tokens: int) -> Shape:
     )
 
 
+def check_rotation(rotary: Any, max_context_tokens: int) -> None:
+    """Refuse a rotary embedding whose frequencies would change within the context: keys in the cache would be stale.
+
+    Raises:
+        ConfigError: with the limit.
+    """
+    if rotary.rope_type not in _LENGTH_DEPENDENT_ROPE:
+        return
+    parameters = rotary.config.rope_parameters
+    limit = parameters.get("original_max_position_embeddings") or rotary.config.max_position_embeddings
+    if max_context_tokens > limit:
+        raise ConfigError(
+            f"rope type {rotary.rope_type!r} changes its frequencies beyond {limit} tokens, which the torch engine "
+            f"does not support; lower max_context_tokens from {max_context_tokens} to that"
+        )
+
+
 def _read_rotation(rotary: Any, shape: Shape, max_context_tokens: int) -> Tensor:
-    inv_freq = rotary.inv_freq
-    if rotary.rope_type in _LENGTH_DEPENDENT_ROPE:
-        parameters = rotary.config.rope_parameters
-        limit = parameters.get("original_max_position_embeddings") or rotary.config.max_position_embeddings
-        if max_context_tokens > limit:
-            raise ConfigError(
-                f"rope type {rotary.rope_type!r} changes its frequencies beyond {limit} tokens, which the torch engine "
-                f"does not support; lower max_context_tokens from {max_context_tokens} to that"
-            )
-        inv_freq = rotary.original_inv_freq
+    check_rotation(rotary, max_context_tokens)
+    inv_freq = rotary.original_inv_freq if rotary.rope_type in _LENGTH_DEPENDENT_ROPE else rotary.inv_freq
     if inv_freq.numel() * 2 != shape.head_dim:
         raise ConfigError(f"the rotary embedding turns {inv_freq.numel() * 2} of {shape.head_dim} numbers of a head")
     device = next(rotary.buffers()).device

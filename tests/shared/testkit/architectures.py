@@ -1,0 +1,100 @@
+"""Tiny random models of many architectures, as transformers has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+
+from testkit.tiny_models import VOCAB_SIZE
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_GDN = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+_MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+_OWN_HEADS = ("deepseek_v3", "falcon")
+"""Architectures that derive the size of a head."""
+
+BATCHED: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": 9},
+    "gemma": {},
+    "gemma2": {"sliding_window": 8, "query_pre_attn_scalar": 8},
+    "gemma3_text": {"sliding_window": 8, "query_pre_attn_scalar": 8, "layer_types": _MIXED},
+    "phi": {},
+    "phi3": {},
+    "cohere": {},
+    "cohere2": {"sliding_window": 8, "layer_types": _MIXED},
+    "granite": {"logits_scaling": 0.5},
+    "glm4": {},
+    "glm4_moe": {
+        **_EXPERTS,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    "olmo2": {},
+    "smollm3": {},
+    "qwen3_moe": {**_EXPERTS, "num_experts": 4},
+    "gpt_oss": {"sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "layer_types": _MIXED},
+    "deepseek_v3": {
+        **_EXPERTS,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "q_lora_rank": 16,
+        "kv_lora_rank": 8,
+        "qk_rope_head_dim": 4,
+        "qk_nope_head_dim": 4,
+        "v_head_dim": 8,
+        "num_key_value_heads": 4,
+    },
+    "gpt2": {},
+    "gpt_neox": {},
+}
+"""Sizes of architectures whose layers all attend."""
+ROW_BY_ROW: dict[str, dict[str, Any]] = {
+    "lfm2": {"full_attn_idxs": [1, 3], "block_auto_adjust_ff_dim": False, "conv_L_cache": 3},
+    "qwen3_5_text": _GDN,
+    "nemotron_h": {},
+    "bloom": {},
+}
+"""Of those with other layers, or positions that a mask cannot tell."""
+
+
+def model_of(kind: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
+    """Return a float32 model of a model type, all of whose matrices are random and large enough to tell mistakes."""
+    sizes = {**_SIZES, **{**BATCHED, **ROW_BY_ROW}[kind], **changes}
+    if kind in _OWN_HEADS:
+        del sizes["head_dim"]
+    config = CONFIG_MAPPING[kind](**sizes)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.ndim > 1 and "conv" not in name:
+                    parameter.normal_(std=0.2)
+    model.train(False)
+    return model

@@ -1,0 +1,203 @@
+"""The embedded engine and the trainer with architectures that the engine has no forward of its own for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from testkit.architectures import BATCHED, ROW_BY_ROW, model_of
+from testkit.counting_runs import config
+from testkit.engine_plays import TOLERANCE, full_logprobs, generate, play_all, prompt, run
+from testkit.run_records import told
+from testkit.tiny_models import tiny_model
+
+from agentgym.engine import SamplingParams
+from agentgym.errors import ConfigError, EngineError
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.train import LoraSettings, ModelConfig
+from agentgym.trainers.data.fit import can_be_packed, can_share_prefixes
+from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.torch.any_model import AnyModelRunner
+from agentgym.trainers.engines.torch.engine import TorchEngine
+from agentgym.trainers.loop import train
+from agentgym.trainers.models.check import check_model
+from agentgym.trainers.models.model import add_lora, save_model
+from agentgym.trainers.models.tiny import train_tokenizer
+
+KINDS = {**dict.fromkeys(BATCHED, "batched"), **dict.fromkeys(ROW_BY_ROW, "row by row")}
+
+
+# ------------------------------------------------------------------------------------------------------- the engine
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ragged_concurrent_turns_equal_a_full_forward(kind: str) -> None:
+    model = model_of(kind)
+    engine = TorchEngine(model, num_slots=3, max_context_tokens=128)  # fewer than sessions: some are read again
+    assert engine.forward_kind == KINDS[kind]
+    run(play_all(engine, model))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
+def test_it_equals_the_engines_own_forward(family: str) -> None:
+    model = tiny_model(family)
+    made = []
+    for forward in ("own", "transformers"):
+        engine = TorchEngine(model, num_slots=8, max_context_tokens=128, forward=forward)
+        made.append(run(play_all(engine, model)))
+    own, other = ([completion.token_ids for session in sessions for completion in session] for sessions in made)
+    assert own == other
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "lfm2"])
+def test_a_prompt_that_departs_from_what_is_kept(kind: str) -> None:
+    model = model_of(kind)
+    engine = TorchEngine(model, num_slots=2, max_context_tokens=128)
+    params = SamplingParams(max_new_tokens=5, seed=1)
+    ids = prompt(1, 20)
+
+    async def scenario() -> None:
+        await engine.generate(ids, params, session_id="s")
+        for changed in ([*ids[:12], 3, 4, 5], ids[:7], [*ids[:7], *prompt(2, 30)]):
+            said = await engine.generate(changed, params, session_id="s")
+            assert said.logprobs == pytest.approx(full_logprobs(model, changed, said, params), abs=TOLERANCE)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["phi3", "qwen3_5_text"])
+def test_score_equals_a_full_forward(kind: str) -> None:
+    model = model_of(kind)
+    engine = TorchEngine(model, num_slots=2, max_context_tokens=128, max_prefill_tokens=7)
+    ids, continuation = prompt(1, 23), prompt(2, 9)
+    for _ in range(2):
+        scores = run(engine.score(ids, continuation))
+        with torch.no_grad():
+            logprobs = model(torch.tensor([[*ids, *continuation]])).logits[0].log_softmax(-1)
+        expected = [logprobs[len(ids) - 1 + at, token].item() for at, token in enumerate(continuation)]
+        assert scores == pytest.approx(expected, abs=TOLERANCE)
+        ids = [*ids, *continuation]
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_new_weights_are_taken_when_they_are_told(dtype: torch.dtype | None) -> None:
+    model = model_of("gemma3_text")
+    engine = TorchEngine(model, num_slots=2, max_context_tokens=64, dtype=dtype)
+    before = generate(engine, prompt(1, 8), temperature=0.0, max_new_tokens=6)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(-0.7)
+    if dtype is None:  # they are shared
+        with pytest.raises(EngineError, match="call update_weights"):
+            generate(engine, prompt(1, 8))
+    run(engine.update_weights(1))
+    after = generate(engine, prompt(1, 8), temperature=0.0, max_new_tokens=6)
+    assert after.token_ids != before.token_ids and after.policy_versions == (1,) * 6
+    expected = full_logprobs(model, prompt(1, 8), after, SamplingParams(temperature=0.0))
+    assert after.logprobs == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_adapters_are_sampled_from() -> None:
+    model: Any = get_peft_model(model_of("phi3"), LoraConfig(r=4, target_modules=["qkv_proj"], init_lora_weights=False))
+    run(play_all(TorchEngine(model, num_slots=4, max_context_tokens=128), model, num_sessions=2))
+
+
+def test_a_model_that_no_way_fits_is_refused_with_the_reasons() -> None:
+    model = model_of("gemma")
+    plain = model.forward
+
+    def odd(*args: Any, **kwargs: Any) -> Any:
+        made = plain(*args, **kwargs)
+        if kwargs.get("use_cache"):
+            made.logits = made.logits + 1e-2 * torch.arange(made.logits.shape[-1])
+        return made
+
+    model.forward = odd
+    with pytest.raises(ConfigError, match=r"'gemma' \(batched: .*differ.*row by row: .*differ.*engine.kind=vllm"):
+        AnyModelRunner(model, num_slots=2, max_context_tokens=32)
+
+
+def test_positions_that_change_with_the_length_are_refused() -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+    model = model_of("olmo2", rope_parameters=rope, max_position_embeddings=64)
+    with pytest.raises(ConfigError, match="beyond 64 tokens"):
+        TorchEngine(model, max_context_tokens=65)
+    run(play_all(TorchEngine(model, num_slots=4, max_context_tokens=64), model, num_sessions=2, num_turns=2))
+
+
+def test_fixed_shapes_are_the_own_forwards() -> None:
+    with pytest.raises(ConfigError, match="gemma"):
+        TorchEngine(model_of("gemma"), fixed_decode=True)
+    with pytest.raises(ConfigError, match=r"decode=fixed"):
+        TorchEngine(tiny_model(), fixed_decode=True, forward="transformers")
+    with pytest.raises(ConfigError, match=r"engine.kind=torch"):
+        EngineConfig(kind="vllm", urls=("http://127.0.0.1:8000",), forward="transformers")
+
+
+# ------------------------------------------------------------------------------------------------------- the trainer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trainers_logits_are_the_models(kind: str) -> None:
+    check_model(model_of(kind))
+
+
+def test_a_model_whose_logits_are_made_otherwise_is_refused() -> None:
+    model = model_of("gemma")
+    plain = model.forward
+
+    def scaled(*args: Any, **kwargs: Any) -> Any:
+        made = plain(*args, **kwargs)
+        made.logits = made.logits * 2
+        return made
+
+    model.forward = scaled
+    with pytest.raises(ConfigError, match=r"'gemma' cannot be trained here.*hidden states"):
+        check_model(model)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shares", "packs"),
+    [
+        ("phi3", True, True),
+        ("qwen3_moe", True, True),
+        ("bloom", True, False),
+        ("mistral", False, False),
+        ("gemma3_text", False, False),
+        ("lfm2", False, False),
+        ("qwen3_5_text", False, False),
+    ],
+)
+def test_layouts_that_a_model_does_not_fit_are_left_out(kind: str, shares: bool, packs: bool) -> None:
+    model = model_of(kind)
+    assert (can_share_prefixes(model), can_be_packed(model)) == (shares, packs)
+
+
+def folder_of(kind: str, path: Path) -> Path:
+    """A model of a kind with a tokenizer of the counting environment's texts."""
+    tokenizer = train_tokenizer(["Count to 2. Count to 3. add: 1 The count is 1."] * 5, 300)
+    save_model(model_of(kind, vocab_size=len(tokenizer)), tokenizer, path)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gemma3_text", "phi3", "granite", "qwen3_5_text"])
+def test_a_run_trains_on_its_own_rollouts(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder_of(kind, tmp_path / "base")
+    base = config(num_steps=2, model=ModelConfig(path=str(path), codec="compact", max_context_tokens=160))
+    train(base, tmp_path / "run")
+    rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
+    assert any(row["trained_tokens"] for row in rows) and told(tmp_path / "run")
+    assert max(row["logprob_gap_max"] for row in rows) < 1e-4
+    assert f"samples from {kind} by transformers' own forward" in capsys.readouterr().err
+
+
+def test_adapters_on_layers_that_a_model_lacks_are_refused_with_those_it_has() -> None:
+    message = "phi3 has no q_proj, .*its linear layers are down_proj, gate_up_proj, o_proj, qkv_proj"
+    with pytest.raises(ConfigError, match=message):
+        add_lora(model_of("phi3"), LoraSettings(rank=4), seed=0)
+    adapted = add_lora(model_of("phi3"), LoraSettings(rank=4, target_modules=("qkv_proj", "o_proj")), seed=0)
+    assert sum(".lora_A." in name for name, _ in adapted.named_parameters()) == 2 * 4

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-import verifiers.v1 as vf
-from openai import AsyncOpenAI
 from pydantic import Field
 
-from agentgym.env.env import Env, StepInfo
-from agentgym.errors import EnvError, InfrastructureError, ToolError, boundary
+from agentgym.errors import InfrastructureError, MissingExtraError
 from agentgym.interop.chat import rows_of
+from agentgym.interop.outside import OutsideEpisode
 from agentgym.registry import make
+
+try:
+    import verifiers.v1 as vf
+    from openai import AsyncOpenAI
+except ImportError as error:
+    raise MissingExtraError("an environment of verifiers", "verifiers") from error
 
 PLUGIN: Final = "agentgym_verifiers"
 """Module by which verifiers finds the taskset and the harness."""
@@ -29,7 +32,6 @@ class AgentgymData(vf.TaskData):  # type: ignore[misc]
     env_kwargs: dict[str, Any]
     split: str
     task_index: int
-    seed: int
 
 
 class AgentgymState(vf.State):  # type: ignore[misc]
@@ -80,8 +82,8 @@ class AgentgymTaskset(vf.Taskset[AgentgymTask, AgentgymTasksetConfig]):  # type:
         finally:
             env.close()
         for index in range(len(tasks)):
-            task, given = tasks[index], {"env_id": config.env_id, "env_kwargs": config.env_kwargs}
-            data = AgentgymData(name=task.id, prompt="", split=config.split, task_index=index, seed=task.seed, **given)
+            given = {"env_id": config.env_id, "env_kwargs": config.env_kwargs}
+            data = AgentgymData(name=tasks[index].id, prompt="", split=config.split, task_index=index, **given)
             yield AgentgymTask(data, config.task)
 
 
@@ -110,42 +112,29 @@ class AgentgymHarness(vf.Harness[AgentgymHarnessConfig]):  # type: ignore[misc]
         data: AgentgymData,
     ) -> vf.ProgramResult:
         """Play the task's episode to its end."""
-        env = make(data.env_id, **data.env_kwargs)
+        episode = OutsideEpisode(data.env_id, data.env_kwargs)
         try:
             async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None) as client:
-                await _play(env, client, ctx.model, trace, data)
+                await _play(episode, client, ctx.model, trace, data)
         except InfrastructureError as error:
             raise vf.EnvError(f"{data.env_id}: {type(error).__name__}: {error}") from error
         finally:
-            await env.aclose()
+            await episode.close()
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-async def _play(env: Env, client: AsyncOpenAI, model: str, trace: vf.Trace, data: AgentgymData) -> None:
-    with boundary(EnvError, f"{data.env_id} reset"):
-        said, _ = await env.areset(seed=data.seed, options={"task": env.tasks(data.split)[data.task_index]})
-    messages: list[Any] = rows_of(said)
-    is_over = False
-    while not is_over:
-        tools: Any = {"tools": [spec.as_function() for spec in env.tools]} if env.tools else {}
+async def _play(episode: OutsideEpisode, client: AsyncOpenAI, model: str, trace: vf.Trace, data: AgentgymData) -> None:
+    messages: list[Any] = rows_of(await episode.begin(data.split, data.task_index))
+    while not episode.is_over:
+        specs = episode.env.tools
+        tools: Any = {"tools": [spec.as_function() for spec in specs]} if specs else {}
         completion = await client.chat.completions.create(model=model, messages=messages, **tools)
         reply = completion.choices[0].message.model_dump(exclude_none=True)
-        try:
-            with boundary(EnvError, f"{data.env_id} step {env.turn}"):
-                said, reward, terminated, truncated, info = await env.astep(reply)
-        except ToolError:  # the environment ends the episode because of what the policy did
-            return
-        _record(trace.state, reward, info)
+        said = await episode.step(reply)
         messages += [reply, *rows_of(said, [call["id"] for call in reply.get("tool_calls") or ()])]
-        is_over = terminated or truncated
-
-
-def _record(state: AgentgymState, reward: float, info: StepInfo) -> None:
-    parts = Counter(state.parts)
-    for part in info["reward_parts"]:
-        parts[part.name] += part.value  # type: ignore[assignment]
-    state.parts, state.episode_return = dict(parts), state.episode_return + reward
-    state.success, state.num_turns = info.get("success", False), state.num_turns + 1
+        state: AgentgymState = trace.state
+        state.parts, state.episode_return = dict(episode.parts), episode.episode_return
+        state.success, state.num_turns = episode.success, episode.num_turns
 
 
 def load_environment(env_id: str, *, split: str = "train", **kwargs: Any) -> vf.Env:
@@ -158,10 +147,6 @@ def load_environment(env_id: str, *, split: str = "train", **kwargs: Any) -> vf.
 
     Raises:
         UsageError: there is no such environment, or it refuses its arguments.
-
-    Example:
-        >>> load_environment("agentgym/Household-v0").config.env_id
-        'agentgym_verifiers'
     """
     make(env_id, **kwargs).close()
     taskset = AgentgymTasksetConfig(id=PLUGIN, env_id=env_id, env_kwargs=kwargs, split=split)

@@ -34,6 +34,8 @@ _.Tau2RetailEnv
 _.ReasoningGymEnv
 _.TextArenaEnv
 _.VerifiersEnv
+_.BrowserGymEnv
+_.__class__  # isinstance reads it
 _.TextWorldEnv
 _.CodeEnv
 _.PythonMathEnv

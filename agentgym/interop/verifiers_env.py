@@ -87,11 +87,7 @@ class AgentgymTaskset(vf.Taskset[AgentgymTask, AgentgymTasksetConfig]):  # type:
             yield AgentgymTask(data, config.task)
 
 
-class AgentgymHarnessConfig(vf.HarnessConfig):  # type: ignore[misc]
-    """Settings of the harness: none but those of all harnesses."""
-
-
-class AgentgymHarness(vf.Harness[AgentgymHarnessConfig]):  # type: ignore[misc]
+class AgentgymHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
     """Plays an episode in this process; every model call goes through verifiers' interception.
 
     One assistant message is one turn of the environment, however many calls it has. A failure of the environment is

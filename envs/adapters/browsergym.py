@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-import gymnasium
-
 from agentgym.env.worker_thread import call_in_own_thread
+from agentgym.envs.adapters.browsergym_tasks import registered_task, site_of, text_of
 from agentgym.envs.gui.gui_env import GuiEnv
-from agentgym.envs.gui.site import Folder, Site, Sites, Upstream
+from agentgym.envs.gui.site import Site, Sites
 from agentgym.envs.gui.sync_view import sync_view
-from agentgym.errors import EnvError, UsageError, boundary, unknown_name
+from agentgym.errors import EnvError, UsageError, boundary
 from agentgym.plugins import named_object
 from agentgym.types import ImagePart, Task
 
@@ -41,7 +37,8 @@ class BrowserGymEnv(GuiEnv):
         sites: what the browser can reach, by host name: a folder's path, ``HOST:PORT`` of a server, or a site. A task
             that fills its page by itself needs none.
         max_turns: turns after which an episode is truncated.
-        options: those of :class:`~agentgym.envs.gui.gui_env.GuiEnv`; the viewport is the task's by default.
+        options: those of :class:`~agentgym.envs.gui.gui_env.GuiEnv`. By default the viewport is the task's, and a task
+            without sites offers no tools that leave the page.
 
     Raises:
         UsageError: there is no such task, or it refuses its arguments.
@@ -56,9 +53,9 @@ class BrowserGymEnv(GuiEnv):
         max_turns: int = 30,
         **options: Any,
     ) -> None:
-        found = named_object(task) if ":" in task else _registered(task)
+        found = named_object(task) if ":" in task else registered_task(task)
         self._make_task: Callable[..., Any] = partial(found, **task_kwargs or {})
-        self._sites = {host: _site(place) for host, place in (sites or {}).items()}
+        self._sites = {host: site_of(place) for host, place in (sites or {}).items()}
         self._theirs: Any = None
         self._chat: list[dict[str, Any]] = []
         self._reward, self._is_done = 0.0, False
@@ -66,7 +63,9 @@ class BrowserGymEnv(GuiEnv):
             screen = self._make_task(seed=0).viewport
         except Exception as error:
             raise UsageError(f"the task {task} cannot be made: {type(error).__name__}: {error}") from error
-        super().__init__(max_turns=max_turns, **{"viewport": (screen["width"], screen["height"]), **options})
+        actions = ("elements", "pages", "tabs", "answer") if self._sites else ("elements", "motion", "answer")
+        given = {"viewport": (screen["width"], screen["height"]), "actions": actions, **options}
+        super().__init__(max_turns=max_turns, **given)
 
     def sites(self, task: Task) -> Sites:
         return self._sites
@@ -81,7 +80,7 @@ class BrowserGymEnv(GuiEnv):
             self._theirs = theirs = self._make_task(seed=self.episode.seed % 2**32)
             self.session.context.set_default_timeout(theirs.timeout)
             goal, _ = await call_in_own_thread(theirs.setup, sync_view(self.tab.page))
-        said = goal if isinstance(goal, str) else "\n".join(_text(part) for part in goal or ())
+        said = goal if isinstance(goal, str) else "\n".join(text_of(part) for part in goal or ())
         self._say("assistant", _GREETING)
         self._say("user", said)
         return said
@@ -94,7 +93,7 @@ class BrowserGymEnv(GuiEnv):
         return None
 
     def hidden_state(self) -> object:
-        return [self._chat, self._reward, self._is_done]
+        return [self._chat, self._is_done]
 
     # ---------------------------------------------------------------------------------------------------- private
 
@@ -136,38 +135,3 @@ class BrowserGymEnv(GuiEnv):
 
     def _say(self, role: str, message: str) -> None:
         self._chat.append({"role": role, "timestamp": float(len(self._chat)), "message": message})
-
-
-def _registered(task: str) -> Callable[..., Any]:
-    """Return what makes a registered task from a seed; its family's package is imported.
-
-    Raises:
-        UsageError: there is no such task.
-    """
-    importlib.import_module("browsergym.core")
-    family = task.partition(".")[0]
-    if importlib.util.find_spec(f"browsergym.{family}") is not None:
-        importlib.import_module(f"browsergym.{family}")
-    known = [name.removeprefix("browsergym/") for name in gymnasium.registry if name.startswith("browsergym/")]
-    if task not in known:
-        raise unknown_name("task of BrowserGym", task, known)
-    made: Any = gymnasium.make(f"browsergym/{task}", disable_env_checker=True).unwrapped
-    found: Callable[..., Any] = made.task_entrypoint
-    return found
-
-
-def _site(place: str | Site) -> Site | Upstream:
-    if not isinstance(place, str):
-        return place
-    host, _, port = place.rpartition(":")
-    if host and port.isdecimal():
-        return Upstream(host, int(port))
-    if not Path(place).is_dir():
-        raise UsageError(f"sites: {place!r} is neither a folder nor HOST:PORT")
-    return Folder(Path(place))
-
-
-def _text(part: Mapping[str, Any]) -> str:
-    if part["type"] != "text":
-        raise EnvError("the task's goal holds an image, which is not supported")
-    return str(part["text"])

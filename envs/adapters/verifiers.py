@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
 from agentgym.env.worker_thread import loop_thread
-from agentgym.envs.adapters.verifiers_messages import message_of, tools_of
-from agentgym.errors import EnvError, EnvTimeoutError, UsageError, unknown_name
+from agentgym.envs.adapters.verifiers_messages import grades_of, message_of, tools_of
+from agentgym.errors import UsageError, unknown_name
 from agentgym.types import MalformedCall, Message, Observation, Task, ToolSpec
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class VerifiersEnv(Env):
         max_turns: int = 30,
         render_mode: str | None = None,
     ) -> None:
-        from agentgym.envs.adapters.verifiers_episodes import Episodes, load, path_with_uv
+        from agentgym.envs.adapters.verifiers_episodes import Episodes
+        from agentgym.envs.adapters.verifiers_load import load, path_with_uv
 
         self.success_outcome = success_reward  # type: ignore[misc]
         self.longest_step_s = timeout_s
@@ -138,38 +139,19 @@ class VerifiersEnv(Env):
 
     def _told(self, came: vf.Request | vf.Episode) -> Observation:
         if hasattr(came, "traces"):
-            self._grade(came)
+            rewards, self._metrics, is_truncated = grades_of(came)
+            for name, value in rewards.items():
+                self.award(value, name)
+            if is_truncated:
+                self.truncate()
+            else:
+                self.finish()
             return (Message("user", "The episode has ended."),)
         before, self._history = self._history, came.messages
         goes_on = bool(before) and came.messages[: len(before)] == before
         fresh = came.messages[len(before) + 1 :] if goes_on else came.messages  # the one between is what we said
         self._tools = tools_of(came)
         return tuple(message_of(message) for message in fresh)
-
-    def _grade(self, episode: vf.Episode) -> None:
-        """Award the rewards of the agents that learn.
-
-        Raises:
-            EnvError: anything failed, or a reward was not computed.
-            EnvTimeoutError: a deadline of verifiers expired.
-        """
-        errors = [*episode.errors, *(error for trace in episode.traces if not trace.ok for error in trace.errors)]
-        if episode.is_timeout or any(trace.is_timeout for trace in episode.traces):
-            raise EnvTimeoutError(f"verifiers: {[trace.stop_condition for trace in episode.traces]}")
-        if not episode.ok:
-            raise EnvError(f"verifiers: {errors[0].type}: {errors[0].message:.500}" if errors else "verifiers failed")
-        learning = [trace for trace in episode.traces if trace.agent.trainable]
-        for trace in learning:
-            prefix = f"{trace.agent.name}." if len(learning) > 1 else ""
-            for name, reward in trace.rewards.items():
-                if reward is None:
-                    raise EnvError(f"verifiers: the reward {name!r} was not computed")
-                self.award(reward.value, prefix + name)
-            self._metrics |= {prefix + name: value for name, value in trace.metrics.items() if value is not None}
-        if any(trace.is_truncated for trace in learning):
-            self.truncate()
-        else:
-            self.finish()
 
 
 def _run(work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:

@@ -7,22 +7,16 @@ acted. Everything runs in one event loop, in a thread of its own.
 from __future__ import annotations
 
 import asyncio
-import importlib
-import os
 import secrets
-import sys
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Final
 
-import uv
 import verifiers.v1 as vf
 from aiohttp import web
 from verifiers.v1.dialects import ChatDialect
 
 from agentgym.envs.adapters.verifiers_messages import completion_of
-from agentgym.errors import EnvError, EnvTimeoutError, UsageError, boundary
+from agentgym.errors import EnvError, EnvTimeoutError, boundary
 from agentgym.types import Message
 
 _CLOSE_S: Final = 30.0
@@ -37,6 +31,8 @@ class Episodes:
         self._serving: AsyncExitStack | None = None
         self._context: vf.ModelContext | None = None
         self._requests: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = asyncio.Queue()
+        self._open: list[asyncio.Future[dict[str, Any]]] = []
+        """Replies that the episode has asked for, given or not."""
         self._reply: asyncio.Future[dict[str, Any]] | None = None
         self._running: asyncio.Task[vf.Episode] | None = None
 
@@ -67,7 +63,9 @@ class Episodes:
         if running is not None and not running.done():
             running.cancel()
             await asyncio.wait({running}, timeout=_CLOSE_S)
-        self._requests = asyncio.Queue()
+        for reply in self._open:  # who asked has gone
+            reply.cancel()
+        self._open, self._requests = [], asyncio.Queue()
 
     async def close(self) -> None:
         """End the running episode and what serves it."""
@@ -95,6 +93,7 @@ class Episodes:
     async def _answer(self, request: web.Request) -> web.Response:
         """Hold a request until the policy has acted."""
         body, reply = await request.json(), asyncio.get_running_loop().create_future()
+        self._open.append(reply)
         self._requests.put_nowait((body, reply))
         completion = await reply
         if not body.get("stream"):
@@ -117,46 +116,3 @@ class Episodes:
             return _CHAT.parse_request(body)
         with boundary(EnvError, "verifiers"):
             return self._running.result()
-
-
-def load(taskset: str, env: str, config: Mapping[str, Any], seat: Mapping[str, Any]) -> vf.Env:
-    """Return an environment of verifiers; ``seat`` fills what neither its agents nor ``config`` say.
-
-    Raises:
-        UsageError: there is no such taskset or environment, or verifiers refuses the settings.
-    """
-    try:
-        given = {**config, "id": env, "taskset": {**config.get("taskset", {}), "id": _importable(taskset)}}
-        for name, spec in vf.env_config_type(given["taskset"]["id"], env).model_fields.items():
-            if isinstance(spec.default, vf.AgentConfig):
-                declared = spec.default.model_dump(exclude_unset=True)
-                given[name] = {**{key: seat[key] for key in seat if key not in declared}, **given.get(name, {})}
-        made = vf.load_environment(vf.resolve_env_config(given))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"verifiers cannot load {taskset!r}: {' '.join(str(error).split()):.500}") from error
-    for _, spec in made.config:
-        if isinstance(spec, vf.AgentConfig) and isinstance(spec.runtime, vf.SubprocessConfig):
-            harness = spec.harness or vf.default_agent_harness(made.config.taskset.id)
-            if vf.load_harness(harness).EXECUTES_CODE:
-                raise UsageError(f"the harness {harness.id!r} runs the model's code; give the agent a runtime: docker")
-    return made
-
-
-def path_with_uv() -> str:
-    """Return the path of programs with uv on it, by which verifiers' own programs are started."""
-    return os.pathsep.join((os.path.dirname(uv.find_uv_bin()), os.environ.get("PATH", "")))
-
-
-def _importable(taskset: str) -> str:
-    """Return the name that a taskset is imported by; a file's folder is put on the path, also of child processes."""
-    if not taskset.endswith(".py"):
-        return taskset
-    path = Path(taskset).resolve()
-    if not path.is_file():
-        raise UsageError(f"no file {taskset!r}")
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-        os.environ["PYTHONPATH"] = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), folder) if part)
-        importlib.invalidate_caches()
-    return path.stem

@@ -1,11 +1,11 @@
-"""Messages of verifiers as ours, and ours as what it reads."""
+"""Messages and grades of verifiers as ours, and our messages as what it reads."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from agentgym.errors import EnvError
+from agentgym.errors import EnvError, EnvTimeoutError
 from agentgym.types import ImagePart, Message, Role, TextPart, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -64,3 +64,28 @@ def completion_of(action: Message, turn: int) -> dict[str, Any]:
     usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     head = {"id": f"agentgym-{turn}", "object": "chat.completion", "created": 0, "model": "agentgym"}
     return {**head, "choices": [choice], "usage": usage}
+
+
+def grades_of(episode: vf.Episode) -> tuple[dict[str, float], dict[str, float], bool]:
+    """Return the weighted rewards and the metrics of the agents that learn, and True if a limit ended one of them.
+
+    Raises:
+        EnvError: anything failed, or a reward was not computed.
+        EnvTimeoutError: a deadline of verifiers expired.
+    """
+    if episode.is_timeout or any(trace.is_timeout for trace in episode.traces):
+        raise EnvTimeoutError(f"verifiers: {[trace.stop_condition for trace in episode.traces]}")
+    if not episode.ok:
+        errors = [*episode.errors, *(error for trace in episode.traces if not trace.ok for error in trace.errors)]
+        raise EnvError(f"verifiers: {errors[0].type}: {errors[0].message:.500}" if errors else "verifiers failed")
+    learning = [trace for trace in episode.traces if trace.agent.trainable]
+    rewards: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+    for place, trace in enumerate(learning):
+        prefix = f"{trace.agent.name}.{place}." if len(learning) > 1 else ""
+        for name, reward in trace.rewards.items():
+            if reward is None:
+                raise EnvError(f"verifiers: the reward {name!r} was not computed")
+            rewards[prefix + name] = float(reward.value)
+        metrics |= {prefix + name: value for name, value in trace.metrics.items() if value is not None}
+    return rewards, metrics, any(trace.is_truncated for trace in learning)

@@ -84,10 +84,13 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def test_its_task_is_played_by_our_tools_and_graded_by_itself(tasks: Path) -> None:
-    env: Any = agentgym.make("agentgym/BrowserGym-v0", task=f"{tasks}:Count", task_kwargs={"most": 3})
+    env: Any = agentgym.make(
+        "agentgym/BrowserGym-v0", task=f"{tasks}:Count", task_kwargs={"most": 3}, actions=["elements", "pages"]
+    )
     said, _ = env.reset(seed=1)
     assert said[0].text.startswith("Click the button 2 times.") and "button" in said[0].text
     theirs = env._theirs
+    assert "which has no sites" in env.step("goto: http://elsewhere.localhost/")[0][0].text
     replies, reward, terminated, *_ = env.step("click: 0")
     assert (reward, terminated) == (0.5, False) and replies[-1].text.endswith("The user says: Go on!")
     *_, reward, terminated, truncated, info = env.step("click: 1")

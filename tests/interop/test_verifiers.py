@@ -10,7 +10,7 @@ import pytest
 from testkit.fake_openai import FakeOpenAI, completion
 
 import agentgym
-from agentgym.errors import EnvError, UsageError
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError
 from agentgym.types import Message, ToolCall
 
 pytest.importorskip("verifiers.v1", reason="needs the package verifiers (the extra verifiers)")
@@ -104,19 +104,24 @@ __all__ = ["Riddles", "RiddleEnv"]
 '''
 
 ECHO = """
+import asyncio
+
 import verifiers.v1 as vf
 
 
 class Echo(vf.Task[vf.TaskData]):
     @vf.reward
     async def same(self, trace) -> float:
+        if trace.last_reply == "slow":
+            await asyncio.sleep(60)
         return float(trace.last_reply == self.data.name)
 
 
 class Echoes(vf.Taskset[Echo, vf.TasksetConfig]):
     def load(self):
         for word in ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"):
-            yield Echo(vf.TaskData(name=word, prompt=f"Say: {word}"), self.config.task)
+            timeout = vf.TaskTimeout(scoring=0.5)
+            yield Echo(vf.TaskData(name=word, prompt=f"Say: {word}", timeout=timeout), self.config.task)
 
 
 __all__ = ["Echoes"]
@@ -163,6 +168,13 @@ def test_a_grader_that_fails_gives_no_reward(sums: agentgym.Env) -> None:
     sums.reset(seed=0)
     with pytest.raises(EnvError, match="the grader fell over"):
         sums.step(Message("assistant", "crash"))
+
+
+def test_a_grader_that_is_late_gives_no_reward(tmp_path: Path) -> None:
+    for env in made(tmp_path / "late_taskset.py", ECHO):
+        env.reset(seed=0)
+        with pytest.raises(EnvTimeoutError, match="scoring_timeout"):
+            env.step(Message("assistant", "slow"))
 
 
 def test_splits_share_no_task(sums: agentgym.Env) -> None:

@@ -102,6 +102,10 @@ class VerifiersEnv(Env):
     def stop(self) -> None:
         _run(self._episodes.close(), _CLOSE_S)
 
+    async def aclose(self) -> None:
+        await _arun(self._episodes.close())
+        self.close()
+
     def own_info(self) -> Mapping[str, Any]:
         return {"metrics": self._metrics} if self._metrics else {}
 

@@ -146,6 +146,7 @@ def made(path: Path, source: str, **kwargs: Any) -> Any:
     sys.modules.pop(path.stem)
 
 
+@pytest.mark.slow
 def test_tools_and_weighted_rewards(sums: agentgym.Env) -> None:
     said, _ = sums.reset(options={"task": 2})
     assert [message.text for message in said] == ["What is 2 and 3?"]

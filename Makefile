@@ -118,10 +118,11 @@ $(AGENTS)/.installed: Makefile
 test-agents: install $(AGENTS)/.installed
 	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python $(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py
 
-# Other projects' environments and logs, in an environment of their own: together they pin much else.
+# Other projects' environments and logs, in an environment of their own: together they pin much else. Tasks of BrowserGym need Chromium.
 $(INTEROP)/.installed: pyproject.toml
 	test -x $(INTEROP)/bin/python || $(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[serve,openenv,verifiers,inspect]' pytest hypothesis
+	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[serve,openenv,verifiers,inspect,browsergym,miniwob]' pytest hypothesis
+	$(INTEROP)/bin/python -m pip -qq --disable-pip-version-check install --no-deps browsergym-core==0.14.3 browsergym-miniwob==0.14.3
 	touch $@
 
 test-interop: $(INTEROP)/.installed

@@ -327,6 +327,21 @@ def import_module(source: str) -> None:
         raise UsageError(f"no module {source!r}; to use a file, write its path: {source}.py:NAME") from error
 
 
+def named_object(reference: str) -> Any:
+    """Return what ``module:name`` or ``path/to/file.py:name`` names.
+
+    Raises:
+        UsageError: there is no such module or file, or nothing of that name in it.
+    """
+    source, _, name = reference.rpartition(":")
+    import_source(source)
+    module = sys.modules.get(_name_of_file(Path(source).resolve()) if source.endswith(".py") else source)
+    found = getattr(module or sys.modules["__main__"], name, None)
+    if found is None:
+        raise UsageError(f"{source} has no {name!r}")
+    return found
+
+
 def run_file(path: Path) -> bool:
     """Run a user's file as a module, again only if it has changed; return whether it ran.
 
@@ -344,7 +359,7 @@ def run_file(path: Path) -> bool:
     stamp = (path.stat().st_mtime_ns, path.stat().st_size)
     if _loaded_files.get(path) == stamp:
         return False
-    module_name = f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
+    module_name = _name_of_file(path)
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -352,6 +367,10 @@ def run_file(path: Path) -> bool:
     spec.loader.exec_module(module)
     _loaded_files[path] = stamp
     return True
+
+
+def _name_of_file(path: Path) -> str:
+    return f"agentgym_user_{path.stem}_{digest(str(path))[:8]}"
 
 
 def _load_entry_points() -> None:

@@ -33,6 +33,9 @@ _.RetailEnv
 _.Tau2RetailEnv
 _.ReasoningGymEnv
 _.TextArenaEnv
+_.VerifiersEnv
+_.BrowserGymEnv
+_.__class__  # isinstance reads it
 _.TextWorldEnv
 _.CodeEnv
 _.PythonMathEnv
@@ -210,3 +213,6 @@ _.get_template_vars  # mini-swe-agent calls it
 _.SUPPORTS_CONCURRENT_SESSIONS  # OpenEnv's server reads it
 _.reset_async  # and calls these
 _.step_async
+_.completed  # inspect reads it
+_.NEEDS_CONTAINER  # verifiers reads it
+_.mcp_urls

@@ -193,7 +193,7 @@ class LiveEpisode:
     async def play(self, config: HarnessConfig) -> None:
         """Reset the environment, run the harness, and end the episode."""
         try:
-            self.observation = await reset_env(self.env, self._request)
+            self.observation = await reset_env(self.env, self._request.task, self._request.limits)
             with boundary(EnvError, f"{self.env.env_id}: its kind of task"):
                 self._task_type = str(self.env.task_type)
             self._doing = "agent"

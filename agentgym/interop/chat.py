@@ -26,15 +26,20 @@ def conversation_of(trajectory: Trajectory, tools: Sequence[ToolSpec] = ()) -> l
         >>> [message["role"] for message in conversation_of(group.valid[0])][:3]
         ['user', 'assistant', 'tool']
     """
-    rows = _rows(trajectory.observation, [])
+    rows = rows_of(trajectory.observation)
     for turn in spoken_turns(trajectory):
         action = calls_apart(turn.played or turn.action, tools)
         ids = [f"call_{len(rows)}_{place}" for place, _ in enumerate(_readable_calls(action))]
-        rows += _rows([action, *turn.replies], ids)
+        rows += rows_of([action, *turn.replies], ids)
     return rows
 
 
-def _rows(messages: Sequence[Message], ids: list[str]) -> list[dict[str, Any]]:
+def rows_of(messages: Sequence[Message], ids: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return messages in the form of OpenAI's API.
+
+    Args:
+        ids: of the calls that the messages make or answer, in order.
+    """
     rows: list[dict[str, Any]] = []
     open_ids = list(ids)
     for message in messages:

@@ -91,8 +91,8 @@ def _samples(trajectories: Sequence[Trajectory]) -> list[EvalSample]:
 
 
 def _sample(one: Trajectory, epoch: int) -> EvalSample:
-    rows = [_for_inspect(row) for row in conversation_of(one)]
-    messages = TypeAdapter(list[ChatMessage]).validate_python(rows)
+    rows = conversation_of(one)
+    messages = chat_messages_of(rows)
     said = [row for row in rows if row["role"] == "assistant"]
     read, wrote = sum(len(turn.prompt_ids) for turn in one.turns), sum(turn.num_sampled_tokens for turn in one.turns)
     usage = ModelUsage(input_tokens=read, output_tokens=wrote, total_tokens=read + wrote)
@@ -134,6 +134,11 @@ def _results(samples: Sequence[EvalSample]) -> EvalResults:
         counts = {"scored_samples": len(values), "unscored_samples": len(samples) - len(values)}
         scores.append(EvalScore(name=name, scorer=name, metrics=mean, **counts))
     return EvalResults(total_samples=len(samples), completed_samples=len(scored), scores=scores)
+
+
+def chat_messages_of(rows: Sequence[dict[str, Any]]) -> list[ChatMessage]:
+    """Return messages in the form of OpenAI's API as inspect's."""
+    return TypeAdapter(list[ChatMessage]).validate_python([_for_inspect(row) for row in rows])
 
 
 def _for_inspect(row: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.voids import kind_of_action
 from agentgym.tool import cut_output
-from agentgym.types import Message, Observation, Segment, Status, Trajectory, Turn
+from agentgym.types import Message, Observation, Segment, Status, Task, Trajectory, Turn
 
 T = TypeVar("T")
 _PASSING = (InfrastructureError, ToolError, PolicyFaultError, PromptTooLongError)
@@ -104,7 +104,9 @@ class _SoFar:
 async def _play(env: Env, request: RolloutRequest, agent: Agent, delegation: Delegation | None, so_far: _SoFar) -> None:
     """Play until the episode ends, and note all of it; failures raise."""
     branch = request.branch
-    so_far.observation = await (reset_env(env, request) if branch is None else _return(env, request, branch))
+    so_far.observation = await (
+        reset_env(env, request.task, request.limits) if branch is None else _return(env, request, branch)
+    )
     with boundary(EnvError, f"{env.env_id}: its first prompt", _PASSING):
         agent.begin(so_far.observation, env.tools)
         so_far.task_type = str(env.task_type)
@@ -145,12 +147,12 @@ class Outcome:
     error: str | None = None
 
 
-async def reset_env(env: Env, request: RolloutRequest) -> Observation:
-    """Reset an environment to the request's task, within its time limit, and return the first observation."""
+async def reset_env(env: Env, task: Task, limits: EpisodeLimits) -> Observation:
+    """Reset an environment to a task, within its time limit, and return the first observation."""
     with boundary(EnvError, f"{env.env_id} reset"):
-        async with asyncio.timeout(request.limits.reset_timeout_s):
-            begun = env.areset(seed=request.task.seed, options={"task": request.task})
-            observation, _ = await _limited(env, begun, request.limits.reset_timeout_s, "reset")
+        async with asyncio.timeout(limits.reset_timeout_s):
+            begun = env.areset(seed=task.seed, options={"task": task})
+            observation, _ = await _limited(env, begun, limits.reset_timeout_s, "reset")
         return as_observation(observation)
 
 
@@ -166,7 +168,7 @@ async def _return(env: Env, request: RolloutRequest, branch: Branch) -> Observat
                 restored = env.arestore(branch.snapshot)
                 await _limited(env, restored, request.limits.reset_timeout_s, "restore")
         return branch.observation
-    is_same = await reset_env(env, request) == branch.observation
+    is_same = await reset_env(env, request.task, request.limits) == branch.observation
     for turn, _ in branch.turns:
         if turn.kind != "summary" and is_same:
             outcome = await step_env(env, turn, request.limits, None)

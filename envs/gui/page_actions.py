@@ -103,6 +103,8 @@ class PageActions(Hands):
     def _allowed(self, url: str) -> str:
         """A URL of this task's sites, completed from a path."""
         network, given = self.session.network, url.strip()
+        if not network.hosts:
+            raise ToolError(f"{url[:200]!r} is not part of this task, which has no sites", "not_allowed")
         if network.knows(given.partition("/")[0].lower()):  # as people write it
             given = f"http://{given}"
         here = self.tab.page.url

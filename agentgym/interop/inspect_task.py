@@ -1,0 +1,142 @@
+"""Our environments as a task of inspect_ai: ``inspect eval agentgym/agentgym -T env_id=ID`` (extra ``inspect``).
+
+inspect's model API asks the model, our environment answers. One assistant message is one turn, however many calls it
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentgym.errors import MissingExtraError, UsageError
+from agentgym.interop.chat import rows_of
+from agentgym.interop.inspect_log import chat_messages_of
+from agentgym.interop.outside import OutsideEpisode
+from agentgym.registry import make
+from agentgym.tool import resolved
+from agentgym.types import Call, JsonSchema, MalformedCall, Message, ToolCall, ToolSpec
+
+try:
+    import anyio
+    from inspect_ai import Task, task
+    from inspect_ai.dataset import MemoryDataset, Sample
+    from inspect_ai.model import ChatMessageAssistant, get_model
+    from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+    from inspect_ai.solver import Generate, Solver, TaskState, solver
+    from inspect_ai.tool import ToolInfo, ToolParams
+except ImportError as error:
+    raise MissingExtraError("a task of inspect_ai", "inspect") from error
+
+_RESULT = "agentgym"
+"""Key of an episode's result in the sample's store."""
+
+
+@task  # type: ignore[untyped-decorator]
+def agentgym(env_id: str, split: str = "test", num_tasks: int = 100, **kwargs: Any) -> Task:
+    """Return an environment's tasks, played by inspect's model and scored by success and reward.
+
+    A failure of the environment is the sample's error, and the sample has no score. The evaluation goes on until half
+    of the samples have failed; ``--fail-on-error`` says otherwise.
+
+    Args:
+        env_id: a registered id, ``module:Id`` or ``file.py:Id``.
+        split: ``train``, ``valid`` or ``test``.
+        num_tasks: as many of the split's first tasks.
+        kwargs: arguments of the environment.
+
+    Raises:
+        UsageError: there is no such environment or split, or it has no tasks.
+    """
+    env = make(env_id, **kwargs)
+    try:
+        tasks = env.tasks(split)
+        ids = [tasks[index].id for index in range(min(num_tasks, len(tasks)))]
+    finally:
+        env.close()
+    if not ids:
+        raise UsageError(f"{env_id} has no tasks in split {split!r}")
+    samples = [
+        Sample(input=f"{env_id}, task {name}", id=name, metadata={"split": split, "index": index})
+        for index, name in enumerate(ids)
+    ]
+    return Task(
+        dataset=MemoryDataset(samples, name=f"{env_id}, {split}"),
+        solver=play(env_id, kwargs),
+        scorer=success_and_reward(),
+        fail_on_error=0.5,
+        version=env_id.rpartition("-v")[2] or 0,
+    )
+
+
+@solver  # type: ignore[untyped-decorator]
+def play(env_id: str, kwargs: Mapping[str, Any]) -> Solver:
+    """Return a solver that plays the sample's episode; the conversation is what the environment says and hears."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        episode = OutsideEpisode(env_id, kwargs)
+        try:
+            said = await episode.begin(state.metadata["split"], state.metadata["index"])
+            state.messages = chat_messages_of(rows_of(said))
+            while not episode.is_over:
+                tools = [_tool(spec) for spec in episode.env.tools]
+                state.output = await get_model().generate(state.messages, tools)
+                reply = state.output.message
+                state.messages.append(reply)
+                said = await episode.step(_action(reply))
+                state.messages += chat_messages_of(rows_of(said, [call.id for call in reply.tool_calls or ()]))
+                state.store.set(_RESULT, _result(episode))
+            state.completed = True
+            return state
+        finally:
+            with anyio.CancelScope(shield=True):
+                await episode.close()
+
+    return solve
+
+
+@scorer(metrics={"success": [mean(), stderr()], "reward": [mean(), stderr()]})  # type: ignore[untyped-decorator]
+def success_and_reward() -> Scorer:
+    """Return a scorer that reads the episode's success and return; the named reward parts are its metadata."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        result = state.store.get(_RESULT) or {"success": 0.0, "reward": 0.0, "parts": {}, "num_turns": 0}
+        value = {name: result[name] for name in ("success", "reward")}
+        return Score(value=value, metadata={"parts": result["parts"], "num_turns": result["num_turns"]})
+
+    return score
+
+
+def _result(episode: OutsideEpisode) -> dict[str, Any]:
+    return {
+        "success": float(episode.success),
+        "reward": episode.episode_return,
+        "parts": dict(episode.parts),
+        "num_turns": episode.num_turns,
+    }
+
+
+def _action(reply: ChatMessageAssistant) -> Message:
+    calls = [_call(call) for call in reply.tool_calls or ()]
+    return Message("assistant", reply.text, tuple(calls), answer=reply.text)
+
+
+def _call(call: Any) -> Call:
+    if call.parse_error:
+        return MalformedCall((0, 0), call.parse_error, call.function)
+    return ToolCall(call.function, call.arguments, call.id)
+
+
+def _tool(spec: ToolSpec) -> ToolInfo:
+    given = _inlined(spec.parameters, spec.parameters)
+    return ToolInfo(name=spec.name, description=spec.description, parameters=ToolParams.model_validate(given))
+
+
+def _inlined(schema: Any, root: JsonSchema) -> Any:
+    """Return a schema with its references replaced, since inspect's schemas have none."""
+    if isinstance(schema, Mapping):
+        found = resolved(schema, root)
+        return {key: _inlined(value, root) for key, value in found.items() if key != "$defs"}
+    if isinstance(schema, list | tuple):
+        return [_inlined(one, root) for one in schema]
+    return schema

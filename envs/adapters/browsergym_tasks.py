@@ -1,0 +1,59 @@
+"""BrowserGym's registered tasks, and the parts of what they say and are given."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from agentgym.envs.gui.site import Folder, Site, Upstream
+from agentgym.errors import EnvError, UsageError, unknown_name
+
+
+def registered_task(task: str) -> Callable[..., Any]:
+    """Return what makes a registered task from a seed; its family's package is imported.
+
+    Raises:
+        UsageError: there is no such task.
+    """
+    importlib.import_module("browsergym.core")
+    family = task.partition(".")[0]
+    if importlib.util.find_spec(f"browsergym.{family}") is not None:
+        importlib.import_module(f"browsergym.{family}")
+    known = [name.removeprefix("browsergym/") for name in gymnasium.registry if name.startswith("browsergym/")]
+    if task not in known:
+        raise unknown_name("task of BrowserGym", task, known)
+    made: Any = gymnasium.make(f"browsergym/{task}", disable_env_checker=True).unwrapped
+    found: Callable[..., Any] = made.task_entrypoint
+    return found
+
+
+def site_of(place: str | Site) -> Site | Upstream:
+    """Return a site by a folder's path or ``HOST:PORT``; one that is made already is taken as it is.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not isinstance(place, str):
+        return place
+    host, _, port = place.rpartition(":")
+    if host and port.isdecimal():
+        return Upstream(host, int(port))
+    if not Path(place).is_dir():
+        raise UsageError(f"sites: {place!r} is neither a folder nor HOST:PORT")
+    return Folder(Path(place))
+
+
+def text_of(part: Mapping[str, Any]) -> str:
+    """Return a part of a goal as text.
+
+    Raises:
+        EnvError: it is an image.
+    """
+    if part["type"] != "text":
+        raise EnvError("the task's goal holds an image, which is not supported")
+    return str(part["text"])

@@ -1,0 +1,166 @@
+"""``agentgym/Verifiers-v0``: a taskset or environment of verifiers, played by its harness, graded by its rewards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+from agentgym.call_syntax import parse_calls
+from agentgym.env.env import Env
+from agentgym.env.worker_thread import loop_thread
+from agentgym.envs.adapters.verifiers_messages import grades_of, message_of, tools_of
+from agentgym.errors import UsageError, unknown_name
+from agentgym.types import MalformedCall, Message, Observation, Task, ToolSpec
+
+if TYPE_CHECKING:
+    import verifiers.v1 as vf
+
+Result = TypeVar("Result")
+_CLOSE_S: Final = 60.0
+_FEWEST: Final = 3
+
+
+class VerifiersEnv(Env):
+    """An environment of verifiers: its tasks, its tools, its replies, its rewards.
+
+    A request of verifiers for a model's reply ends a turn, and the policy's next message answers it. A message without
+    a call is the agent's answer. Each reward function is a named part of the outcome, multiplied by its weight; metrics
+    are in ``info["metrics"]``.
+
+    An error in a hook, a tool server, the harness or a reward function is a failure of the infrastructure, and so is
+    an expired deadline. Neither has a reward.
+
+    Args:
+        taskset: id of an installed taskset, or ``path/to/file.py`` that exports one.
+        env: id of an environment to pair it with; by default the taskset's own, else one with a single agent.
+        config: further settings of verifiers' ``EnvConfig``, such as ``{"taskset": {"difficulty": "hard"}}``.
+        harness: program of each agent that names none. ``null`` has the tools of the task alone.
+        runtime: where that program runs. A harness that executes code is refused in ``subprocess``.
+        num_tasks: as many of the taskset's first tasks. The last fifth is the split test, the one before it valid.
+        success_reward: sum of rewards from which on an episode is a success.
+        timeout_s: longest that verifiers may take to start, between two requests, or to grade.
+        max_turns: requests after which verifiers ends the episode and grades it.
+
+    Raises:
+        UsageError: verifiers refuses the settings, or there are fewer than three tasks.
+    """
+
+    takes_words: ClassVar[bool] = True
+
+    def __init__(  # noqa: PLR0913  (the names at the call are the documentation)
+        self,
+        *,
+        taskset: str,
+        env: str = "",
+        config: Mapping[str, Any] | None = None,
+        harness: str = "null",
+        runtime: str = "subprocess",
+        num_tasks: int = 10_000,
+        success_reward: float = 1.0,
+        timeout_s: float = 300.0,
+        max_turns: int = 30,
+        render_mode: str | None = None,
+    ) -> None:
+        from agentgym.envs.adapters.verifiers_episodes import Episodes
+        from agentgym.envs.adapters.verifiers_load import load, path_with_uv
+
+        self.success_outcome = success_reward  # type: ignore[misc]
+        self.longest_step_s = timeout_s
+        program = {"id": harness, "env": {"PATH": path_with_uv()} if runtime == "subprocess" else {}}
+        seat = {"harness": program, "runtime": {"type": runtime}, "max_turns": max_turns}
+        theirs = load(taskset, env, config or {}, seat)
+        self._tasks = {task.key: task for task in theirs.taskset.take(num_tasks)}
+        if len(self._tasks) < _FEWEST:
+            raise UsageError(f"{taskset} has {len(self._tasks)} tasks; three splits need at least {_FEWEST}")
+        self._episodes = Episodes(theirs, timeout_s)
+        self._history: list[vf.Message] = []
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._metrics: dict[str, float] = {}
+        super().__init__(max_turns=max_turns, render_mode=render_mode)
+
+    def start(self, task: Task) -> Observation:
+        return self._told(_run(self._episodes.begin(self._theirs(task))))
+
+    async def astart(self, task: Task) -> Observation:
+        return self._told(await _arun(self._episodes.begin(self._theirs(task))))
+
+    def respond(self, action: Message) -> Observation:
+        self._check(action)
+        return self._told(_run(self._episodes.go_on(action, self.turn)))
+
+    async def arespond(self, action: Message) -> Observation:
+        self._check(action)
+        return self._told(await _arun(self._episodes.go_on(action, self.turn)))
+
+    def end_episode(self) -> None:
+        _run(self._episodes.cancel(), _CLOSE_S)
+
+    async def aend_episode(self) -> None:
+        await _arun(self._episodes.cancel())
+
+    def stop(self) -> None:
+        _run(self._episodes.close(), _CLOSE_S)
+
+    async def aclose(self) -> None:
+        await _arun(self._episodes.close())
+        self.close()
+
+    def own_info(self) -> Mapping[str, Any]:
+        return {"metrics": self._metrics} if self._metrics else {}
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools of the last request; none before the first episode."""
+        return self._tools
+
+    def parse_action(self, text: str) -> Message:
+        return Message("assistant", text, parse_calls(text, self.tools))
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Return a part of the taskset's tasks, in their order."""
+        num, fifth = len(self._tasks), max(1, len(self._tasks) // 5)
+        bounds = {"train": (0, num - 2 * fifth), "valid": (num - 2 * fifth, num - fifth), "test": (num - fifth, num)}
+        if split not in bounds:
+            raise unknown_name("split", split, bounds)
+        first, end = bounds[split]
+        keys = enumerate(list(self._tasks)[first:end])
+        return [Task(id=f"{split}-{n}", split=split, seed=first + n, data={"key": key}) for n, key in keys]
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _theirs(self, task: Task) -> vf.Task:
+        self._history, self._metrics = [], {}
+        found = self._tasks.get(str(task.data.get("key")))
+        if found is None:
+            raise UsageError(f"{self.env_id}: {task.id} is no task of this taskset; take tasks from tasks(split)")
+        return found
+
+    def _check(self, action: Message) -> None:
+        names = [tool.name for tool in self._tools]
+        if any(isinstance(call, MalformedCall) or call.name not in names for call in action.calls):
+            self.refuse()
+
+    def _told(self, came: vf.Request | vf.Episode) -> Observation:
+        if hasattr(came, "traces"):
+            rewards, self._metrics, is_truncated = grades_of(came)
+            for name, value in rewards.items():
+                self.award(value, name)
+            if is_truncated:
+                self.truncate()
+            else:
+                self.finish()
+            return (Message("user", "The episode has ended."),)
+        before, self._history = self._history, came.messages
+        goes_on = bool(before) and came.messages[: len(before)] == before
+        fresh = came.messages[len(before) + 1 :] if goes_on else came.messages  # the one between is what we said
+        self._tools = tools_of(came)
+        return tuple(message_of(message) for message in fresh)
+
+
+def _run(work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+    return loop_thread("agentgym verifiers").submit(work).result(timeout_s)
+
+
+async def _arun(work: Coroutine[Any, Any, Result]) -> Result:
+    return await asyncio.wrap_future(loop_thread("agentgym verifiers").submit(work))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from agentgym.canonical import digest
 from agentgym.endpoint.calls import Answer, CallRefusedError, ChatCall
 from agentgym.endpoint.graph import CallGraph, Prompt, Sampled, shown_text
+from agentgym.endpoint.stops import stopped
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import EngineError, InfrastructureError, UsageError, boundary
 from agentgym.render.chat import ChatRenderer
@@ -193,12 +194,18 @@ class EpisodeSession:
     def _recorded(self, call: ChatCall, prompt: Prompt, completion: Completion, moment: Moment) -> Answer:
         renderer = self._policy.renderer
         is_open = renderer.opens_after(prompt.token_ids)
-        action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
+        end = stopped(completion, call.stops, renderer, is_open=is_open)
+        if end is not None:
+            completion = end.completion
+            action = renderer.read_text(end.text, call.tools, is_open=is_open)
+        else:
+            action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
         number = len(self.graph.sampled)
         well_formed = [one for one in action.calls if isinstance(one, ToolCall)]
         calls = tuple(replace(one, id=f"call_{self.id}_{number}_{at}") for at, one in enumerate(well_formed))
         text = shown_text(action)
-        sampled = self.graph.add(prompt, completion, Message("assistant", text, calls), action)
+        stop = end.stop if end is not None else ""
+        self.graph.add(prompt, completion, Message("assistant", text, calls), action, stop)
         self.moments.append(moment)
         return Answer(
             id=f"{self.id}-{number}",
@@ -206,12 +213,16 @@ class EpisodeSession:
             thinking=action.thinking,
             calls=calls,
             is_cut=completion.finish_reason is FinishReason.LENGTH,
+            stop=stop,
             num_prompt_tokens=len(prompt.token_ids),
             num_completion_tokens=len(completion.token_ids),
-            tokens=self._tokens(sampled) if call.wants_logprobs else (),
+            tokens=self._tokens(completion, end.text if end is not None else None) if call.wants_logprobs else (),
         )
 
-    def _tokens(self, sampled: Sampled) -> tuple[tuple[str, float], ...]:
-        renderer, completion = self._policy.renderer, sampled.completion
-        texts = (renderer.text_of((one,)) for one in completion.token_ids)
-        return tuple(zip(texts, completion.logprobs, strict=True))
+    def _tokens(self, completion: Completion, before_stop: str | None) -> tuple[tuple[str, float], ...]:
+        """Return text and log-probability of each token, without those that hold nothing but the stop text."""
+        renderer, ids = self._policy.renderer, completion.token_ids
+        texts = [renderer.text_of((one,)) for one in ids]
+        if before_stop is not None:
+            texts = [text for at, text in enumerate(texts) if len(renderer.text_of(ids[:at])) < len(before_stop)]
+        return tuple(zip(texts, completion.logprobs, strict=False))

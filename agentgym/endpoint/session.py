@@ -67,11 +67,14 @@ class EpisodeSession:
         """Status and reason of a refusal, if the last call was refused for a limit."""
         self.overridden: set[str] = set()
         self.is_open = True
+        self.is_state_hidden = False
+        """The environment sees what the agent did only when it has stopped; prompts then tell states apart."""
         self.call_tool: CallTool | None = None
         """Steps the environment with one call, for agents that reach its tools by HTTP."""
         self._policy, self._seed, self._max_calls, self._state_key = policy, seed, max_calls, state_key
         self._num_same: dict[str, int] = {}
         self._num_begun = self._num_started = 0
+        self._num_sampling, self._sampled_s, self._sampling_since_s = 0, 0.0, 0.0
         self._engine_sessions: set[str] = set()
         self._names: dict[int, str] = {}
         """The engine's session of each segment."""
@@ -91,6 +94,8 @@ class EpisodeSession:
         try:
             state_key = self._state_key()
             prompt = self._prompt(call)
+            if self.is_state_hidden:
+                state_key = digest([state_key, prompt.token_ids])
         except InfrastructureError as error:
             raise self._fail(error) from error
         try:
@@ -108,6 +113,12 @@ class EpisodeSession:
         answer = self._recorded(call, prompt, completion, moment)
         self._names[self.graph.sampled[-1].segment] = name
         return answer
+
+    @property
+    def sampling_s(self) -> float:
+        """Seconds in which at least one completion was being sampled."""
+        running_s = time.perf_counter() - self._sampling_since_s if self._num_sampling else 0.0
+        return self._sampled_s + running_s
 
     def num_thinking_tokens(self, one: Sampled) -> int:
         """Return how many of a completion's first tokens are thinking."""
@@ -185,11 +196,18 @@ class EpisodeSession:
 
     async def _sample(self, prompt: Prompt, sampling: SamplingParams, name: str) -> Completion:
         policy = self._policy
+        if not self._num_sampling:
+            self._sampling_since_s = time.perf_counter()
+        self._num_sampling += 1
         try:
             with boundary(EngineError, "sampling"):
                 return await generate_in_budget(policy.engine, policy.renderer, prompt.token_ids, sampling, name)
         except InfrastructureError as error:
             raise self._fail(error) from error
+        finally:
+            self._num_sampling -= 1
+            if not self._num_sampling:
+                self._sampled_s += time.perf_counter() - self._sampling_since_s
 
     def _recorded(self, call: ChatCall, prompt: Prompt, completion: Completion, moment: Moment) -> Answer:
         renderer = self._policy.renderer

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym.sandbox import Mount
 from agentgym.sandboxes import namespaces
 from agentgym.sandboxes.namespaces import NamespaceSandbox
 
@@ -41,6 +42,6 @@ def test_the_standard_library_works(sandbox: NamespaceSandbox) -> None:
 
 def test_packages_that_are_asked_for_are_seen() -> None:
     folder = next(one for one in namespaces._installed_packages() if any(Path(one).iterdir()))
-    with NamespaceSandbox(read_only=[folder]) as sandbox:
+    with NamespaceSandbox(mounts=[Mount(host=folder, inside=folder)]) as sandbox:
         assert sandbox.exec(["ls", folder]).stdout != ""
         assert not sandbox.exec(["touch", f"{folder}/new"]).ok

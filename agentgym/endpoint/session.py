@@ -220,7 +220,8 @@ class EpisodeSession:
             action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
         number = len(self.graph.sampled)
         well_formed = [one for one in action.calls if isinstance(one, ToolCall)]
-        calls = tuple(replace(one, id=f"call_{self.id}_{number}_{at}") for at, one in enumerate(well_formed))
+        # the same in every episode: some agents show the ids to the model
+        calls = tuple(replace(one, id=f"call_{number}_{at}") for at, one in enumerate(well_formed))
         text = shown_text(action)
         stop = end.stop if end is not None else ""
         self.graph.add(prompt, completion, Message("assistant", text, calls), action, stop)

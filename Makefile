@@ -113,7 +113,7 @@ test-gui: install $(WEBAPP)/.installed
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
 	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6
+	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0'
 	touch $@
 
 # A command-line agent with the Node.js that it needs, in one folder, which sandboxes see read-only.
@@ -125,8 +125,9 @@ $(QWEN_CODE)/.installed: Makefile
 test-agents: install $(AGENTS)/.installed $(QWEN_CODE)/.installed
 	docker image inspect agentgym-sandbox-node:1 >/dev/null 2>&1 || \
 		$(BIN)/agentgym sandbox build --image agentgym-sandbox-node:1 --package libstdc++6
-	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
-		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_qwen_code.py
+	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
+		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
+		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py
 
 # Other projects' environments and logs, in an environment of their own: together they pin much else.
 $(INTEROP)/.installed: pyproject.toml

@@ -128,7 +128,7 @@ class HarnessConfig:
     """Which harness plays episodes, and within which limits. An empty ``name`` plays without one."""
 
     name: str = ""
-    """``openai_loop``, ``command``, ``sandbox_command``, ``mini_swe_agent``, or ``file.py:name``."""
+    """``openai_loop``, ``command``, ``sandbox_command``, ``mini_swe_agent``, ``smolagents``, or ``file.py:name``."""
     timeout_s: float = 1800.0
     """Most seconds of an episode, after which it counts as a failure of the infrastructure."""
     max_calls: int = 200

@@ -121,6 +121,7 @@ class NamespaceSandbox(HostSandbox):
                 command += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
             elif Path("/", name).is_dir():
                 command += ["--ro-bind", f"/{name}", f"/{name}"]
+        command += ["--perms", "0755", "--dir", "/etc"]  # else bubblewrap closes it to all but root
         for name in _ETC:
             command += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name, text in self._made_files().items():

@@ -34,6 +34,10 @@ def test_no_installed_package_is_seen(sandbox: NamespaceSandbox) -> None:
     assert sandbox.run_python(tries).stdout == "[]\n"
 
 
+def test_the_user_has_a_name(sandbox: NamespaceSandbox) -> None:
+    assert sandbox.exec("whoami").stdout == "agent\n"
+
+
 def test_the_standard_library_works(sandbox: NamespaceSandbox) -> None:
     code = "import ssl, sqlite3, ctypes, lzma, zoneinfo; print(6 * 7)"
     assert sandbox.run_python(code).stdout == "42\n"

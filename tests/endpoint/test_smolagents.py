@@ -7,13 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testkit.scripted_engine import ScriptedEngine
 
+from agentgym.endpoint.calls import ChatCall
 from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
+from agentgym.endpoint.wire import openai_chat
 from agentgym.engine import SamplingParams
 from agentgym.registry import make
 from agentgym.rollout.record import read_json_lines
@@ -34,9 +38,9 @@ pytestmark = [
 ]
 
 
-def played(agent: str, said: list[str]) -> tuple[Trajectory, ScriptedEngine]:
+def played(agent: str, said: list[str], **settings: int) -> tuple[Trajectory, ScriptedEngine]:
     engine = ScriptedEngine(said)
-    env = make("agentgym/GuessNumber-v0", largest=4)
+    env = make("agentgym/GuessNumber-v0", **{"largest": 4, **settings})
     config = HarnessConfig.of({"name": "smolagents", "python": PYTHON, "agent": agent})
 
     async def play() -> Trajectory:
@@ -88,19 +92,46 @@ def test_an_answer_without_a_call_ends_the_episode() -> None:
 
 
 SMALL = """
-    env.id=agentgym/GuessNumber-v0 env.kwargs.largest=4 env.kwargs.max_turns=1 sft.num_demos=0 num_steps=1
+    env.id=agentgym/GuessNumber-v0 env.kwargs={"largest":2,"max_turns":1} sft.num_demos=0 sft.batch_size=1 num_steps=1
     groups_per_step=2 group.group_size=4 group.num_envs=4 sampling.max_new_tokens=40 model.max_context_tokens=2048
-    eval.num_episodes=1 eval.base=false harness.name=smolagents
+    eval.num_episodes=1 eval.base=false harness.name=smolagents harness.options.step_limit=2 credit.estimator=returns
 """
 
 
-def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
+def demonstrations(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return conversations with the first request of smolagents, and one guess each."""
+    asked: list[Mapping[str, Any]] = []
+    parse = openai_chat.parse
+
+    def kept(body: Mapping[str, Any]) -> ChatCall:
+        asked.append(body)
+        return parse(body)
+
+    monkeypatch.setattr(openai_chat, "parse", kept)
+    assert played("tool_calling", [called("guess", number=1)], largest=2, max_turns=1)[0].turns
+    messages = [
+        {"role": one["role"], "content": "".join(part["text"] for part in one["content"])}
+        for one in asked[0]["messages"]
+    ]
+    guesses = [
+        {"id": "call_0_0", "type": "function", "function": {"name": "guess", "arguments": json.dumps({"number": at})}}
+        for at in (1, 2, 1, 2)
+    ]
+    said = [{"role": "assistant", "content": "", "tool_calls": [guess]} for guess in guesses]
+    return [{"messages": [*messages, one], "tools": asked[0]["tools"]} for one in said]
+
+
+def test_its_rollouts_train_smollm2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gguf")
-    command = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *SMALL.split()]
+    demos = tmp_path / "demos.jsonl"
+    demos.write_text("".join(json.dumps(one) + "\n" for one in demonstrations(monkeypatch)), encoding="utf-8")
+    command = [sys.executable, "-m", "agentgym", "train", "smollm2-wiki", *SMALL.split(), f'sft.files=["{demos}"]']
     command += [f"harness.options.python={Path(PYTHON).absolute()}", "--run-dir", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
-    assert row["status/completed"] + row["status/truncated_turns"] == 8
+    assert sum(row[f"status/{name}"] for name in ("completed", "truncated_turns", "truncated_tokens")) == 8
+    assert row["success"] > 0, "four conversations have taught it to guess"
     assert row["trained_tokens"] > 0
+    # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
     assert row["logprob_gap_max"] < 1e-3

@@ -191,6 +191,13 @@ def test_an_episode_that_takes_too_long_ends_its_sandbox(folder: Path) -> None:
     assert not env.sandbox.alive()
 
 
+@pytest.mark.parametrize("backend", ["process", DOCKER])
+def test_a_policy_that_kills_its_program_has_its_work_graded(backend: str, folder: Path) -> None:
+    for command in ("kill -9 $PPID", "kill -9 -1"):
+        killed = played(SWEEnv(sandbox=backend), ScriptedEngine([command]), folder)
+        assert killed.status is Status.COMPLETED and killed.success is False, killed.error
+
+
 @pytest.mark.docker
 def test_memory_that_the_policy_uses_up_is_no_failure(folder: Path) -> None:
     hog = "python3 -c 'x = bytearray(3 << 29)'"
@@ -202,6 +209,8 @@ def test_what_cannot_work_is_refused(folder: Path, tmp_path: Path) -> None:
     swe = SWEEnv(sandbox="process")
     with pytest.raises(UsageError, match="is empty"):
         played(swe, ScriptedEngine(["DONE"]), folder, " ")
+    with pytest.raises(UsageError, match=r"set harness\.folder"):
+        played(swe, ScriptedEngine(["DONE"]), folder, folder="")
     with pytest.raises(UsageError, match="there is no such folder"):
         played(swe, ScriptedEngine(["DONE"]), tmp_path / "none")
     with pytest.raises(UsageError, match="holds agentgym"):

@@ -7,6 +7,7 @@ endpoint the agent can use its own session alone, and no tools of the environmen
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,9 @@ PORT: Final = 21843
 """Where the endpoint is found inside; each sandbox has its own."""
 _SOCKETS, _FOLDER = "/opt/agentgym-endpoint", "/opt/agent"
 _DRIVER = Path(in_sandbox.__file__)
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+_KILLED = frozenset(code for number in _SIGNALS for code in (-number, 128 + number))
+"""Exit codes of a program that was killed. Only what runs in the sandbox can have sent the signal."""
 _SHOWN = 2000
 """Characters of a failed command's output in the error."""
 
@@ -87,6 +91,8 @@ def prepare(env: Any, options: SandboxCommandOptions) -> None:
     """
     if not options.command.strip():
         raise UsageError("harness.command is empty: set harness.command='my-agent --task {instruction}'")
+    if "{folder}" in options.command and not options.folder:
+        raise UsageError("harness.command names {folder}: set harness.folder to the folder that holds the agent")
     if not isinstance(env, HostsAgents):
         raise UsageError(
             f"{env.env_id} has no sandbox for sandbox_command to run in; use one that has, such as agentgym/SWE-v0"
@@ -98,10 +104,10 @@ def prepare(env: Any, options: SandboxCommandOptions) -> None:
 async def sandbox_command(episode: AgentEpisode, options: SandboxCommandOptions) -> None:
     """Run a command in the environment's sandbox until it ends; the workspace is then graded.
 
-    A limit that ends it is no failure, since the policy's own commands may have used it up.
+    A limit or a signal that ends it is no failure, since the policy's own commands may be the cause.
 
     Raises:
-        EnvError: the command ends with another code than 0 and ``ok_codes``.
+        EnvError: the command ends by itself with another code than 0 and ``ok_codes``.
         EnvTimeoutError: its time was up, and most of it was spent on waiting for completions.
         SandboxDeadError: the sandbox died.
     """
@@ -141,6 +147,6 @@ def _judge(result: ExecResult, episode: AgentEpisode, options: SandboxCommandOpt
             f"the agent's command took more than {options.wall_s:g} s and waited {episode.sampling_s:.0f} s for "
             "completions; set harness.wall_s higher"
         )
-    if result.exit_code not in (0, *options.ok_codes) and not result.limit:
+    if result.exit_code not in (0, *options.ok_codes, *_KILLED) and not result.limit:
         output = "\n".join(filter(None, (result.stdout.strip(), result.stderr.strip())))
         raise EnvError(f"the agent's command ended with code {result.exit_code}: {output[-_SHOWN:]}")

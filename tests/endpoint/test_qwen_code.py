@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from testkit.issue_commands import solving_commands
@@ -13,9 +17,11 @@ from agentgym.endpoint.harness import HarnessConfig
 from agentgym.endpoint.play import HarnessAgents
 from agentgym.engine import SamplingParams
 from agentgym.envs.code.swe import SWEEnv
+from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import RolloutRequest
 from agentgym.types import Status
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.skipif(not FOLDER, reason="set AGENTGYM_QWEN_CODE to a node_modules that has it, or make test-agents"),
@@ -45,3 +51,20 @@ def test_it_solves_an_issue_in_the_docker_sandbox() -> None:
 
     asyncio.run(play())
     env.close()
+
+
+@pytest.mark.slow
+def test_its_rollouts_train_smollm2(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    command = ["bash", str(ROOT / "benchmarks/smollm2/qwen_code/train.sh"), FOLDER, str(tmp_path / "run")]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(
+        [*command, "eval.num_episodes=1"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = (row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl")
+    assert row["status/completed"] + row["status/truncated_turns"] == 4
+    assert row["success"] > 0, "four conversations have taught it to call Qwen Code's shell"
+    assert row["trained_tokens"] > 0
+    # the probabilities that were recorded as the agent's requests were answered are those of the model that is trained
+    assert row["logprob_gap_max"] < 1e-3

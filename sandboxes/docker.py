@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agentgym.errors import SandboxError, SandboxUnavailableError
-from agentgym.sandbox import Capabilities, Guarantee, GuaranteeName, Limits
+from agentgym.sandbox import Capabilities, Guarantee, GuaranteeName, Limits, Mount
 from agentgym.sandboxes.docker_engine import docker_errors, engine, engine_facts, is_not_found
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.launch import Inside, worker_command
@@ -43,6 +43,7 @@ class DockerSandbox(WorkerSandbox):
         image: any with a Python 3.9 or later; nothing else needs to be in it.
         limits: what it may use.
         require: guarantees without which there is to be no sandbox.
+        mounts: folders of the engine's host that it sees.
 
     Raises:
         MissingExtraError: the package ``docker`` is not installed.
@@ -55,10 +56,15 @@ class DockerSandbox(WorkerSandbox):
     backend = "docker"
 
     def __init__(
-        self, image: str = DEFAULT_IMAGE, limits: Limits | None = None, *, require: Iterable[str] = ()
+        self,
+        image: str = DEFAULT_IMAGE,
+        limits: Limits | None = None,
+        *,
+        require: Iterable[str] = (),
+        mounts: Sequence[Mount] = (),
     ) -> None:
         super().__init__(next_sandbox_id(), limits or Limits(), ("agent", "grader"))
-        self.image = image
+        self.image, self._mounts = image, tuple(mounts)
         self._container: Container | None = None
         self._capabilities = docker_capabilities(self._limits.has_network)
         self._capabilities.require(require)
@@ -115,6 +121,9 @@ class DockerSandbox(WorkerSandbox):
             "ipc_mode": "private",
             "read_only": True,
             "tmpfs": tmpfs,
+            "mounts": [
+                {"Type": "bind", "Source": one.host, "Target": one.inside, "ReadOnly": True} for one in self._mounts
+            ],
             "shm_size": limits.tmp_mb * _MIB,
             "mem_limit": limits.memory_mb * _MIB,
             "memswap_limit": limits.memory_mb * _MIB,  # memory and swap together: no swap

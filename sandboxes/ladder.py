@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
 from agentgym.errors import SandboxError, SandboxRefusedError, UsageError, unknown_name
-from agentgym.sandbox import Capabilities, Limits, Sandbox
+from agentgym.sandbox import Capabilities, Limits, Mount, Sandbox
 from agentgym.sandboxes import docker_engine, namespaces
 from agentgym.sandboxes.docker import DockerSandbox, docker_capabilities
 from agentgym.sandboxes.images import DEFAULT_IMAGE
@@ -44,6 +44,7 @@ def open_sandbox(
     limits: Limits | None = None,
     require: Iterable[str] = (),
     image: str = DEFAULT_IMAGE,
+    mounts: Sequence[Mount] = (),
 ) -> Sandbox:
     """Open a sandbox: of one kind, or of the first on the ladder that works here and gives what is required.
 
@@ -53,6 +54,7 @@ def open_sandbox(
         limits: what it may use.
         require: guarantees (:data:`agentgym.sandbox.GUARANTEES`) without which there is to be no sandbox.
         image: for ``docker``.
+        mounts: folders of the host that it sees; ``process`` sees all of them.
 
     Raises:
         UnknownNameError: there is no such backend or guarantee.
@@ -66,14 +68,14 @@ def open_sandbox(
     """
     require = frozenset(require)
     if backend != "auto":
-        return _open(backend, limits, require, image)
+        return _open(backend, limits, require, image, mounts)
     reasons = []
     for rung in BACKENDS:
         if rung == "process" and not require:
             reasons.append("process: isolates nothing, so it has to be asked for by name")
             continue
         try:
-            return _open(rung, limits, require, image)
+            return _open(rung, limits, require, image, mounts)
         except (SandboxError, UsageError) as error:
             reasons.append(f"{rung}: {error}")
     raise SandboxRefusedError("no sandbox here gives what is required; " + "; ".join(reasons))
@@ -93,11 +95,13 @@ def ladder() -> tuple[Rung, ...]:
     return tuple(rungs)
 
 
-def _open(backend: Backend, limits: Limits | None, require: Iterable[str], image: str) -> Sandbox:
+def _open(
+    backend: Backend, limits: Limits | None, require: Iterable[str], image: str, mounts: Sequence[Mount]
+) -> Sandbox:
     if backend == "docker":
-        return DockerSandbox(image, limits, require=require)
+        return DockerSandbox(image, limits, require=require, mounts=mounts)
     if backend == "namespaces":
-        return NamespaceSandbox(limits, require=require)
+        return NamespaceSandbox(limits, require=require, mounts=mounts)
     if backend == "process":
         return ProcessSandbox(limits, require=require)
     raise unknown_name("sandbox", backend, BACKENDS)

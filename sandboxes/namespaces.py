@@ -23,7 +23,7 @@ from pathlib import Path
 
 from agentgym import errors
 from agentgym.errors import SandboxUnavailableError
-from agentgym.sandbox import Capabilities, Guarantee, Limits
+from agentgym.sandbox import Capabilities, Guarantee, Limits, Mount
 from agentgym.sandboxes import cgroups
 from agentgym.sandboxes.host_worker import HostSandbox
 from agentgym.sandboxes.launch import Inside, worker_command
@@ -42,7 +42,7 @@ class NamespaceSandbox(HostSandbox):
     Args:
         limits: what it may use.
         require: guarantees without which there is to be no sandbox.
-        read_only: more folders of the host that it may read, such as a virtual environment.
+        mounts: more folders of the host that it may read, such as a virtual environment.
 
     Raises:
         SandboxUnavailableError: bubblewrap is not installed, or namespaces are not allowed here.
@@ -52,14 +52,14 @@ class NamespaceSandbox(HostSandbox):
     backend = "namespaces"
 
     def __init__(
-        self, limits: Limits | None = None, *, require: Iterable[str] = (), read_only: Sequence[str] = ()
+        self, limits: Limits | None = None, *, require: Iterable[str] = (), mounts: Sequence[Mount] = ()
     ) -> None:
         limits = limits or Limits()
         if reason := why_not():
             raise SandboxUnavailableError(reason)
         namespace_capabilities(limits.has_network).require(require)
         super().__init__(limits, {"etc": 0o755})
-        self._read_only = tuple(read_only)
+        self._mounts = tuple(mounts)
         in_cgroup = not cgroups.why_not()
         self._launch(
             Inside(
@@ -114,13 +114,14 @@ class NamespaceSandbox(HostSandbox):
             command += _seen(folder)
         for folder in _installed_packages():
             command += ["--perms", "0555", "--tmpfs", folder, "--remount-ro", folder]
-        for folder in self._read_only:
-            command += _seen(folder)
+        for mount in self._mounts:
+            command += _seen(mount.host, mount.inside)
         for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
             if Path("/", name).is_symlink():
                 command += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
             elif Path("/", name).is_dir():
                 command += ["--ro-bind", f"/{name}", f"/{name}"]
+        command += ["--perms", "0755", "--dir", "/etc"]  # else bubblewrap closes it to all but root
         for name in _ETC:
             command += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name, text in self._made_files().items():
@@ -191,12 +192,13 @@ def _python() -> str:
     return os.path.realpath(sys.executable)
 
 
-def _seen(folder: str) -> list[str]:
-    """Return the arguments that show a folder of the host, read-only, at the same place."""
+def _seen(folder: str, inside: str = "") -> list[str]:
+    """Return the arguments that show a folder of the host, read-only; at the same place unless ``inside`` names one."""
+    inside = inside or folder
     command = []
-    for above in reversed(Path(folder).parents[:-1]):  # else with the modes they have here: /root is closed
+    for above in reversed(Path(inside).parents[:-1]):  # else with the modes they have here: /root is closed
         command += ["--perms", "0755", "--dir", str(above)]
-    return [*command, "--ro-bind", folder, folder]
+    return [*command, "--ro-bind", folder, inside]
 
 
 def _python_folders() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from agentgym.sandboxes.cgroups import is_group
 from agentgym.sandboxes.inside.removal import remove_tree
 from agentgym.sandboxes.owner import Owner, current_owner
 
-_OWNER = "owner.json"
+_OWNER, _SHARED = "owner.json", "shared"
 _MAX_NOTE_BYTES = 1 << 16
 _USERS_BASE, _USERS_PER_OWNER = 1 << 30, 256  # numbers of users far from those that people have
 _slots: set[int] = set()
@@ -102,8 +102,19 @@ def run_folder() -> Path:
 
 
 def _remove_if_empty(folder: Path, pid: int) -> None:
-    if pid == os.getpid() and folder.is_dir() and {path.name for path in folder.iterdir()} == {_OWNER}:
+    if pid == os.getpid() and folder.is_dir() and {path.name for path in folder.iterdir()} <= {_OWNER, _SHARED}:
         remove_tree(str(folder))
+
+
+def shared_folder() -> Path:
+    """STATE/RUN/shared, which sandboxes can be shown: what is in it is found by those that know its name."""
+    folder = run_folder() / _SHARED
+    try:
+        folder.mkdir(mode=0o711, exist_ok=True)
+        folder.chmod(0o711)  # whatever the umask is
+    except OSError as error:
+        raise _refusal(error, folder) from error
+    return folder
 
 
 def make_sandbox_folder(sandbox_id: str, modes: Mapping[str, int]) -> Path:

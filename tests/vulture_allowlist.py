@@ -9,6 +9,10 @@ _.on_step_end
 _.on_log
 _.support_avx512bf16_for_cpu  # bitsandbytes.nn.Linear4bit reads it
 _.read_metadata  # torch.distributed.checkpoint.FileSystemReader
+_.skip_forward_signature_validation  # smolagents.Tool
+_.output_type
+_.do_POST  # http.server.BaseHTTPRequestHandler
+_.log_message
 
 _.force_recompile  # textworld.GameOptions: how a game is made
 _.nb_rooms

@@ -18,6 +18,7 @@ sandbox = typer.Typer(no_args_is_help=True, help="Make the sandbox image, and ch
 @sandbox.command("build")
 def build(
     image: Annotated[str | None, typer.Option("--image", help="Its name; by default the one that is used.")] = None,
+    package: Annotated[list[str] | None, typer.Option("--package", help="One more Debian package for it.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make the base image of the docker sandbox from Debian's packages; needs no registry."""
@@ -27,7 +28,7 @@ def build(
     with output(as_json) as out:
         name = image or DEFAULT_IMAGE
         with out.status.status(f"making {name} (about a minute)"):
-            image_id = build_image(name)
+            image_id = build_image(name, package or ())
         out.result({"image": name, "id": image_id})
         out.console.print(f"{name}  {image_id}", markup=False)
 

@@ -43,6 +43,8 @@ class ChatCall:
     is_stream: bool = False
     has_usage_event: bool = False
     """The agent wants token counts at the end of the stream."""
+    stops: tuple[str, ...] = ()
+    """Texts that end the completion; it is returned without them."""
     overridden: tuple[str, ...] = ()
     """Fields that the run decides, such as the temperature."""
 
@@ -60,6 +62,8 @@ class Answer:
     """Well-formed calls, with ids of the endpoint."""
     is_cut: bool
     """True if the token limit ended it."""
+    stop: str = ""
+    """The stop text that ended it, empty if none did."""
     num_prompt_tokens: int
     num_completion_tokens: int
     tokens: tuple[tuple[str, float], ...] = ()
@@ -110,6 +114,16 @@ def as_limit(value: object, what: str) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise CallRefusedError("invalid", f"{what} must be a whole number above 0, got {value!r}.", what)
     return value
+
+
+def as_stops(value: object, what: str) -> tuple[str, ...]:
+    """Return stop texts: one string, or a list of them."""
+    if value is None:
+        return ()
+    stops = tuple(as_text(one, what) for one in ([value] if isinstance(value, str) else as_list(value, what)))
+    if "" in stops:
+        raise CallRefusedError("invalid", f"{what} must hold texts that are not empty.", what)
+    return stops
 
 
 def check_conversation(messages: list[Message]) -> Observation:

@@ -12,6 +12,7 @@ import json
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from agentgym.endpoint.calls import CallRefusedError
 from agentgym.endpoint.session import EpisodeSession
 from agentgym.endpoint.wire import anthropic, openai_chat, openai_responses
 from agentgym.errors import AgentGymError, UsageError
+from agentgym.sandboxes.run_folder import shared_folder
 
 MODEL: Final = "policy"
 """The model's name; agents may send any other one, too."""
@@ -47,9 +49,10 @@ class Gateway:
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._host, self._port = host, port
         self._sessions: dict[str, EpisodeSession] = {}
-        self._server: _Server | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._servers: list[tuple[_Server, asyncio.Task[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.socket_path = ""
+        """The Unix socket that it listens on as well, empty if there is none."""
         self.noted: set[str] = set()
         """Fields of requests that a remark was made about."""
 
@@ -63,22 +66,32 @@ class Gateway:
         """The port that it listens on."""
         return self._port
 
-    async def start(self) -> None:
+    async def start(self, *, has_socket: bool = False) -> None:
         """Listen; a second call does nothing.
+
+        Args:
+            has_socket: listen on a Unix socket as well, for agents in sandboxes that have no network.
 
         Raises:
             UsageError: the address cannot be listened on.
         """
-        if self._serving is None or self._loop is not asyncio.get_running_loop():
-            self._loop = asyncio.get_running_loop()
+        if self._loop is not asyncio.get_running_loop():
+            self._loop, self._servers, self.socket_path = asyncio.get_running_loop(), [], ""
+        if not self._servers:
             listening = _listening(self._host, self._port)
             self._port = listening.getsockname()[1]
-            config = uvicorn.Config(make_app(self._sessions), log_level="error", lifespan="off", loop="none")
-            self._server = _Server(config)
-            self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
-        server, serving = self._server, self._serving
-        while server is not None and not server.started and not serving.done():
-            await asyncio.sleep(0.005)
+            self._serve(listening)
+        if has_socket and not self.socket_path:
+            listening, self.socket_path = _listening_socket()
+            self._serve(listening)
+        for server, serving in self._servers:
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+
+    def _serve(self, listening: socket.socket) -> None:
+        config = uvicorn.Config(make_app(self._sessions), log_level="error", lifespan="off", loop="none")
+        server = _Server(config)
+        self._servers.append((server, asyncio.create_task(server.serve(sockets=[listening]))))
 
     def open(self, session: EpisodeSession) -> None:
         """Answer the calls of an episode from now on."""
@@ -90,15 +103,17 @@ class Gateway:
 
     async def close(self) -> None:
         """Stop listening; a second call does nothing."""
-        server, serving = self._server, self._serving
-        self._server = self._serving = None
-        if server is None or serving is None:
-            return
-        server.should_exit = server.force_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            done, _ = await asyncio.wait([serving], timeout=_PATIENCE_S)
-            if not done:
-                serving.cancel()
+        servers, self._servers = self._servers, []
+        path, self.socket_path = self.socket_path, ""
+        for server, _ in servers:
+            server.should_exit = server.force_exit = True
+        for _, serving in servers:
+            with contextlib.suppress(asyncio.CancelledError):
+                done, _ = await asyncio.wait([serving], timeout=_PATIENCE_S)
+                if not done:
+                    serving.cancel()
+        if path:
+            Path(path).unlink(missing_ok=True)
 
 
 def new_session_id() -> str:
@@ -193,6 +208,19 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _listening_socket() -> tuple[socket.socket, str]:
+    """Return a Unix socket that every user may connect to, and its path."""
+    path = shared_folder() / f"{secrets.token_hex(4)}.sock"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(path))
+        path.chmod(0o666)
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"{path}: cannot listen there ({error}); set AGENTGYM_STATE to a shorter path") from error
+    return listening, str(path)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -106,12 +106,15 @@ class CallGraph:
             is_main=is_main,
         )  # fmt: skip
 
-    def add(self, prompt: Prompt, completion: Completion, returned: Message, action: Message) -> Sampled:
+    def add(
+        self, prompt: Prompt, completion: Completion, returned: Message, action: Message, stop: str = ""
+    ) -> Sampled:
         """Add what was sampled for a prompt, and return it.
 
         Args:
             returned: the message as the agent gets it, with the ids of the endpoint.
             action: the message as the renderer read it.
+            stop: the stop text that ended the completion; some agents put it back when they return the message.
         """
         segment = prompt.segment
         if segment < 0:
@@ -130,8 +133,9 @@ class CallGraph:
         )
         self.sampled.append(one)
         self._tails[segment] = one.ordinal
-        self._by_chain.setdefault(_linked(prompt.chain, returned), []).append(one)
-        self._by_key[_key(returned)] = action
+        for seen in (returned, replace(returned, content=returned.text + stop)) if stop else (returned,):
+            self._by_chain.setdefault(_linked(prompt.chain, seen), []).append(one)
+            self._by_key[_key(seen)] = action
         wire = [call for call in returned.calls if isinstance(call, ToolCall)]
         read = [call for call in action.calls if isinstance(call, ToolCall)]
         self._calls |= {seen.id: own for seen, own in zip(wire, read, strict=True)}

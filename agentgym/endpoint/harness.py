@@ -68,6 +68,16 @@ class AgentEpisode(Protocol):
         """True once the environment has ended the episode."""
         ...
 
+    @property
+    def socket_path(self) -> str:
+        """The endpoint's Unix socket, for harnesses whose agent runs in the environment's sandbox; empty for others."""
+        ...
+
+    @property
+    def sampling_s(self) -> float:
+        """Seconds that the episode's completions have taken so far."""
+        ...
+
     async def act(self, message: JsonObject) -> list[dict[str, Any]]:
         """Step the environment with an assistant message of the chat API as it was received.
 
@@ -88,19 +98,26 @@ class AgentEpisode(Protocol):
 class Harness(Component):
     """A harness, as a component."""
 
+    prepare: Callable[..., None] | None = None
+    """Called with the environment and the settings before each reset, by harnesses whose agent runs in the
+    environment's sandbox."""
+
 
 HARNESSES: Final[Registry[Harness]] = Registry("harness", "agentgym.endpoint.harnesses", ("episode",))
 
 
-def harness(name: str, *, options: type[Options] | None = None) -> Callable[[F], F]:
+def harness(
+    name: str, *, options: type[Options] | None = None, prepare: Callable[..., None] | None = None
+) -> Callable[[F], F]:
     """Register an async function of ``episode`` as a harness.
 
     Args:
         options: class of its settings, ``harness.KEY=VALUE``.
+        prepare: see :class:`Harness`.
     """
 
     def register(function: F) -> F:
-        HARNESSES.add(Harness(name=name, family="harness", function=function, options=options))
+        HARNESSES.add(Harness(name=name, family="harness", function=function, options=options, prepare=prepare))
         return function
 
     return register
@@ -111,7 +128,7 @@ class HarnessConfig:
     """Which harness plays episodes, and within which limits. An empty ``name`` plays without one."""
 
     name: str = ""
-    """``openai_loop``, ``command``, ``mini_swe_agent``, or ``file.py:name``."""
+    """``openai_loop``, ``command``, ``sandbox_command``, ``mini_swe_agent``, ``smolagents``, or ``file.py:name``."""
     timeout_s: float = 1800.0
     """Most seconds of an episode, after which it counts as a failure of the infrastructure."""
     max_calls: int = 200
@@ -165,6 +182,17 @@ class HarnessConfig:
                 raise ConfigError(f"harness {self.name!r} has no setting {sorted(self.options)[0]!r}")
             return None
         return read_options(HARNESSES, self.name, self.options, "harness")
+
+    @property
+    def is_in_sandbox(self) -> bool:
+        """True if the agent runs in the environment's sandbox."""
+        return bool(self.name) and HARNESSES[self.name].prepare is not None
+
+    def prepare(self, env: object) -> None:
+        """Make an environment ready for the harness, before its reset."""
+        component = HARNESSES[self.name]
+        if component.prepare is not None:
+            component.prepare(env, self.read_options())
 
     async def run(self, episode: AgentEpisode) -> None:
         """Run the agent for an episode."""

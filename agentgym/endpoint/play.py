@@ -88,14 +88,18 @@ class HarnessAgents:
             raise UsageError(f"{env.env_id} asks sub-agents of its own, which a harness cannot play")
         if request.branch is not None or request.num_hints or request.advice:
             raise UsageError("episodes of a harness neither branch nor take hints; leave strategy as it is by default")
-        await self._gateway.start()
+        await self._gateway.start(has_socket=self._config.is_in_sandbox)
+        self._config.prepare(env)
         request = replace(request, limits=request.limits.of(env))
         session = EpisodeSession(
             new_session_id(), self._policy, request.seed, self._config.max_calls, lambda: state_key_of(env)
         )
         self._gateway.open(session)
         episode = LiveEpisode(env, request, session, self._gateway)
-        session.call_tool = episode.call_tool
+        if self._config.is_in_sandbox:  # a call of the agent's would wait for the sandbox, in which the agent runs
+            session.is_state_hidden = True
+        else:
+            session.call_tool = episode.call_tool
         try:
             await episode.play(self._config)
         finally:
@@ -161,6 +165,14 @@ class LiveEpisode:
     def port(self) -> int:
         """Port of the endpoint."""
         return self._gateway.port
+
+    @property
+    def socket_path(self) -> str:
+        return self._gateway.socket_path
+
+    @property
+    def sampling_s(self) -> float:
+        return self._session.sampling_s
 
     @property
     def instruction(self) -> str:

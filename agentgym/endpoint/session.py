@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from agentgym.canonical import digest
 from agentgym.endpoint.calls import Answer, CallRefusedError, ChatCall
 from agentgym.endpoint.graph import CallGraph, Prompt, Sampled, shown_text
+from agentgym.endpoint.stops import stopped
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import EngineError, InfrastructureError, UsageError, boundary
 from agentgym.render.chat import ChatRenderer
@@ -66,11 +67,14 @@ class EpisodeSession:
         """Status and reason of a refusal, if the last call was refused for a limit."""
         self.overridden: set[str] = set()
         self.is_open = True
+        self.is_state_hidden = False
+        """The environment sees what the agent did only when it has stopped; prompts then tell states apart."""
         self.call_tool: CallTool | None = None
         """Steps the environment with one call, for agents that reach its tools by HTTP."""
         self._policy, self._seed, self._max_calls, self._state_key = policy, seed, max_calls, state_key
         self._num_same: dict[str, int] = {}
         self._num_begun = self._num_started = 0
+        self._num_sampling, self._sampled_s, self._sampling_since_s = 0, 0.0, 0.0
         self._engine_sessions: set[str] = set()
         self._names: dict[int, str] = {}
         """The engine's session of each segment."""
@@ -90,6 +94,8 @@ class EpisodeSession:
         try:
             state_key = self._state_key()
             prompt = self._prompt(call)
+            if self.is_state_hidden:
+                state_key = digest([state_key, prompt.token_ids])
         except InfrastructureError as error:
             raise self._fail(error) from error
         try:
@@ -107,6 +113,12 @@ class EpisodeSession:
         answer = self._recorded(call, prompt, completion, moment)
         self._names[self.graph.sampled[-1].segment] = name
         return answer
+
+    @property
+    def sampling_s(self) -> float:
+        """Seconds in which at least one completion was being sampled."""
+        running_s = time.perf_counter() - self._sampling_since_s if self._num_sampling else 0.0
+        return self._sampled_s + running_s
 
     def num_thinking_tokens(self, one: Sampled) -> int:
         """Return how many of a completion's first tokens are thinking."""
@@ -184,21 +196,35 @@ class EpisodeSession:
 
     async def _sample(self, prompt: Prompt, sampling: SamplingParams, name: str) -> Completion:
         policy = self._policy
+        if not self._num_sampling:
+            self._sampling_since_s = time.perf_counter()
+        self._num_sampling += 1
         try:
             with boundary(EngineError, "sampling"):
                 return await generate_in_budget(policy.engine, policy.renderer, prompt.token_ids, sampling, name)
         except InfrastructureError as error:
             raise self._fail(error) from error
+        finally:
+            self._num_sampling -= 1
+            if not self._num_sampling:
+                self._sampled_s += time.perf_counter() - self._sampling_since_s
 
     def _recorded(self, call: ChatCall, prompt: Prompt, completion: Completion, moment: Moment) -> Answer:
         renderer = self._policy.renderer
         is_open = renderer.opens_after(prompt.token_ids)
-        action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
+        end = stopped(completion, call.stops, renderer, is_open=is_open)
+        if end is not None:
+            completion = end.completion
+            action = renderer.read_text(end.text, call.tools, is_open=is_open)
+        else:
+            action = renderer.read(completion.token_ids, call.tools, is_open=is_open)
         number = len(self.graph.sampled)
         well_formed = [one for one in action.calls if isinstance(one, ToolCall)]
-        calls = tuple(replace(one, id=f"call_{self.id}_{number}_{at}") for at, one in enumerate(well_formed))
+        # the same in every episode: some agents show the ids to the model
+        calls = tuple(replace(one, id=f"call_{number}_{at}") for at, one in enumerate(well_formed))
         text = shown_text(action)
-        sampled = self.graph.add(prompt, completion, Message("assistant", text, calls), action)
+        stop = end.stop if end is not None else ""
+        self.graph.add(prompt, completion, Message("assistant", text, calls), action, stop)
         self.moments.append(moment)
         return Answer(
             id=f"{self.id}-{number}",
@@ -206,12 +232,16 @@ class EpisodeSession:
             thinking=action.thinking,
             calls=calls,
             is_cut=completion.finish_reason is FinishReason.LENGTH,
+            stop=stop,
             num_prompt_tokens=len(prompt.token_ids),
             num_completion_tokens=len(completion.token_ids),
-            tokens=self._tokens(sampled) if call.wants_logprobs else (),
+            tokens=self._tokens(completion, end.text if end is not None else None) if call.wants_logprobs else (),
         )
 
-    def _tokens(self, sampled: Sampled) -> tuple[tuple[str, float], ...]:
-        renderer, completion = self._policy.renderer, sampled.completion
-        texts = (renderer.text_of((one,)) for one in completion.token_ids)
-        return tuple(zip(texts, completion.logprobs, strict=True))
+    def _tokens(self, completion: Completion, before_stop: str | None) -> tuple[tuple[str, float], ...]:
+        """Return text and log-probability of each token, without those that hold nothing but the stop text."""
+        renderer, ids = self._policy.renderer, completion.token_ids
+        texts = [renderer.text_of((one,)) for one in ids]
+        if before_stop is not None:
+            texts = [text for at, text in enumerate(texts) if len(renderer.text_of(ids[:at])) < len(before_stop)]
+        return tuple(zip(texts, completion.logprobs, strict=False))

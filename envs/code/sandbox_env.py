@@ -22,7 +22,7 @@ from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, Wanted, shar
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key, packed, unpacked
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import ClosedError, ConfigError, SandboxFileError, SandboxSpentError, ToolError
-from agentgym.sandbox import Limits, Snapshot
+from agentgym.sandbox import Limits, Mount, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
 from agentgym.tool import Tool
@@ -116,6 +116,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         self._is_submitted = False
         self._has_stopped = False
         self._turn_ends_s = 0.0  # on the monotonic clock
+        self._hosting: dict[str, Any] = {}
         self.longest_step_s = self.turn_timeout_s + LIMITS.wall_s + _SLACK_S
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
@@ -143,6 +144,10 @@ class SandboxEnv(InSandbox, ToolEnv):
     def pool(self) -> SharedPool:
         """Where this environment's sandboxes come from."""
         return shared_pool(self.kind)
+
+    def host_agent(self, mounts: Sequence[Mount], limits: Limits) -> None:
+        """Work in sandboxes with these mounts and limits from the next reset on; grading has neither."""
+        self._hosting = {"mounts": tuple(mounts), "limits": limits}
 
     def start(self, task: Task) -> str:
         self._prepare(task)
@@ -250,7 +255,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         self._overflow = ""
 
     def _take_sandbox(self, content: Snapshot) -> None:
-        lease = self.pool.acquire()
+        lease = shared_pool(replace(self.pool.kind, **self._hosting)).acquire()
         with self._lease_lock:
             if not self._has_stopped:
                 self._lease = self.sandbox = lease

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from agentgym.errors import ConfigError, unknown_name
-from agentgym.sandbox import Limits, Sandbox
+from agentgym.sandbox import Limits, Mount, Sandbox
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.ladder import BACKENDS, Backend, open_sandbox
 from agentgym.sandboxes.pool import PooledSandbox, SandboxPool
@@ -40,6 +40,14 @@ class SandboxKind:
     limits: Limits = Limits()
     max_open: int = 16
     """Environments that want one more wait until one is given back."""
+    mounts: tuple[Mount, ...] = ()
+    """Folders of the host that they see."""
+
+    def open(self, backend: Wanted | None = None) -> Sandbox:
+        """Open a sandbox of this kind, or of another backend."""
+        return open_sandbox(
+            backend or self.backend, limits=self.limits, require=self.require, image=self.image, mounts=self.mounts
+        )
 
     def __post_init__(self) -> None:
         if self.backend not in ("auto", *get_args(Backend)):
@@ -53,7 +61,7 @@ class SharedPool:
 
     def __init__(self, kind: SandboxKind) -> None:
         self.kind = kind
-        first: list[Sandbox] = [open_sandbox(kind.backend, limits=kind.limits, require=kind.require, image=kind.image)]
+        first: list[Sandbox] = [kind.open()]
         self.capabilities = first[0].capabilities()
         backend: Wanted = self.capabilities.backend  # type: ignore[assignment]  # one of BACKENDS
 
@@ -61,7 +69,7 @@ class SharedPool:
             with lock:  # the pool opens several at a time
                 if first:
                     return first.pop()
-            return open_sandbox(backend, limits=kind.limits, require=kind.require, image=kind.image)
+            return kind.open(backend)
 
         lock = threading.Lock()
         self._pool = SandboxPool(open_one, num_ready=min(_NUM_READY, kind.max_open), max_open=kind.max_open)

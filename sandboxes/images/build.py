@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.resources
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from agentgym.errors import SandboxDiskFullError, SandboxImageError, SandboxUnavailableError
+from agentgym.errors import SandboxDiskFullError, SandboxImageError, SandboxUnavailableError, UsageError
 from agentgym.sandboxes.docker_engine import docker_errors, engine
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 
@@ -20,6 +22,7 @@ _USERS = (
     'echo grader:x:1001:1000::/tmp:/bin/sh >> "$1/etc/passwd"',
     'mkdir "$1/workspace"',
 )
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _SPARED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
@@ -29,25 +32,31 @@ def packages() -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def build_image(name: str = DEFAULT_IMAGE) -> str:
+def build_image(name: str = DEFAULT_IMAGE, extra: Sequence[str] = ()) -> str:
     """Make the base image with mmdebstrap and import it into the Docker engine.
 
     Takes a minute and 250 MB on disk; needs a Debian mirror, as apt is set up on this host, and no registry.
+
+    Args:
+        extra: more Debian packages to put into it.
 
     Returns:
         The image's id.
 
     Raises:
+        UsageError: a name in ``extra`` is none of a package.
         SandboxUnavailableError: mmdebstrap or a Docker engine is missing.
         SandboxImageError: mmdebstrap failed; the message has its last words.
         SandboxDiskFullError: no space left.
     """
+    if wrong := [one for one in extra if not _PACKAGE.fullmatch(one)]:
+        raise UsageError(f"{wrong[0]!r} is no name of a Debian package")
     if shutil.which("mmdebstrap") is None:
         raise SandboxUnavailableError("mmdebstrap is not installed: apt-get install mmdebstrap")
     client = engine()
     with tempfile.TemporaryDirectory(prefix="agentgym-image-") as folder:
         tar = Path(folder, "root.tar")
-        _make_root(tar)
+        _make_root(tar, (*packages(), *extra))
         repository, _, tag = name.partition(":")
         with docker_errors(f"import {name}", name):
             client.api.import_image_from_file(str(tar), repository=repository, tag=tag or "latest")
@@ -55,8 +64,8 @@ def build_image(name: str = DEFAULT_IMAGE) -> str:
         return str(client.images.get(name).id)
 
 
-def _make_root(tar: Path) -> None:
-    command = ["mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(packages())}"]
+def _make_root(tar: Path, included: Sequence[str]) -> None:
+    command = ["mmdebstrap", "--quiet", "--variant=essential", f"--include={','.join(included)}"]
     command += [f"--customize-hook={line}" for line in _USERS]
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _SPARED]
     done = subprocess.run([*command, _SUITE, str(tar)], capture_output=True, text=True, check=False, env=_environment())

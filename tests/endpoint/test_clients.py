@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anthropic
 import openai
 import pytest
-from testkit.drawing_engine import DrawingEngine
-from testkit.tokenizers_for_tests import HERMES
+from testkit.endpoint_clients import anthropic_client, check_linear, openai_client, served
 
-from agentgym.endpoint.gateway import KEY_PREFIX, Gateway
-from agentgym.endpoint.session import EpisodeSession, Policy
-from agentgym.engine import SamplingParams
+from agentgym.endpoint.session import EpisodeSession
 
 LOOK = '<tool_call>{"name": "look", "arguments": {"at": "the fridge"}}</tool_call>'
 PARAMETERS = {"type": "object", "properties": {"at": {"type": "string"}}}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": PARAMETERS}}
 TOOL: Any = {"type": "function", "name": "look", "description": "Look.", "parameters": PARAMETERS, "strict": False}
 ANTHROPIC_TOOL: Any = {"name": "look", "description": "Look.", "input_schema": PARAMETERS}
-Use = Callable[[str, EpisodeSession], Awaitable[Any]]
-
-
-def served(use: Use, *texts: str, window: int = 4096) -> tuple[Any, EpisodeSession]:
-    """Run a client against an endpoint whose policy says one of the texts; return the result and the session."""
-
-    async def run() -> tuple[Any, EpisodeSession]:
-        engine = DrawingEngine(texts, HERMES)
-        policy = Policy(
-            engine=engine, renderer=engine.renderer, sampling=SamplingParams(max_new_tokens=64), window_tokens=window
-        )
-        session = EpisodeSession("abc", policy, 0, 20, lambda: "state")
-        gateway = Gateway()
-        gateway.open(session)
-        await gateway.start()
-        try:
-            return await use(gateway.url, session), session
-        finally:
-            await gateway.close()
-
-    return asyncio.run(run())
-
-
-def openai_client(url: str) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=f"{KEY_PREFIX}abc", max_retries=0)
-
-
-def anthropic_client(url: str) -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(base_url=f"{url}/s/abc", api_key="any", max_retries=0)
-
-
-def check_linear(session: EpisodeSession, num_calls: int = 2) -> None:
-    """Check that all calls are turns of one segment, each prompt with the exact tokens before it."""
-    (row,) = session.graph.segments()
-    assert len(row) == num_calls
-    tokens: tuple[int, ...] = ()
-    for one in row:
-        tokens += (*one.added_ids, *one.completion.token_ids)
-        assert one.tokens == tokens
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -165,12 +121,12 @@ def test_refusals_have_each_api_s_own_form() -> None:
             await client.chat.completions.create(model="m", messages=asked, n=2)
         with pytest.raises(openai.BadRequestError, match="image_url"):
             await client.chat.completions.create(model="m", messages=image)
-        with pytest.raises(openai.BadRequestError, match="Unsupported field: stop"):
-            await client.chat.completions.create(model="m", messages=asked, stop="END")
+        with pytest.raises(openai.BadRequestError, match="Unsupported field: logit_bias"):
+            await client.chat.completions.create(model="m", messages=asked, logit_bias={"1": 1})
         with pytest.raises(openai.BadRequestError, match="previous_response_id"):
             await client.responses.create(model="m", input="Hello?", previous_response_id="r")
-        with pytest.raises(anthropic.BadRequestError, match="stop_sequences"):
-            await other.messages.create(model="m", max_tokens=9, messages=asked, stop_sequences=["END"])
+        with pytest.raises(anthropic.BadRequestError, match="Unsupported field: container"):
+            await other.messages.create(model="m", max_tokens=9, messages=asked, extra_body={"container": "c"})
         longer: Any = [{"role": "user", "content": "Hello? " * 200}]
         with pytest.raises(openai.BadRequestError) as raised:
             await client.chat.completions.create(model="m", messages=longer)

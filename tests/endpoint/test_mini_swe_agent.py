@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from testkit.issue_commands import solving_commands
 from testkit.scripted_engine import ScriptedEngine
 
 from agentgym.endpoint.harness import HarnessConfig
@@ -17,7 +18,7 @@ from agentgym.engine import SamplingParams
 from agentgym.envs.code.swe import SWEEnv
 from agentgym.rollout.record import read_json_lines
 from agentgym.rollout.request import RolloutRequest
-from agentgym.types import Status, Task
+from agentgym.types import Status
 
 PYTHON = os.environ.get("AGENTGYM_MINI_SWE_AGENT_PYTHON", "")
 """A Python that has mini-swe-agent; its dependencies clash with those of the tests."""
@@ -25,20 +26,6 @@ PYTHON = os.environ.get("AGENTGYM_MINI_SWE_AGENT_PYTHON", "")
 
 def has_mini_swe_agent() -> bool:
     return bool(PYTHON) and not subprocess.run([PYTHON, "-c", "import minisweagent"], check=False).returncode
-
-
-def solving_commands(task: Task) -> list[str]:
-    """Return shell commands that look at the repository and write the files as the oracle leaves them."""
-    env = SWEEnv(sandbox="process")
-    env.reset(options={"task": task})
-    before = dict(env.seen_work())
-    while (action := env.oracle()).calls[0].name != "submit":  # type: ignore[union-attr]
-        env.step(action)
-    after = dict(env.seen_work())
-    env.close()
-    changed = [(path, text) for path, text in after.items() if before.get(path) != text]
-    assert changed
-    return ["ls", *(f"cat > {path} <<'END'\n{text.rstrip()}\nEND" for path, text in changed)]
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym.sandbox import Mount
 from agentgym.sandboxes import namespaces
 from agentgym.sandboxes.namespaces import NamespaceSandbox
 
@@ -33,6 +34,10 @@ def test_no_installed_package_is_seen(sandbox: NamespaceSandbox) -> None:
     assert sandbox.run_python(tries).stdout == "[]\n"
 
 
+def test_the_user_has_a_name(sandbox: NamespaceSandbox) -> None:
+    assert sandbox.exec("whoami").stdout == "agent\n"
+
+
 def test_the_standard_library_works(sandbox: NamespaceSandbox) -> None:
     code = "import ssl, sqlite3, ctypes, lzma, zoneinfo; print(6 * 7)"
     assert sandbox.run_python(code).stdout == "42\n"
@@ -41,6 +46,6 @@ def test_the_standard_library_works(sandbox: NamespaceSandbox) -> None:
 
 def test_packages_that_are_asked_for_are_seen() -> None:
     folder = next(one for one in namespaces._installed_packages() if any(Path(one).iterdir()))
-    with NamespaceSandbox(read_only=[folder]) as sandbox:
+    with NamespaceSandbox(mounts=[Mount(host=folder, inside=folder)]) as sandbox:
         assert sandbox.exec(["ls", folder]).stdout != ""
         assert not sandbox.exec(["touch", f"{folder}/new"]).ok

@@ -1,9 +1,10 @@
-"""The harness of command-line agents: a shell command on this machine or in the environment's sandbox."""
+"""The harness of command-line agents: a shell command on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import tempfile
@@ -37,14 +38,19 @@ class CommandOptions(Options):
         self.check(is_ok=self.timeout_s > 0, message=f"timeout_s must be above 0, got {self.timeout_s}")
 
 
-def endpoint_variables(episode: AgentEpisode) -> dict[str, str]:
-    """Return the environment variables by which the clients of OpenAI and Anthropic find the endpoint."""
+def endpoint_variables(episode: AgentEpisode, root_url: str = "") -> dict[str, str]:
+    """Return the environment variables by which the clients of OpenAI and Anthropic find the endpoint.
+
+    Args:
+        root_url: where the agent finds the endpoint, if not where this process does.
+    """
+    root_url = root_url or episode.root_url
     return {
-        "OPENAI_BASE_URL": episode.base_url,
-        "OPENAI_API_BASE": episode.base_url,
+        "OPENAI_BASE_URL": f"{root_url}/v1",
+        "OPENAI_API_BASE": f"{root_url}/v1",
         "OPENAI_API_KEY": episode.api_key,
         "OPENAI_MODEL": episode.model,
-        "ANTHROPIC_BASE_URL": episode.root_url,
+        "ANTHROPIC_BASE_URL": root_url,
         "ANTHROPIC_API_KEY": episode.api_key,
         "ANTHROPIC_MODEL": episode.model,
         "NO_PROXY": "*",
@@ -83,10 +89,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     Example:
         >>> fill("agent --task {instruction} '{x}'", {"instruction": "say hi"})
         "agent --task 'say hi' '{x}'"
+        >>> fill("agent {instruction}", {"instruction": "say {model}", "model": "it's"})
+        "agent 'say {model}'"
     """
-    for name, value in values.items():
-        template = template.replace("{" + name + "}", shlex.quote(value))
-    return template
+    names = "|".join(map(re.escape, values))  # in one pass: what a task says is not filled in again
+    return re.sub("{(" + names + ")}", lambda found: shlex.quote(values[found[1]]), template)
 
 
 async def run_command(command: str, folder: str, variables: Mapping[str, str], timeout_s: float) -> str:

@@ -13,6 +13,7 @@ from agentgym.endpoint.calls import (
     as_limit,
     as_list,
     as_object,
+    as_stops,
     as_text,
     check_conversation,
     overridden_in,
@@ -34,8 +35,6 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         CallRefusedError: naming the field that is wrong or not supported.
     """
     refuse_unknown(body, _READ | FIXED | _IGNORED)
-    if body.get("stop_sequences"):
-        raise CallRefusedError("unsupported", "Unsupported field: stop_sequences.", "stop_sequences")
     choice = body.get("tool_choice")
     forced = check_tool_choice(as_object(choice, "tool_choice").get("type") if choice is not None else None)
     system = _text(body.get("system"), "system")
@@ -46,6 +45,7 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         messages=check_conversation(messages),
         tools=tuple(_tool(as_object(one, "tools[]")) for one in as_list(body.get("tools") or [], "tools")),
         max_tokens=as_limit(body.get("max_tokens"), "max_tokens"),
+        stops=as_stops(body.get("stop_sequences"), "stop_sequences"),
         is_stream=bool(body.get("stream")),
         overridden=(*overridden_in(body, FIXED), *forced),
     )
@@ -54,7 +54,7 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
 def response(answer: Answer, model: str) -> dict[str, Any]:
     """Return an answer as a ``message``."""
     content = [_block(kind, value) for kind, value in _blocks(answer)]
-    return {**_head(answer, model), "content": content, "stop_reason": _stop_reason(answer), "usage": _usage(answer)}
+    return {**_head(answer, model), "content": content, **_end(answer), "usage": _usage(answer)}
 
 
 def events(answer: Answer, model: str) -> Iterator[str]:
@@ -72,8 +72,7 @@ def events(answer: Answer, model: str) -> Iterator[str]:
         if kind == "thinking":
             yield _event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": _SIGNATURE})
         yield _event("content_block_stop", index=index)
-    stopped = {"stop_reason": _stop_reason(answer), "stop_sequence": None}
-    yield _event("message_delta", delta=stopped, usage={"output_tokens": answer.num_completion_tokens})
+    yield _event("message_delta", delta=_end(answer), usage={"output_tokens": answer.num_completion_tokens})
     yield _event("message_stop")
 
 
@@ -186,8 +185,11 @@ def _head(answer: Answer, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stop_reason(answer: Answer) -> str:
-    return "tool_use" if answer.calls else "max_tokens" if answer.is_cut else "end_turn"
+def _end(answer: Answer) -> dict[str, str | None]:
+    if answer.stop and not answer.calls:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop}
+    reason = "tool_use" if answer.calls else "max_tokens" if answer.is_cut else "end_turn"
+    return {"stop_reason": reason, "stop_sequence": None}
 
 
 def _usage(answer: Answer) -> dict[str, int]:

@@ -14,6 +14,7 @@ from agentgym.endpoint.calls import (
     as_limit,
     as_list,
     as_object,
+    as_stops,
     as_text,
     check_conversation,
     overridden_in,
@@ -31,7 +32,7 @@ IGNORED: Final = frozenset(
 """Fields without an effect on what is sampled."""
 _READ = frozenset(
     ("messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream", "stream_options",
-     "logprobs", "top_logprobs", "response_format")
+     "logprobs", "top_logprobs", "response_format", "stop")
 )  # fmt: skip
 _MESSAGE = frozenset(
     ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "annotations", "audio",
@@ -63,6 +64,7 @@ def parse(body: Mapping[str, Any]) -> ChatCall:
         max_tokens=as_limit(body.get("max_completion_tokens") or body.get("max_tokens"), "max_tokens"),
         wants_logprobs=bool(body.get("logprobs")),
         is_stream=bool(body.get("stream")),
+        stops=as_stops(body.get("stop"), "stop"),
         has_usage_event=bool(as_object(options, "stream_options").get("include_usage")),
         overridden=(*overridden_in(body, FIXED), *forced),
     )

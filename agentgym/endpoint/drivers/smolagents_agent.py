@@ -1,0 +1,64 @@
+"""Run an agent of smolagents for one episode; its tools are the environment's, called by HTTP.
+
+Usage: ``python smolagents_agent.py SETTINGS.json``. The settings hold task, agent, step_limit, tools, tools_url,
+base_url, api_key and model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from smolagents import CodeAgent, LogLevel, OpenAIModel, Tool, ToolCallingAgent
+
+_TYPES = ("string", "boolean", "integer", "number", "array", "object")
+
+
+class EnvTool(Tool):  # type: ignore[misc]
+    """A tool of agentgym's environment."""
+
+    skip_forward_signature_validation = True
+    output_type = "string"
+
+    def __init__(self, spec: dict[str, Any], url: str) -> None:
+        schema = spec["parameters"]
+        self.name, self.description = spec["name"], spec["description"]
+        self.inputs = {
+            name: {
+                "type": one["type"] if one.get("type") in _TYPES else "any",
+                "description": one.get("description", name),
+                **({} if name in schema.get("required", ()) else {"nullable": True}),
+            }
+            for name, one in schema.get("properties", {}).items()
+        }
+        self._url = f"{url}/{self.name}"
+        super().__init__()
+
+    def forward(self, *args: Any, **kwargs: Any) -> str:
+        """Step the environment with a call, and return its answer."""
+        given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        body = json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+        request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+            return str(json.load(answer)["content"])
+
+
+def run(settings: dict[str, Any]) -> None:
+    """Run the agent to its final answer or its last step."""
+    model = OpenAIModel(
+        settings["model"],
+        api_base=settings["base_url"],
+        api_key=settings["api_key"],
+        client_kwargs={"max_retries": 0},
+    )
+    tools = [EnvTool(spec, settings["tools_url"]) for spec in settings["tools"]]
+    make = CodeAgent if settings["agent"] == "code" else ToolCallingAgent
+    agent = make(tools=tools, model=model, max_steps=settings["step_limit"], verbosity_level=LogLevel.ERROR)
+    agent.run(settings["task"])
+
+
+if __name__ == "__main__":
+    run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))

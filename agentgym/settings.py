@@ -12,7 +12,7 @@ from agentgym.errors import ConfigError
 T = TypeVar("T")
 
 
-def read_pair(text: str) -> tuple[str, Any]:
+def read_pair(text: str) -> tuple[str, object]:
     """Return the key and the value of ``key=value``; a value is read as JSON if it parses, else taken as text.
 
     Raises:

@@ -45,7 +45,7 @@ def _engine_of(_pid: int, _host: str) -> DockerClient:
         return docker.from_env(timeout=_TIMEOUT_S)
 
 
-def engine_facts() -> Mapping[str, Any]:
+def engine_facts() -> Mapping[str, object]:
     """What the engine says of itself (``docker info``)."""
     client = engine()
     with docker_errors("docker info"):

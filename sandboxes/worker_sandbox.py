@@ -243,7 +243,7 @@ class WorkerSandbox:
             self._die("what ran in it could not be killed", blame="it has processes that do not end")
         return answer
 
-    def _ask(self, request: dict[str, Any], patience_s: float, payload: bytes = b"") -> _Answer:
+    def _ask(self, request: dict[str, object], patience_s: float, payload: bytes = b"") -> _Answer:
         stream = self._usable()
         head = json.dumps(request | {"payload": len(payload)}).encode()
         stream.push(struct.pack(">I", len(head)) + head + payload)

@@ -269,8 +269,8 @@ class McpToolEnv(ToolEnv):
         return super().reset(seed=seed, options=options)
 
     async def areset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         """:meth:`reset` as a coroutine."""
         await asyncio.to_thread(self._mount)
         return await super().areset(seed=seed, options=options)
@@ -299,7 +299,7 @@ class McpToolEnv(ToolEnv):
         self._tools = tools
 
 
-def _caller(connection: McpConnection, name: str) -> Callable[..., Any]:
+def _caller(connection: McpConnection, name: str) -> Callable[..., object]:
     async def call(env: ToolEnv, **arguments: Any) -> object:
         return await connection.call(name, arguments)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import check_estimator
@@ -106,7 +105,7 @@ class RunEnv:
         await self.pool.close()
         await self.eval_pool.close()
 
-    def _maker(self, changes: Mapping[str, Any]) -> Callable[[], Env]:
+    def _maker(self, changes: Mapping[str, object]) -> Callable[[], Env]:
         """A factory that other processes can be sent, with ``changes`` of the environment's arguments."""
         return partial(make, self._env.id, **{**self._env.kwargs, **changes})
 

@@ -76,7 +76,7 @@ class RunSettings:
         return found + [f"{name}={plan[name]!r}" for name in ("opponent", "scoring") if plan.get(name)]
 
 
-def _changes(prefix: str, of_run: Mapping[str, Any], of_plan: Mapping[str, Any]) -> list[str]:
+def _changes(prefix: str, of_run: Mapping[str, object], of_plan: Mapping[str, object]) -> list[str]:
     """Return each value of a plan that is not the run's."""
     keys = (key for key in {**of_run, **of_plan} if of_run.get(key) != of_plan.get(key))
     return [
@@ -157,7 +157,7 @@ def _is_run(config: Path) -> bool:
     return isinstance(saved, dict) and "recipe" in saved and "env" in saved  # a model's config.json has neither
 
 
-def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
+def _plan(config: TrainConfig, policy: str) -> dict[str, object]:
     from agentgym.endpoint.harness import HarnessConfig
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
@@ -181,7 +181,7 @@ def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
     }
 
 
-def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value != defaults[name]}
 
 

@@ -30,7 +30,7 @@ class Fault(StrEnum):
     SLOW = "slow"
 
 
-def _delegated(name: str) -> Any:
+def _delegated(name: str) -> object:
     """Return a property that is the wrapped environment's attribute of that name."""
     return property(lambda chaos: getattr(chaos.env, name), lambda chaos, value: setattr(chaos.env, name, value))
 
@@ -144,7 +144,7 @@ class Chaos(Env):
     close: Any = _delegated("close")
     aclose: Any = _delegated("aclose")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name == "env" or name.startswith("__"):  # not set yet, or looked for by copying
             raise AttributeError(name)
         return getattr(self.env, name)

@@ -14,7 +14,7 @@ _SUBSCHEMA_MAPS = ("properties", "$defs", "patternProperties")
 _SUBSCHEMAS = ("items", "additionalProperties", "not")
 
 
-def schema_problems(parameters: Any) -> Iterator[str]:
+def schema_problems(parameters: object) -> Iterator[str]:
     """What is wrong with the JSON schema of a tool's parameters.
 
     Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -91,7 +91,7 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     out.console.print(table)
 
 
-def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[Any, Any]]) -> None:
+def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[object, object]]) -> None:
     from rich.markup import escape
 
     print_comparisons(out, found)

@@ -30,7 +30,7 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
             _print(out, value)
 
 
-def _description(entry: EnvEntry, env: Env) -> dict[str, Any]:
+def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
     from agentgym.tool import usage
 
     observation, _ = env.reset(seed=0)
@@ -59,7 +59,7 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, Any]:
     }
 
 
-def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
+def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
     from agentgym.registry import parameters_of
 
     rows: list[dict[str, Any]] = []
@@ -77,7 +77,7 @@ def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
     return rows
 
 
-def _type_name(annotation: Any) -> str:
+def _type_name(annotation: object) -> str:
     # modules that postpone annotations have them as text already
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 

@@ -18,7 +18,7 @@ KwargsArgument = Annotated[
 ]
 
 
-def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
     """``key=value`` pairs; a value is read as JSON if it parses, else taken as text.
 
     Raises:
@@ -39,7 +39,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def open_env(entry: EnvEntry, kwargs: Mapping[str, Any]) -> Env:
+def open_env(entry: EnvEntry, kwargs: Mapping[str, object]) -> Env:
     """Make an environment, its arguments checked against its class.
 
     Raises:

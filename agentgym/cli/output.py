@@ -32,7 +32,7 @@ class Output:
         self.as_json = as_json
         self.console = Console(quiet=as_json, highlight=False)
         self.status = Console(stderr=True, highlight=False)
-        self._value: Any = None
+        self._value: object = None
 
     def result(self, value: Any) -> None:
         """Keep the command's result for programs; it is printed when the command ends."""

@@ -22,7 +22,7 @@ from agentgym.plugins import Component, F, Registry, Status, checked_options
 Family = Literal["shaper", "estimator", "modulator", "selection"]
 Granularity = Literal["trajectory", "turn", "token"]
 """The smallest unit within which all advantages are equal."""
-Columns = tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+Columns = tuple[str, ...] | Callable[[object], tuple[str, ...]]
 """Optional columns of the table that a component reads, or a function from its options to them."""
 
 
@@ -96,7 +96,7 @@ FAMILIES: Mapping[str, Registry[CreditComponent]] = {
 }
 
 
-def shaper(name: str, **facts: Any) -> Callable[[F], F]:
+def shaper(name: str, **facts: object) -> Callable[[F], F]:
     """Register a reward shaper: a function to :class:`~agentgym.credit.shapers.shaped.Shaped`.
 
     It may take ``merged``: whether a reward of its own must also be added to the turns' rewards. For the keyword
@@ -122,7 +122,7 @@ def estimator(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("estimator", name, facts)
 
 
-def modulator(name: str, **facts: Any) -> Callable[[F], F]:
+def modulator(name: str, **facts: object) -> Callable[[F], F]:
     """Register an advantage modulator: a function to :class:`~agentgym.credit.modulators.modulated.Modulated`.
 
     For the keyword arguments see :func:`estimator`.
@@ -130,7 +130,7 @@ def modulator(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("modulator", name, facts)
 
 
-def selection(name: str, **facts: Any) -> Callable[[F], F]:
+def selection(name: str, **facts: object) -> Callable[[F], F]:
     """Register a selection: a function to the rows that train ``[N]``, or to those and the tokens that train ``[M]``.
 
     With ``is_after=True`` it runs after the estimator and may take ``advantage``. For the other keyword arguments see

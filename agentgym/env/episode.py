@@ -49,7 +49,7 @@ class EpisodeState:
         return f"turn {self.turn}" + (f" ({names})" if names else "")
 
     @property
-    def progress(self) -> tuple[Any, ...]:
+    def progress(self) -> tuple[object, ...]:
         """The part of a snapshot beside the actions."""
         return self.turn, self.is_over, self.outcome, self.last_observation
 

@@ -221,7 +221,7 @@ class GameEnv(Env):
             return canonical([self.__loser, [self.state.view(player) for player in range(len(self.players))]])
         return canonical([self.player, self.state.view(self.player)])
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return self.__state, self.__seat, self.__acted, self.__errors, self.__loser
 
     def load_state(self, state: Any) -> None:

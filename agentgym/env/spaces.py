@@ -21,7 +21,7 @@ class MessageSpace(gymnasium.Space[Observation]):
         """An observation of one short user message."""
         return (Message("user", f"observation {int(self.np_random.integers(1000))}"),)
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, tuple) and all(isinstance(message, Message) for message in x)
 
     def __eq__(self, other: object) -> bool:
@@ -44,7 +44,7 @@ class ActionSpace(gymnasium.Space[Message | str]):
         spec = self.tools[int(self.np_random.integers(len(self.tools)))]
         return Message("assistant", calls=(random_call(spec, self.np_random),))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, str) or (isinstance(x, Message) and x.role == "assistant")
 
     def __eq__(self, other: object) -> bool:

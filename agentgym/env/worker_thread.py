@@ -70,7 +70,7 @@ class WorkerThread:
             job()
 
 
-async def call_in_own_thread(function: Callable[..., Result], *args: Any) -> Result:
+async def call_in_own_thread(function: Callable[..., Result], *args: object) -> Result:
     """Run one call in a daemon thread made for it, so that several run at the same time."""
     thread = WorkerThread("call")
     try:

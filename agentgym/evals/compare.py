@@ -132,7 +132,7 @@ def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -
     return common
 
 
-def config_differences(a: Path, b: Path) -> dict[str, tuple[Any, Any]]:
+def config_differences(a: Path, b: Path) -> dict[str, tuple[object, object]]:
     """Return the settings in which two runs' ``config.json`` differ, by dotted name; None stands for a missing one.
 
     Raises:
@@ -159,7 +159,7 @@ def journal_differences(a: Path, b: Path) -> list[str]:
     return journal.differences(*({k: v for k, v in one[-1].items() if k not in compared} for one in (of_a, of_b)))
 
 
-def flat_items(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_items(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield the values of nested settings by dotted name.
 
     Example:

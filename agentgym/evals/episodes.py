@@ -83,12 +83,12 @@ def _answer(trajectory: Trajectory) -> str | None:
     return answer if len(answer) <= _LONGEST_ANSWER else digest(answer)
 
 
-def _unscored(row: dict[str, Any], trajectory: Trajectory) -> dict[str, Any]:
+def _unscored(row: dict[str, object], trajectory: Trajectory) -> dict[str, object]:
     """Return a row as it was before scorers; a scorer may have failed where the episode did not."""
     return row_of(trajectory) | {"seconds": row.get("seconds", 0.0)}  # which no record keeps
 
 
-def _with_score(row: dict[str, Any], scored: Scored | InfrastructureError) -> dict[str, Any]:
+def _with_score(row: dict[str, object], scored: Scored | InfrastructureError) -> dict[str, object]:
     """Return a row with its score; the environment's own word is kept apart."""
     if isinstance(scored, InfrastructureError):
         failed = {

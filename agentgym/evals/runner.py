@@ -251,7 +251,7 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
     return found
 
 
-def _wins_vote(rows: Sequence[Mapping[str, Any]]) -> bool:
+def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
     """Return True if the answer that most trials gave is right; of answers given as often the first one counts."""
     answers = [normalize(str(row["answer"])) for row in rows]
     chosen = max(answers, key=answers.count)

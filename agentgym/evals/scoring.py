@@ -38,7 +38,7 @@ class Scoring:
         'numeric'
     """
 
-    scorers: tuple[Mapping[str, Any], ...] = ()
+    scorers: tuple[Mapping[str, object], ...] = ()
     """Each ``{"kind": NAME, "weight": 1.0, ...}`` with the scorer's own settings."""
     success_at: float = 1.0
     """Least score of a success."""
@@ -117,7 +117,7 @@ class Grader:
 
     scoring: Scoring
     folder: Path
-    _kept: dict[str, Any] = field(default_factory=dict)
+    _kept: dict[str, object] = field(default_factory=dict)
 
     async def close(self) -> None:
         """Close what scorers keep open."""

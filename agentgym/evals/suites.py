@@ -83,7 +83,7 @@ class SuitePart:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     paths: Mapping[str, DataPath] = field(default_factory=dict)
     """Arguments of the environment that are paths on this machine."""
-    scorers: tuple[Mapping[str, Any], ...] = ()
+    scorers: tuple[Mapping[str, object], ...] = ()
     """What a success is, in place of the environment's word (:mod:`agentgym.evals.scoring`)."""
     success_at: float = 1.0
     """Least score of a success, by the scorers."""
@@ -267,7 +267,7 @@ def suite_from_dict(values: Mapping[str, Any]) -> Suite:
     return checked(Suite, values)
 
 
-def suite_to_dict(suite: Suite) -> dict[str, Any]:
+def suite_to_dict(suite: Suite) -> dict[str, object]:
     """What :func:`suite_from_dict` reads."""
     return asdict(suite)
 

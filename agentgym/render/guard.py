@@ -104,7 +104,7 @@ class ContentGuard:
         """Return a text from outside with stand-ins."""
         return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
 
-    def hidden_call(self, value: Any) -> Any:
+    def hidden_call(self, value: object) -> object:
         """Return the arguments of a call with stand-ins; the renderer's own marks, which it puts there, stay."""
         if isinstance(value, str):
             return "".join(

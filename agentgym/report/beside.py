@@ -68,5 +68,5 @@ def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> di
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)

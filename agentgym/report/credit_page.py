@@ -153,7 +153,7 @@ def _page(run_dir: Path, plan: RecreditPlan, steps: Sequence[int], report: Credi
     )
 
 
-def _row(summary: CreditSummary, plan: RecreditPlan) -> dict[str, Any]:
+def _row(summary: CreditSummary, plan: RecreditPlan) -> dict[str, object]:
     is_recorded = summary.name == RECORDED
     config = plan.own if is_recorded else plan.configs[summary.name]
     words: list[str] = [config.estimator] if is_recorded and config is not None else []

@@ -20,7 +20,7 @@ _FIRST_RATIO = 0.25
 LIGHT = ("task", "status", "success", "return", "seed", "hash", "player", "cells")
 """Fields of an episode that its row in the list needs."""
 
-Packed = dict[str, Any]
+Packed = dict[str, object]
 
 
 class Packer:

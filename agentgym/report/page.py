@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.evals.runner import REPEATS, EvalSummary
@@ -108,7 +107,7 @@ def render_report(
     )
 
 
-def _shown(run: RunFolder, traces: dict[str, Any]) -> str:
+def _shown(run: RunFolder, traces: dict[str, object]) -> str:
     """Return how many of the recorded steps the page holds, empty if it holds all."""
     if traces["num_steps"] == len(run.steps):
         return ""
@@ -183,7 +182,7 @@ def _by_env(run: RunFolder) -> dict[str, dict[str, EvalSummary]]:
     return {name: summaries for name, summaries in found.items() if summaries}
 
 
-def _overview(run: RunFolder) -> dict[str, Any] | None:
+def _overview(run: RunFolder) -> dict[str, object] | None:
     """Success of each finished evaluation with its interval, environment by environment."""
     if not run.summaries:
         return None
@@ -206,7 +205,7 @@ def _overview(run: RunFolder) -> dict[str, Any] | None:
     }
 
 
-def _repeats(run: RunFolder) -> list[dict[str, Any]]:
+def _repeats(run: RunFolder) -> list[dict[str, object]]:
     """Return what several trials of each task say, one row for each evaluation and measure."""
     return [
         {"evaluation": label or "this", "measure": REPEATS[name], "values": [(k, as_share(v)) for k, v in by_k.items()]}
@@ -215,7 +214,7 @@ def _repeats(run: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _types(run: RunFolder) -> dict[str, Any] | None:
+def _types(run: RunFolder) -> dict[str, object] | None:
     """Return the success of each type of task in each evaluation; None if tasks are of one type."""
     shown = {label or "success": summary.by_type for label, summary in run.summaries.items() if summary.by_type}
     if not shown or run.kind == "suites":
@@ -234,7 +233,7 @@ def _of_type(found: dict[str, float] | None) -> dict[str, str]:
     return {"success": as_share(round(found["success"], 4)), "interval": interval}
 
 
-def _headline(label: str, summary: EvalSummary) -> dict[str, Any]:
+def _headline(label: str, summary: EvalSummary) -> dict[str, object]:
     return {
         "label": label,
         "value": as_share(round(summary.success, 4)),

@@ -28,7 +28,7 @@ def images_of(message: Message) -> list[dict[str, Any]]:
     return [image for image in found if image is not None]
 
 
-def _shown(png_base64: str) -> dict[str, Any] | None:
+def _shown(png_base64: str) -> dict[str, object] | None:
     try:
         png = base64.b64decode(png_base64, validate=True)
     except (binascii.Error, ValueError):

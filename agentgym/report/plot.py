@@ -125,11 +125,11 @@ def _short(name: str) -> str:
     return parts[-1]
 
 
-def _settings(run: RunFolder) -> dict[str, Any]:
+def _settings(run: RunFolder) -> dict[str, object]:
     return {name: value for name, value in flat_items(run.config) if not name.startswith(_NOT_A_DIFFERENCE)}
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -22,7 +22,7 @@ GROUPS_PER_STEP = 16
 LONGEST_TEXT = 6_000
 
 
-def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = MEGABYTES) -> dict[str, Any]:
+def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = MEGABYTES) -> dict[str, object]:
     """Return sections of groups of episodes of turns, ready for JSON, with the scale of their advantages.
 
     Training steps are taken from coarse to fine, evenly from the first to the last, until the size is reached. Of each
@@ -102,7 +102,7 @@ def _dullness(record: GroupRecord) -> tuple[bool, bool]:
 
 def _eval_section(
     run: RunFolder, label: str, decode: TokenText | None, budget: Packer, kept_for_steps: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     groups = read_groups(run.evals[label])
     # of an evaluation beside others each may get a share, and a short sample shows both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
@@ -179,7 +179,7 @@ def _rounded(advantage: float | None) -> float | None:
     return None if advantage is None else float(f"{advantage:.4g}")
 
 
-def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, Any]:
+def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, object]:
     turns = trajectory.turns
     begins = [at > 0 and n == 0 for at, segment in enumerate(trajectory.segments) for n in range(len(segment.turns))]
     agents = [segment.agent for segment in trajectory.segments for _ in segment.turns]
@@ -206,13 +206,13 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
     }
 
 
-def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, Any]:
+def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, object]:
     """Whether the context begins anew with a turn, and with what; whose it is."""
     prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
     return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
 
 
-def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:
+def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, object]:
     completion = turn.completion
     row: dict[str, Any] = {
         "action": action_text(turn.action),
@@ -243,7 +243,7 @@ def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> di
     return row
 
 
-def _tokens(turn: Turn, decode: TokenText | None) -> list[list[Any]] | None:
+def _tokens(turn: Turn, decode: TokenText | None) -> list[list[object]] | None:
     completion = turn.completion
     if decode is None or not completion.token_ids:
         return None
@@ -258,7 +258,7 @@ def action_text(action: Message) -> str:
     return _cut(action.text or "\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
 
 
-def _reply(message: Message) -> dict[str, Any]:
+def _reply(message: Message) -> dict[str, object]:
     result = message.result
     return {
         "role": message.role,

@@ -233,7 +233,7 @@ class _Module:
         return [case for case in self.cases if case in shown]
 
 
-def is_right(outcome: Outcome, expected: Any) -> bool:
+def is_right(outcome: Outcome, expected: object) -> bool:
     """True if a test that compares with ``expected`` passes."""
     return not outcome.raised and bool(outcome.value == expected)
 
@@ -266,7 +266,7 @@ def render_tests(class_name: str, imports: str, cases: Sequence[Case]) -> str:
     )
 
 
-def _value(outcome: Outcome, call: str) -> Any:
+def _value(outcome: Outcome, call: str) -> object:
     assert not outcome.raised, f"{call} raises {outcome.raised}"
     return outcome.value
 

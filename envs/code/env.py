@@ -113,7 +113,7 @@ class CodeEnv(WriteFileTool, ReadFileTool, EditFileTool, PythonOnceTool, RunTest
 
     # --------------------------------------------------------------------------------------------------- private
 
-    def _pick_task(self, seed: int | None, options: Mapping[str, Any]) -> Task:
+    def _pick_task(self, seed: int | None, options: Mapping[str, object]) -> Task:
         if self.source == "humaneval":
             options = {"split": "test", **options}
         return super()._pick_task(seed, options)

@@ -197,7 +197,7 @@ def _files(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
-def _texts(files: Any) -> dict[str, str]:
+def _texts(files: object) -> dict[str, str]:
     if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()) or not files:
         raise TypeError(f"expected a map from file names to texts, got {type(files).__name__}")
     return dict(files)

@@ -65,9 +65,9 @@ class Function:
     source: str
     """The reference solution."""
     run: Callable[[Any], Any]
-    examples: tuple[Any, ...]
+    examples: tuple[object, ...]
     """Arguments to show, with what the function gives."""
-    hidden: tuple[Any, ...]
+    hidden: tuple[object, ...]
     """Arguments to grade with."""
 
 
@@ -213,7 +213,7 @@ def _condition(rng: np.random.Generator, kind: Kind) -> tuple[str, str]:
     return choices[int(rng.integers(len(choices)))]
 
 
-def _inputs(rng: np.random.Generator, kind: Kind) -> list[Any]:
+def _inputs(rng: np.random.Generator, kind: Kind) -> list[object]:
     """Different arguments: those to show and those to grade with."""
     found: list[Any] = []
     while len(found) < NUM_EXAMPLES + NUM_HIDDEN:
@@ -230,7 +230,7 @@ def _inputs(rng: np.random.Generator, kind: Kind) -> list[Any]:
 # ------------------------------------------------------------------------------------------- as words and as code
 
 
-def _compiled(source: str) -> Callable[[Any], Any]:
+def _compiled(source: str) -> Callable[[object], object]:
     """The reference solution itself: what it gives is right."""
     names: dict[str, Any] = {}
     exec(source, names)

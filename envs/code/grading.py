@@ -179,5 +179,5 @@ def _canonical(data: object) -> object:
     return found
 
 
-def _unknown(value: object) -> dict[str, Any]:
+def _unknown(value: object) -> dict[str, object]:
     raise TypeError(f"a {type(value).__name__} is no plain value")

@@ -12,7 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from agentgym.canonical import canonical
 from agentgym.env.env import Snapshot as EnvSnapshot
@@ -162,7 +162,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         await self._in_thread(self._end_turn)
         return self._warned(said)
 
-    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
+    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, object]]:
         checked = super()._checked(call)
         if checked[1].name != _SUBMIT:  # handing in late is better than not at all
             self.call_timeout_s()
@@ -238,7 +238,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     # --------------------------------------------------------------------------------------------------- private
 
-    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, object]]:
         observation, info = super()._begun(said)
         return observation, info | {"sandbox": self.pool.backend}
 

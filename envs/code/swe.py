@@ -146,7 +146,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         return {"patch": self.patch()} if self.episode.is_over else {}
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -93,7 +93,7 @@ class TrustedModules:
         if self._ticks_left < 0:
             raise EndlessError(f"over {_MAX_TICKS} steps")
 
-    def _import(self, name: str, *_: Any) -> ModuleType:
+    def _import(self, name: str, *_: object) -> ModuleType:
         if name not in self._modules:
             raise ImportError(f"{name} is not among {', '.join(self._modules) or 'nothing'}")
         return self._modules[name]

@@ -77,7 +77,7 @@ class DomainEnv(ToolEnv):
     case = SinceReset[Case]()
     """What the current episode began with."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls._tools = {name: bound(tool, _run_tool) for name, tool in cls.toolkit_class.tools.items()}
 
@@ -149,7 +149,7 @@ class DomainEnv(ToolEnv):
             self.finish(float(self.grade().is_right))
         return said
 
-    def _use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+    def _use(self, tool: Tool, arguments: Mapping[str, object]) -> str:
         """Run a tool and note what that says of the agent's conduct."""
         action, now = GoldAction(tool.name, arguments), self.conversation
         self.conversation = now = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
@@ -165,7 +165,7 @@ class DomainEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         info = {**self._told_of_user(), "violations": self.conversation.violations}
         if not self.episode.is_over:
             return info
@@ -264,17 +264,17 @@ class DomainEnv(ToolEnv):
     def _note_words(self, said: str) -> None:
         self._users_words = said
 
-    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, object]]:
         observation, info = super()._begun(said)
         return observation, {**info, **self._told_of_user()}
 
-    def _told_of_user(self) -> dict[str, Any]:
+    def _told_of_user(self) -> dict[str, object]:
         """The user's words of this turn, and the seed they were made with; nothing if it said none."""
         words, self._users_words = self._users_words, None
         return {} if words is None else {"user": {"said": words, "seed": self._user_seed}}
 
 
-def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, Any]) -> str:
+def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, object]) -> str:
     return env._use(tool, arguments)
 
 

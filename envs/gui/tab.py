@@ -149,7 +149,7 @@ class Tab:
         await self._cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[at - 1]["id"]})
         return True
 
-    async def settle(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+    async def settle(self, grant_ms: float, everything: bool) -> dict[str, object]:
         """Let the page come to rest and look at it.
 
         What the last action set off is awaited first: navigation, and requests, as long as they make progress within
@@ -198,7 +198,7 @@ class Tab:
             self._loading.clear()
             self._requests.clear()
 
-    async def _advance(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+    async def _advance(self, grant_ms: float, everything: bool) -> dict[str, object]:
         for frame in [frame for frame in self._worlds if frame != self._frame]:  # those of another origin keep step
             with suppress(TimeoutError, EnvError):
                 async with asyncio.timeout(self._timeout_s):
@@ -207,7 +207,7 @@ class Tab:
         seen: dict[str, Any] = await self.call("look", grant_ms, everything)
         return seen
 
-    async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> Any:
+    async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> object:
         from playwright.async_api import Error
 
         given = ", ".join(json.dumps(value) for value in (name, *arguments))
@@ -292,7 +292,7 @@ class Tab:
         self._loading.discard(gone)
         self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
 
-    def _on_window(self, event: dict[str, Any]) -> None:
+    def _on_window(self, event: dict[str, object]) -> None:
         self.num_windows_asked += bool(event["userGesture"])  # others are not opened
 
     def _on_request(self, event: dict[str, Any]) -> None:

@@ -172,14 +172,14 @@ class QuestionEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         progress = self.progress
         return {
             "num_void_turns": progress.num_void_turns,
             "num_repeated_queries": progress.num_repeated_queries,
         }
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return self.question, self.progress
 
     def load_state(self, state: Any) -> None:

@@ -121,7 +121,7 @@ class WebBrowseEnv(WorldEnv):
         in_sight = self._page().links if url and title_of(url) is None else url
         return canonical([asked, self.browser.known, in_sight])
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return super().dump_state(), self.browser
 
     def load_state(self, state: Any) -> None:

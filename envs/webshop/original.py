@@ -156,7 +156,7 @@ class _Wish:
     options: tuple[str, ...]
 
 
-_WishesOf = Callable[[Product, Any], Iterator[_Wish]]
+_WishesOf = Callable[[Product, object], Iterator[_Wish]]
 
 
 def _goals(

@@ -65,7 +65,7 @@ class Host:
         while view:
             view = view[os.write(self.write_fd, view) :]
 
-    def reply(self, **fields: Any) -> None:
+    def reply(self, **fields: object) -> None:
         self.send(b"R", json.dumps(fields).encode())
 
     def _exactly(self, count: int) -> bytes:

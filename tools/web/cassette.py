@@ -146,7 +146,7 @@ class Cassette:
                 except (ValueError, TypeError, KeyError):
                     continue  # half a line, to which another was added later: its answer is simply not there
 
-    def _entry(self, key: Key) -> dict[str, Any] | None:
+    def _entry(self, key: Key) -> dict[str, object] | None:
         if key not in self._places:
             return None
         begin, length = self._places[key]

@@ -120,7 +120,7 @@ class RecordedEngine:
         raise AssertionError("a replayed cassette asks no engine")
 
 
-def _refuse_silence(url: str, body: Any) -> None:
+def _refuse_silence(url: str, body: object) -> None:
     """Refuse an empty answer for which the instance's own engines are to blame: that is no search without a hit.
 
     Raises:
@@ -164,7 +164,7 @@ def _refused(url: str, status: int) -> EnvError:
     return EnvError(f"the search engine at {url} answers with status {status}: {why}")
 
 
-def _json(url: str, response: httpx.Response) -> Any:
+def _json(url: str, response: httpx.Response) -> object:
     try:
         return read_json(response.content)
     except ValueError as error:
@@ -180,5 +180,5 @@ def _hits(url: str, k: int, rows: Any) -> tuple[Hit, ...]:
     return tuple(Hit(page, title, snippet_of(text, ()), 1 / rank) for rank, (page, title, text) in enumerate(found, 1))
 
 
-def _plain(text: Any) -> str:
+def _plain(text: object) -> str:
     return html.unescape(_MARKUP.sub("", str(text or "")))

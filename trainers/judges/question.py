@@ -83,7 +83,7 @@ def _question(told: Sequence[str], rubric: str, ids: tuple[str, ...]) -> Questio
     return Question((system, {"role": "user", "content": text}), ids)
 
 
-def _score(name: str, value: Any) -> float:
+def _score(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"the score of {name} is {value!r}, expected a number")
     if not 0 <= value <= 1:
@@ -91,7 +91,7 @@ def _score(name: str, value: Any) -> float:
     return float(value)
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _object(properties: Mapping[str, object]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": dict(properties),

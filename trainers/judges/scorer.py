@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from agentgym.plugins import Options
 from agentgym.trainers.judges.config import JudgeConfig
@@ -14,16 +13,16 @@ from agentgym.types import Trajectory
 VERDICTS = "judge.jsonl"
 
 
-async def judged(trajectory: Trajectory, folder: Path, kept: dict[str, Any], options: Options) -> float:
+async def judged(trajectory: Trajectory, folder: Path, kept: dict[str, object], options: Options) -> float:
     """A judge's score of the whole episode, by a rubric; the mean of its votes.
 
     Raises:
         EngineError: the judge gave no verdict, so the episode's score is not known.
     """
     name = f"judge {options}"
-    if name not in kept:
-        kept[name] = Judge(_config(options), folder / VERDICTS)
-    judge: Judge = kept[name]
+    judge = kept.get(name)
+    if not isinstance(judge, Judge):
+        judge = kept[name] = Judge(_config(options), folder / VERDICTS)
     return await judge.score(trajectory)
 
 

@@ -86,7 +86,7 @@ def _mend_tokenizer(tokenizer: Tokenizer, rule: str) -> str:
     return f"the file's tokenizer cuts text by the rule {rule!r}, which is not checked here; compare its token ids"
 
 
-def _card(file: Path, facts: dict[str, Any], origin: str, num_parameters: int, note: str) -> str:
+def _card(file: Path, facts: dict[str, object], origin: str, num_parameters: int, note: str) -> str:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     name = facts.get("general.name", file.stem)
     licence = facts.get("general.license", "unknown")

@@ -23,7 +23,7 @@ from agentgym.trainers.config.train import LoraSettings, Quantization
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.types import CausalLM, Tokenizer
+from agentgym.trainers.types import CausalLM, Tokenizer, unwrapped
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
@@ -97,7 +97,7 @@ def plain_model(model: CausalLM) -> CausalLM:
 
 @torch.no_grad()
 def _in_floating_point(model: CausalLM) -> CausalLM:
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = unwrapped(model)
     config = copy.deepcopy(base.config)
     del config.quantization_config
     plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ import math
 import os
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 import ray
@@ -141,7 +141,19 @@ def _check_reachable(address: str) -> None:
         raise ConfigError(f"cluster.address={address} cannot be reached: {error}") from None
 
 
-def _options(config: ClusterConfig, kind: str) -> dict[str, Any]:
+class ActorOptions(TypedDict):
+    """Options of an actor, by Ray's names."""
+
+    num_cpus: float
+    num_gpus: float
+    resources: dict[str, float]
+    scheduling_strategy: str
+    max_restarts: int
+    max_task_retries: int
+    max_concurrency: int
+
+
+def _options(config: ClusterConfig, kind: str) -> ActorOptions:
     """Ray's options of an actor."""
     is_engine = kind == "engine"
     resources: Mapping[str, float] = config.engine_resources if is_engine else config.env_worker_resources

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
@@ -21,6 +20,7 @@ from agentgym.trainers.ray.serving import NoWeightsError
 from agentgym.types import Completion
 
 _POLL_S = 0.2
+Answer = TypeVar("Answer")
 
 
 @dataclass(eq=False)
@@ -105,7 +105,7 @@ class EngineClient:
             if remote.back is not None:
                 remote.back.cancel()
 
-    async def _answer(self, remote: _Remote, ref: ObjectRef) -> Any:
+    async def _answer(self, remote: _Remote, ref: Awaitable[Answer]) -> Answer:
         try:
             return await ref
         except RayTaskError as error:

@@ -162,7 +162,7 @@ def _row(task: Task, split: str, index: int) -> dict[str, Json]:
     }
 
 
-def env_maker(env_id: str | Callable[[], Env], kwargs: Mapping[str, Any]) -> Callable[[], Env]:
+def env_maker(env_id: str | Callable[[], Env], kwargs: Mapping[str, object]) -> Callable[[], Env]:
     """Return what makes the environment of an id, with arguments; a function is taken as it is."""
     if not isinstance(env_id, str):
         if kwargs:

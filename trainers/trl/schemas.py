@@ -23,7 +23,7 @@ RESERVED = frozenset({"reset", "get_reward"})
 MAX_DEPTH = 4
 """Definitions written out inside one another; one that names itself would have no end."""
 
-_SCALARS: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
+_SCALARS: Mapping[str, object] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
 _SAID_BY_HINT = frozenset({"type", "description", "title", "enum", "const", "anyOf", "items", "$ref"})
 _CALL = Callable[[Any, str, dict[str, object]], str]
 

@@ -122,7 +122,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
 
     # ------------------------------------------------------------------------------------------ what TRL calls
 
-    def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+    def _generate_and_score_completions(self, inputs: Sequence[Mapping[str, object]]) -> dict[str, Tensor]:
         """Play the episodes of a batch's rows and give what the loss reads; ``B`` is the number of segments."""
         is_training = bool(self.model.training)
         verdicts = self.rollouts.play(

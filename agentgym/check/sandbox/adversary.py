@@ -160,7 +160,7 @@ class _Arena:
 
 
 @contextmanager
-def _targets() -> Iterator[dict[str, Any]]:
+def _targets() -> Iterator[dict[str, object]]:
     """Make what the adversary goes for on this host: a secret, a server, an abstract socket and a variable."""
     mark = f"agentgym-adversary-{uuid.uuid4().hex}"
     with (

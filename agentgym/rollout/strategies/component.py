@@ -38,7 +38,7 @@ FAMILIES = {
 }
 
 
-def task_source(name: str, **facts: Any) -> Callable[[F], F]:
+def task_source(name: str, **facts: object) -> Callable[[F], F]:
     """Register a task source: a function to the tasks of a step's groups, as indices into the training tasks.
 
     It may take ``num_tasks``, ``positions`` (of the groups in the order of the environment's groups; as many tasks are
@@ -63,7 +63,7 @@ def budget(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("budget", name, facts)
 
 
-def horizon(name: str, **facts: Any) -> Callable[[F], F]:
+def horizon(name: str, **facts: object) -> Callable[[F], F]:
     """Register a horizon: a function from ``step`` to the most turns of an episode, None for the environment's own."""
     return _decorator("horizon", name, facts)
 

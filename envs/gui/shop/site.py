@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -120,17 +119,17 @@ class ShopSite:
             return _led_to("/thanks")
         return self._page("checkout", **self._bill()) if self.cart else _led_to("/cart")
 
-    def _bill(self) -> dict[str, Any]:
+    def _bill(self) -> dict[str, object]:
         products = self.catalogue.products
         lines: list[tuple[Line, Product]] = [(line, products[self.catalogue.place_of(line.asin)]) for line in self.cart]
         return {"lines": lines, "total": sum(product.price for _, product in lines)}
 
-    def _page(self, name: str, **values: Any) -> Response:
+    def _page(self, name: str, **values: object) -> Response:
         values = {"listing": Listing(), **values, "categories": categories(self.catalogue)}
         return _rendered(name, 200, num_in_cart=len(self.cart), **values)
 
 
-def _rendered(name: str, status: int, **values: Any) -> Response:
+def _rendered(name: str, status: int, **values: object) -> Response:
     body = _templates().get_template(f"{name}.html.jinja").render(**values)
     return Response(status=status, body=body.encode(), headers=_HEADERS)
 

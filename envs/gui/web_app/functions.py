@@ -25,9 +25,9 @@ def function_of(app: WebApp, reference: str) -> Callable[..., Any]:
     found = _names_of(path, path.stat().st_mtime_ns).get(name)
     if not callable(found):
         raise UsageError(f"application {app.name!r}: no function {name!r} in {str(path)!r}")
-    return cast(Callable[..., Any], found)
+    return cast(Callable[..., object], found)
 
 
 @lru_cache(maxsize=64)
-def _names_of(path: Path, stamp: int) -> dict[str, Any]:
+def _names_of(path: Path, stamp: int) -> dict[str, object]:
     return runpy.run_path(str(path))

@@ -24,7 +24,7 @@ class Office:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.submitted: Any = None
+        self.submitted: object = None
         self._files = Folder(_FOLDER)
 
     async def answer(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ def next_call(problem: Problem, page: Tree) -> ToolCall:
     return _NEXT[problem.page](dict(problem.goal), page)
 
 
-def _call(name: str, **arguments: Any) -> ToolCall:
+def _call(name: str, **arguments: object) -> ToolCall:
     return ToolCall(name, arguments, "0")
 
 
@@ -41,7 +41,7 @@ def _form(goal: dict[str, Any], page: Tree) -> ToolCall:
     return _click(page.find("button", "Send"))
 
 
-def _table(goal: dict[str, Any], page: Tree) -> ToolCall:
+def _table(goal: dict[str, object], page: Tree) -> ToolCall:
     in_row = False
     for node in page.nodes:
         if node.role in ("cell", "row"):
@@ -104,7 +104,7 @@ def _settings(goal: dict[str, Any], page: Tree) -> ToolCall:
     return _click(page.find("button", "Save"))
 
 
-_NEXT: dict[str, Callable[[dict[str, Any], Tree], ToolCall]] = {
+_NEXT: dict[str, Callable[[dict[str, object], Tree], ToolCall]] = {
     "form": _form,
     "table": _table,
     "calendar": _calendar,

@@ -240,7 +240,7 @@ def _read_content(message: JsonObject) -> tuple[str, str]:
     """
     keys = ("reasoning_content", "reasoning")  # vLLM, SGLang and others
     thinking = next((said for key in keys if isinstance(said := message.get(key), str)), "")
-    content: Any = message.get("content")
+    content: object = message.get("content")
     if isinstance(content, list):
         parts = [_part_text(part) for part in content]
         text = "".join(part for kind, part in parts if kind == "text")
@@ -253,7 +253,7 @@ def _read_content(message: JsonObject) -> tuple[str, str]:
     return encodable(text or (refusal if isinstance(refusal, str) else "")), encodable(thinking)
 
 
-def _part_text(part: Any) -> tuple[str, str]:
+def _part_text(part: object) -> tuple[str, str]:
     kind = part.get("type") if isinstance(part, Mapping) else None
     said = part.get(str(kind)) if isinstance(part, Mapping) else None
     if kind == "thinking" and isinstance(said, list):  # Mistral's

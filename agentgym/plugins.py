@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym.canonical import digest
 from agentgym.errors import ConfigError, UsageError, unknown_name
+from agentgym.settings import check_ranges, checked
 
 ENTRY_POINT_GROUP = "agentgym.components"
 
@@ -36,10 +37,19 @@ class Options:
     """Settings of one component; subclasses add ``kind``, whose default is the component's name, and their keys."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+    off_at_0: ClassVar[str] = ""
+    """The key at whose value 0 the component can change nothing."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, f"{kind(self) or type(self).__name__}: ")
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Refuse values that cannot go together, by :meth:`check`; each alone is checked by its annotation."""
 
     def idle(self) -> str:
         """Return why the component can change nothing with these settings, empty if it can."""
-        return ""
+        return f"{self.off_at_0} is 0" if self.off_at_0 and getattr(self, self.off_at_0) == 0 else ""
 
     def check(self, *, is_ok: bool, message: str) -> None:
         """Refuse a value.
@@ -242,8 +252,6 @@ def read_options(registry: Mapping[str, Component], reference: str, value: Mappi
     Raises:
         ConfigError: the component has no settings, the mapping is another's, or a key or value is wrong.
     """
-    from agentgym.settings import checked
-
     component = registry[reference]
     if component.options is None:
         raise ConfigError(f"{prefix}: {component.family} {component.name!r} has no settings of its own")

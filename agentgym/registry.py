@@ -20,7 +20,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from agentgym.env.env import Env
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import MissingExtraError, UsageError, require_known, unknown_name
 from agentgym.plugins import import_module, run_file
 
 ENTRY_POINT_GROUP = "agentgym.envs"
@@ -153,8 +153,7 @@ def find(reference: str) -> EnvEntry:
         import_module(source)
     if name not in _entries:
         _load_plugins()
-    if name not in _entries:
-        raise unknown_name("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
+    require_known("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
     return _entries[name]
 
 

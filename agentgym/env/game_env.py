@@ -18,7 +18,7 @@ import numpy as np
 
 from agentgym.canonical import canonical
 from agentgym.env.env import Env
-from agentgym.errors import ResetNeededError, UsageError, unknown_name
+from agentgym.errors import ResetNeededError, UsageError, require_known
 from agentgym.types import Message, Observation, RewardPart, Task
 
 SELF, RANDOM = "self", "random"
@@ -92,8 +92,7 @@ class GameEnv(Env):
         render_mode: str | None = None,
     ) -> None:
         known = {RANDOM: random_opponent, **self.opponents}
-        if opponent not in (SELF, *known):
-            raise unknown_name("opponent", opponent, (SELF, *known))
+        require_known("opponent", opponent, (SELF, *known))
         if seat is not None and not 0 <= seat < len(self.players):
             raise UsageError(f"seat is a player from 0 to {len(self.players) - 1}, or None; got {seat!r}")
         if max_errors < 0:

@@ -22,7 +22,7 @@ from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
 from agentgym.plugins import Component, Options, kind, read_options
 from agentgym.scoring.answer import final_answer
 from agentgym.scoring.component import SCORERS
-from agentgym.settings import checked
+from agentgym.settings import PositiveFraction, check_ranges, checked
 from agentgym.types import Trajectory
 
 _ROUNDING = 1e-9
@@ -40,12 +40,11 @@ class Scoring:
 
     scorers: tuple[Mapping[str, object], ...] = ()
     """Each ``{"kind": NAME, "weight": 1.0, ...}`` with the scorer's own settings."""
-    success_at: float = 1.0
+    success_at: PositiveFraction = 1.0
     """Least score of a success."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.success_at <= 1:
-            raise ConfigError(f"success_at is above 0 and at most 1, got {self.success_at}")
+        check_ranges(self)
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Scoring:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 from agentgym.canonical import digest, read_json
 from agentgym.env.env import Env
-from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
+from agentgym.errors import AgentGymError, CorruptDataError, UsageError, require_known
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.registry import make
 from agentgym.settings import checked
@@ -246,8 +246,7 @@ def load_suite(reference: str) -> Suite:
     """
     path = Path(reference)
     if path.suffix not in SUFFIXES:
-        if reference not in suite_names():
-            raise unknown_name("suite", reference, suite_names(), "or the path of a .toml or .json file")
+        require_known("suite", reference, suite_names(), "or the path of a .toml or .json file")
         path = FOLDER / f"{reference}.toml"
     if not path.is_file():
         raise UsageError(f"no suite file {reference!r}")

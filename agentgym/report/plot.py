@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import MissingExtraError, UsageError, require_known
 from agentgym.evals.compare import flat_items
 from agentgym.evals.statistics import student_interval
 from agentgym.report.run_folder import RunFolder, open_run_folder
@@ -140,8 +140,7 @@ def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int)
         missing = "evaluation" if held_out else "RL step"
         raise UsageError(f"{run.path} has no {missing} in its metrics yet")
     known = sorted({name for row in rows for name in row} - {"phase", "step"})
-    if metric not in known:
-        raise unknown_name(f"metric in {run.path}", metric, known)
+    require_known(f"metric in {run.path}", metric, known)
     measured = [row for row in rows if isinstance(row.get(metric), int | float) and math.isfinite(row[metric])]
     if not measured:
         raise UsageError(f"{run.path} never measured {metric}")

@@ -33,7 +33,7 @@ from agentgym.rollout.memory import (
     with_turns_left,
 )
 from agentgym.rollout.session import Session
-from agentgym.settings import checked
+from agentgym.settings import Count, Natural, check_ranges, checked
 from agentgym.types import Completion, MalformedCall, Message, Observation, ToolSpec
 
 if TYPE_CHECKING:
@@ -45,31 +45,30 @@ class ContextConfig:
     """Which history goes into the next prompt; the same in training, demonstrations and evaluation."""
 
     policy: Literal["full", "window", "summarise"] = "full"
-    num_turns: int = 2
+    num_turns: Natural = 2
     """``window``: past turns in a prompt; fewer if they do not fit."""
     turns_left: bool = False
     """Add to every observation how many turns are left; the environment must have a limit."""
-    example_turns: int = 0
+    example_turns: Natural = 0
     """``full``: begin prompts with so many turns of a worked example: the oracle's, on a training task. A model that
     knows no tool-call format may act by it, and can then be trained by RL alone."""
     examples: tuple[Message, ...] = ()
     """The messages of the worked example; filled in when a run or an evaluation starts."""
-    window_tokens: int = 0
+    window_tokens: Natural = 0
     """Longest segment; 0 takes the engine's limit (``model.max_context_tokens``)."""
-    summary_tokens: int = 128
+    summary_tokens: Count = 128
     """``summarise``: longest summary. Every segment keeps room for it."""
-    max_summaries: int = 7
+    max_summaries: Natural = 7
     """``summarise``: summaries per episode (SUPO's S). After the last one a full window ends the episode."""
     instruction: str = "Your context is full. Summarise what you need to go on with the task."
     """``summarise``: the message that asks for a summary."""
 
     def __post_init__(self) -> None:
-        if self.num_turns < 0 or self.window_tokens < 0 or self.max_summaries < 0:
-            raise ConfigError("context.num_turns, window_tokens and max_summaries must be at least 0")
-        if self.example_turns < 0 or (self.example_turns and self.policy != "full"):
-            raise ConfigError("context.example_turns must be at least 0, and needs context.policy=full")
-        if self.summary_tokens < 1 or not self.instruction.strip():
-            raise ConfigError("context.summary_tokens must be at least 1 and context.instruction must say something")
+        check_ranges(self, "context.")
+        if self.example_turns and self.policy != "full":
+            raise ConfigError("context.example_turns needs context.policy=full")
+        if not self.instruction.strip():
+            raise ConfigError("context.instruction must say something")
 
     def changed(self, values: Mapping[str, Any]) -> ContextConfig:
         """Return a copy with values replaced, by name.

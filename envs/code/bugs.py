@@ -18,7 +18,7 @@ from agentgym.envs.code.function_families import Family, Function, draw
 from agentgym.envs.code.mutations import BUG_KINDS, Mutation, mutations
 from agentgym.envs.code.problems import RepairProblem, is_in_split
 from agentgym.envs.code.trusted_code import EndlessError, Outcome, TrustedModules
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 
 PublicTests = Literal["fail", "pass", "none"]
 """Public tests that the bug fails, that it passes (then only the docstrings tell of it), or none."""
@@ -75,11 +75,9 @@ class BugDifficulty:
         most = _LEVELS[self.level].num_functions
         if self.num_bugs is not None and not 1 <= self.num_bugs <= most:
             raise UsageError(f"num_bugs must be from 1 to {most} at level {self.level}, got {self.num_bugs}")
-        if self.public_tests not in get_args(PublicTests):
-            raise unknown_name("kind of public tests", self.public_tests, get_args(PublicTests))
+        require_known("kind of public tests", self.public_tests, get_args(PublicTests))
         for kind in self.bug_kinds:
-            if kind not in BUG_KINDS:
-                raise unknown_name("kind of bug", kind, BUG_KINDS)
+            require_known("kind of bug", kind, BUG_KINDS)
         if not self.bug_kinds:
             raise UsageError(f"bug_kinds is empty; name some of {', '.join(BUG_KINDS)}")
 

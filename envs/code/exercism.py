@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from agentgym.canonical import digest
 from agentgym.envs.code.problems import RepairProblem, is_in_split
-from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, UsageError, require_known
 from agentgym.types import Task
 
 DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
@@ -146,8 +146,7 @@ def exercise_of(task: Task, path: str | Path | None) -> Exercise:
     """
     exercises = load_exercises(find_exercises(path))
     slug = str(task.data.get("slug", ""))
-    if slug not in exercises:
-        raise unknown_name("exercise", slug, exercises)
+    require_known("exercise", slug, exercises)
     if task.data.get("content_hash", exercises[slug].content_hash) != exercises[slug].content_hash:
         raise UsageError(f"exercise {slug!r} differs from the one that task {task.id} was made of; use the same data")
     return exercises[slug]

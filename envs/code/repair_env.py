@@ -13,7 +13,7 @@ from agentgym.envs.code.sandbox_env import SandboxEnv
 from agentgym.envs.code.visible_tests import command_for
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import unknown_name
+from agentgym.errors import require_known
 from agentgym.types import Message, Task, ToolCall
 
 Outcome = Literal["all", "share"]
@@ -38,8 +38,7 @@ class RepairEnv(SandboxEnv):
     """The problem of the current episode."""
 
     def __init__(self, *, outcome: Outcome = "all", **others: Any) -> None:
-        if outcome not in get_args(Outcome):
-            raise unknown_name("outcome", outcome, get_args(Outcome))
+        require_known("outcome", outcome, get_args(Outcome))
         self.outcome: Outcome = outcome
         super().__init__(**others)
 

@@ -19,7 +19,7 @@ from agentgym.envs.code.repositories import IssueDetail, RepositoryDifficulty, g
 from agentgym.envs.code.shared_pool import SharedPool, shared_pool
 from agentgym.envs.code.themes import THEMES
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.sandbox import Snapshot
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.shell import BashTool
@@ -74,8 +74,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         harbor_split: str = "test",
         **others: Any,
     ) -> None:
-        if source not in get_args(Source):
-            raise unknown_name("source", source, get_args(Source))
+        require_known("source", source, get_args(Source))
         if (source == "harbor") != (harbor_path is not None):
             raise UsageError("harbor_path, a folder of task directories, goes with source='harbor', and only with it")
         self.source: Source = source

@@ -9,7 +9,7 @@ from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
 from agentgym.envs.games.solo_game import SoloGame
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ToolError, UsageError, unknown_name
+from agentgym.errors import ToolError, UsageError, require_known
 from agentgym.types import Message, Task, ToolCall
 
 YES, NO = "Yes.", "No."
@@ -53,8 +53,7 @@ class GuessingEnv(SoloGame):
 
     def start(self, task: Task) -> str:
         for name in task.data:
-            if name not in self._knobs:
-                raise unknown_name(f"{self.env_id} task data", name, self._knobs)
+            require_known(f"{self.env_id} task data", name, self._knobs)
         self._names = tuple(self.make({**self._knobs, **task.data}))
         self._secret = int(self.np_random.integers(len(self._names)))
         self._left = tuple(range(len(self._names)))

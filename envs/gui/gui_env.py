@@ -34,7 +34,7 @@ from agentgym.envs.gui.pool import PoolConfig, shared_pool
 from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.envs.gui.tree import CLICKABLE_ROLES, TEXT_ROLES, Tree
-from agentgym.errors import EnvError, ResetNeededError, ToolError, unknown_name
+from agentgym.errors import EnvError, ResetNeededError, ToolError, require_known
 from agentgym.types import ImagePart, Message, Observation, Task, TextPart, ToolCall, ToolResult
 
 _EMPTY = Tree("", "", ())
@@ -66,8 +66,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         render_mode: str | None = None,
     ) -> None:
         for name in actions:
-            if name not in ACTION_SETS:
-                raise unknown_name("set of actions", name, ACTION_SETS)
+            require_known("set of actions", name, ACTION_SETS)
         offered = {tool for name in actions for tool in ACTION_SETS[name]}
         browsing = {tool for names in ACTION_SETS.values() for tool in names}
         self._tools = {  # an instance's own choice

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from agentgym.envs.gui.tree import Node, Tree
-from agentgym.errors import ConfigError, MissingExtraError, unknown_name
+from agentgym.errors import ConfigError, MissingExtraError, require_known
 from agentgym.types import ImagePart
 
 Part = Literal["tree", "html", "screenshot", "marks"]
@@ -38,8 +38,7 @@ class ObservationConfig:
 
     def __post_init__(self) -> None:
         for part in self.parts:
-            if part not in get_args(Part):
-                raise unknown_name("part of an observation", part, get_args(Part))
+            require_known("part of an observation", part, get_args(Part))
         if not self.parts or self.max_tokens < 100:
             raise ConfigError("an observation has at least one part and at least 100 tokens")
 

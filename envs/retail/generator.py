@@ -15,7 +15,7 @@ from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.shop import Shop, drawn_shop
 from agentgym.envs.retail.shop_rules import SHOP_RULES
 from agentgym.envs.retail.tools import RetailTools
-from agentgym.errors import ToolError, UsageError, unknown_name
+from agentgym.errors import ToolError, UsageError, require_known
 
 _Draw = Callable[[Shop, Record, random.Random], Request | None]
 
@@ -87,8 +87,7 @@ def difficulty_of_data(data: Mapping[str, Any]) -> Difficulty:
     """
     known = [field.name for field in fields(Difficulty)]
     for name in data:
-        if name not in known:
-            raise unknown_name("retail task data", name, known)
+        require_known("retail task data", name, known)
     return Difficulty(**data)
 
 

@@ -12,7 +12,7 @@ from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.retail.actions import random_calls
 from agentgym.envs.retail.tau2_data import load_tau2
 from agentgym.envs.retail.tools import RetailTools
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.types import Message, Task
 
 DATA_VARIABLE = "AGENTGYM_TAU2_DATA"
@@ -63,8 +63,7 @@ class Tau2RetailEnv(DomainEnv):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of one of tau2's splits: ``train``, ``test``, or ``base``, which is both."""
-        if split not in self._data.splits:
-            raise unknown_name("split of these files", split, self._data.splits)
+        require_known("split of these files", split, self._data.splits)
         contents = self._data.contents
         return [
             Task(id=name, split=split, seed=0, data={"task": name, "content": contents[name]})

@@ -12,7 +12,7 @@ from agentgym.env.env import TypedStep
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.search.question import Question
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.scoring.text import Metric, check_metric, score
 from agentgym.tool import tool
 from agentgym.tools.reading import Budget
@@ -43,8 +43,7 @@ class SearchRewards:
         """
         known = [item.name for item in fields(SearchRewards)]
         for name, value in (values or {}).items():
-            if name not in known:
-                raise unknown_name("reward", name, known)
+            require_known("reward", name, known)
             if value < 0:
                 raise UsageError(f"rewards: {name} must be at least 0, got {value}; costs are taken off")
         return SearchRewards(**(values or {}))

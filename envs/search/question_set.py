@@ -12,7 +12,7 @@ from agentgym.envs.search.passages import PassageBook
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import DATASETS, Format, read_questions
 from agentgym.envs.splits import SPLIT_SHARES, is_byte_in_split
-from agentgym.errors import unknown_name
+from agentgym.errors import require_known
 from agentgym.tools.retrieval.types import Document
 from agentgym.types import Task
 
@@ -39,8 +39,7 @@ class QuestionSet:
         Raises:
             UnknownNameError: no such split.
         """
-        if split not in SPLIT_SHARES:
-            raise unknown_name("split", split, SPLIT_SHARES)
+        require_known("split", split, SPLIT_SHARES)
         return [
             Task(
                 id=name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.tools.retrieval.corpus import corpus_of
 from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
 from agentgym.tools.retrieval.memory import MemoryRetriever
@@ -30,8 +30,7 @@ def searched(name: str, documents: Sequence[Document], embedder: str | None = No
     """
     if name.startswith(SCHEMES):
         return _remote(name)
-    if name not in NAMES:
-        raise unknown_name("retriever", name, NAMES, "or the URL of a search server")
+    require_known("retriever", name, NAMES, "or the URL of a search server")
     if not documents:
         raise UsageError("there is nothing to search: name corpus files, or the URL of a search server as retriever")
     with _lock:

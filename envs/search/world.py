@@ -13,7 +13,7 @@ from agentgym.envs.search.world_facts import RELATION_NAMES, Facts, draw_facts
 from agentgym.envs.search.world_names import MAX_VOCABULARY
 from agentgym.envs.search.world_pages import Page, PageCounts, render
 from agentgym.envs.search.world_questions import MAX_HOPS, ask, draw_chain
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.tools.retrieval.memory import MemoryRetriever
 from agentgym.tools.retrieval.types import Retriever
 
@@ -67,8 +67,7 @@ class Difficulty:
         _check_range("fillers", self.fillers, 0, 20)
         _check_range("num_worlds", self.num_worlds, 0, 1_000_000)
         for name in self.relations:
-            if name not in RELATION_NAMES:
-                raise unknown_name("relation", name, RELATION_NAMES)
+            require_known("relation", name, RELATION_NAMES)
 
     def as_data(self) -> dict[str, Any]:
         """The difficulty as a task's data."""

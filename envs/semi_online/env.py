@@ -20,7 +20,7 @@ from agentgym.envs.gui.replay import Recording
 from agentgym.envs.semi_online.matching import compare, is_readable
 from agentgym.envs.semi_online.traces import read_traces
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import EnvError, ResetNeededError, UsageError, unknown_name
+from agentgym.errors import EnvError, ResetNeededError, UsageError, require_known
 from agentgym.registry import make
 from agentgym.types import Message, Observation, RewardRole, Task, ToolSpec
 
@@ -164,8 +164,7 @@ class SemiOnlineEnv(Env):
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The traces' tasks of a split; several traces of a task are tasks of their own."""
-        if split not in self._tasks:
-            raise unknown_name("split", split, self._tasks)
+        require_known("split", split, self._tasks)
         return self._tasks[split]
 
     def state_key(self) -> str:

@@ -13,7 +13,7 @@ from agentgym.envs.webshop.generator import check_num_products, generated_catalo
 from agentgym.envs.webshop.goals import goal_of_seed
 from agentgym.envs.webshop.kiosk import kiosk_catalogue
 from agentgym.envs.webshop.product import Goal
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.types import Task
 
 Stock = Literal["mall", "kiosk"]
@@ -49,8 +49,7 @@ class Assortment:
         data_dir: str | Path | None = None,
     ) -> None:
         self._original = None if data_dir is None else original.load_original(data_dir, num_products)
-        if stock not in STOCKS:
-            raise unknown_name("stock", stock, STOCKS)
+        require_known("stock", stock, STOCKS)
         self._knobs: dict[str, Any] = {
             "num_products": 1_000 if num_products is None else num_products,
             "catalogue_seed": catalogue_seed,
@@ -74,12 +73,10 @@ class Assortment:
         if self._original is not None:
             return self._original.catalogue
         for name in task.data:
-            if name not in _KNOBS:
-                raise unknown_name("WebShop task data", name, _KNOBS)
+            require_known("WebShop task data", name, _KNOBS)
         named: dict[str, Any] = {**self._knobs, **task.data}
         stock = named.get("stock", "mall")
-        if stock not in STOCKS:
-            raise unknown_name("stock", stock, STOCKS)
+        require_known("stock", stock, STOCKS)
         make = kiosk_catalogue if stock == "kiosk" else generated_catalogue
         return make(named["num_products"], named["catalogue_seed"])
 

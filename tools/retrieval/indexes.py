@@ -13,7 +13,7 @@ from rich.progress import track
 
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.tools.retrieval import dense, fts5, tantivy_index
 from agentgym.tools.retrieval.corpus import Corpus
 from agentgym.tools.retrieval.embedders import Embedder
@@ -51,8 +51,7 @@ class IndexOptions:
     show_progress: bool = True
 
     def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
-            raise unknown_name("backend", self.backend, BACKENDS)
+        require_known("backend", self.backend, BACKENDS)
         if self.backend in ("dense", "hybrid") and self.embedder is None:
             raise UsageError(
                 f"the backend {self.backend} needs an embedder, such as SentenceTransformerEmbedder(MODEL)"

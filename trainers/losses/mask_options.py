@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym.plugins import Options
+from agentgym.settings import PositiveFraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Share(Options):
-    share: float
+    share: PositiveFraction
     """Of the update's trained tokens."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 < self.share <= 1, message=f"share must be above 0 and at most 1, got {self.share}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +20,7 @@ class ForkingTokensOptions(_Share):
     """Train on the tokens of highest entropy alone."""
 
     kind: Literal["forking_tokens"] = "forking_tokens"
-    share: float = 0.2
+    share: PositiveFraction = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +28,13 @@ class ClipCovOptions(_Share):
     """Leave out some tokens whose advantage and log-probability go together strongly."""
 
     kind: Literal["clip_cov"] = "clip_cov"
-    share: float = 0.0002
+    share: PositiveFraction = 0.0002
     low: float = 1.0
     """Covariance above which a token may be left out ..."""
     high: float = 5.0
     """... and below which."""
 
-    def __post_init__(self) -> None:
-        _Share.__post_init__(self)
+    def check_together(self) -> None:
         self.check(is_ok=self.low < self.high, message=f"needs low < high, got {self.low} and {self.high}")
 
 
@@ -46,5 +43,5 @@ class KlCovOptions(_Share):
     """Penalise the change of the tokens whose advantage and log-probability go together most."""
 
     kind: Literal["kl_cov"] = "kl_cov"
-    share: float = 0.0002
+    share: PositiveFraction = 0.0002
     coef: float = 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from agentgym.credit.component import estimator
 from agentgym.credit.statistics import returns_to_go
 from agentgym.credit.table import Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Fraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,17 +24,13 @@ class RaeOptions(Options):
     """Keys of RAE."""
 
     kind: Literal["rae"] = "rae"
-    decay: float = 0.95
-    gamma: float = 1.0
+    decay: Annotated[float, Range(at_least=0, below=1)] = 0.95
+    gamma: Fraction = 1.0
     """A player's turn that is n of its own turns before its last gets ``A * gamma ** n``."""
     baseline_of: Literal["role", "task_role"] = "role"
     """One baseline per role (a single game), or per task and role (``group_keys``)."""
     skip_zero: bool = True
     """Turns of advantage 0 get ``loss_weight`` 0."""
-
-    def __post_init__(self) -> None:
-        message = f"decay and gamma must be between 0 and 1, got {self.decay} and {self.gamma}"
-        self.check(is_ok=0 <= self.decay < 1 and 0 <= self.gamma <= 1, message=message)
 
 
 @estimator(

@@ -12,6 +12,7 @@ from agentgym.credit.statistics import ends_of_trajectories, mean_over_tokens, r
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.plugins import Options
+from agentgym.settings import Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +20,8 @@ class ReinforcePpOptions(Options):
     """Keys of REINFORCE++."""
 
     kind: Literal["reinforce_pp"] = "reinforce_pp"
-    gamma: float = 1.0
+    gamma: Fraction = 1.0
     """Discount per *token*."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.gamma <= 1, message=f"gamma must be between 0 and 1, got {self.gamma}")
 
 
 @estimator(

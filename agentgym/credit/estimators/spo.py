@@ -34,7 +34,7 @@ class SpoOptions(Options):
     """Unit of the batch's normalisation. Under a token-mean loss, advantages whitened by trajectory are not centred;
     ``token`` (column ``num_tokens``) is."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         is_ok = 0 < self.rho_min <= self.rho_max < 1
         self.check(is_ok=is_ok, message="0 < rho_min <= rho_max < 1 must hold")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from agentgym.credit.shapers.shaped import Shaped
 from agentgym.credit.statistics import trajectories
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Fraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +21,12 @@ class UfoOptions(Options):
     """Keys of UFO."""
 
     kind: Literal["ufo"] = "ufo"
-    decay: float = 0.5
+    decay: Fraction = 0.5
     """Factor of a success for each well-formed answer before it."""
     repetition_penalty: float = 0.5
     """The paper's lambda, times the share of well-formed answers that repeated another."""
-    malformed_reward: float = -0.1
+    malformed_reward: Annotated[float, Range(at_most=0)] = -0.1
     """The paper's eta, per attempt without a well-formed answer (the release's ``format_penalty``)."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.decay <= 1, message=f"decay must be between 0 and 1, got {self.decay}")
-        self.check(is_ok=self.malformed_reward <= 0, message="malformed_reward must be at most 0")
 
 
 @shaper(

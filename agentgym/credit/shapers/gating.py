@@ -37,7 +37,7 @@ class GraOptions(Options):
     ungated: tuple[str, ...] = ()
     """Names of parts that always count."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         known = {role.value for role in RewardRole}
         message = f"priorities name roles {sorted(set(self.priorities) - known)}; known: {', '.join(sorted(known))}"
         self.check(is_ok=set(self.priorities) <= known, message=message)

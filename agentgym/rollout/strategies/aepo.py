@@ -18,6 +18,7 @@ from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
 from agentgym.rollout.strategies.arpo import first_entropy
 from agentgym.rollout.strategies.component import branching
+from agentgym.settings import Count, Fraction, Positive
 from agentgym.types import Trajectory
 
 
@@ -28,22 +29,16 @@ class AepoOptions(Options):
     kind: str = "aepo"
     beta: float = 0.2
     """Strength with which the entropies of the first episode move the budget."""
-    probability: float = 0.5
+    probability: Fraction = 0.5
     """Probability of a branch where the entropy has not changed."""
     weight: float = 0.2
     """Added to the probability for an entropy that rose by 1."""
-    penalty: float = 0.2
+    penalty: Fraction = 0.2
     """Share of the probability that each branching in a row takes away."""
-    num_tokens: int = 20
+    num_tokens: Count = 20
     """Tokens at the beginning of a turn whose entropies are summed."""
-    log_vocabulary: float = 11.93
+    log_vocabulary: Positive = 11.93
     """Entropies are divided by it: the logarithm of the vocabulary's size, of Qwen's by default."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.probability <= 1, message=f"probability must be in [0, 1], got {self.probability}")
-        self.check(is_ok=0 <= self.penalty <= 1, message=f"penalty must be in [0, 1], got {self.penalty}")
-        self.check(is_ok=self.num_tokens >= 1, message=f"num_tokens must be at least 1, got {self.num_tokens}")
-        self.check(is_ok=self.log_vocabulary > 0, message="log_vocabulary must be above 0")
 
 
 @branching(

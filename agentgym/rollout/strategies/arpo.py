@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
 from agentgym.rollout.strategies.component import branching
+from agentgym.settings import Count, Fraction, Positive, Range
 from agentgym.types import Trajectory, Turn
 
 
@@ -27,25 +29,18 @@ class ArpoOptions(Options):
     """Settings of ARPO's branching; the defaults are the release's."""
 
     kind: str = "arpo"
-    initial: float = 0.5
+    initial: Annotated[float, Range(above=0, below=1)] = 0.5
     """Share of the group that begins at the start of the task."""
-    beam: int = 2
+    beam: Annotated[int, Range(at_least=2)] = 2
     """An episode branches at most ``beam - 1`` times at a turn."""
-    probability: float = 0.5
+    probability: Fraction = 0.5
     """Probability of a branch where the entropy has not changed."""
     weight: float = 0.2
     """Added to the probability for an entropy that rose by 1."""
-    num_tokens: int = 20
+    num_tokens: Count = 20
     """Tokens at the beginning of a turn whose entropies are summed."""
-    log_vocabulary: float = 11.93
+    log_vocabulary: Positive = 11.93
     """Entropies are divided by it: the logarithm of the vocabulary's size, of Qwen's by default."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 < self.initial < 1, message=f"initial must be between 0 and 1, got {self.initial}")
-        self.check(is_ok=self.beam >= 2, message=f"beam must be at least 2, got {self.beam}")
-        self.check(is_ok=0 <= self.probability <= 1, message=f"probability must be in [0, 1], got {self.probability}")
-        self.check(is_ok=self.num_tokens >= 1, message=f"num_tokens must be at least 1, got {self.num_tokens}")
-        self.check(is_ok=self.log_vocabulary > 0, message="log_vocabulary must be above 0")
 
 
 @branching(

@@ -14,6 +14,7 @@ from typing import Literal
 
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import budget
+from agentgym.settings import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +23,8 @@ class DarsOptions(Options):
 
     kind: str = "dars"
     schedule: Literal["equal", "hardness"] = "equal"
-    high: int = 32
+    high: Count = 32
     """Most episodes of a group."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.high >= 1, message=f"high must be at least 1, got {self.high}")
 
 
 @budget(

@@ -28,7 +28,7 @@ class KnapsackOptions(Options):
     high: int = 128
     """Most episodes of a group."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         self.check(is_ok=1 <= self.low <= self.high, message=f"needs 1 <= low <= high, got {self.low} and {self.high}")
 
 

@@ -24,7 +24,7 @@ from agentgym.envs.gui.miniwob.tasks import EXCLUDED, RELOADED, TASKS, TOLD_APAR
 from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.observe import lines_of
 from agentgym.envs.gui.site import Folder, Sites
-from agentgym.errors import ConfigError, EnvError, MissingExtraError, UsageError, unknown_name
+from agentgym.errors import ConfigError, EnvError, MissingExtraError, UsageError, require_known
 from agentgym.types import ImagePart, Message, Task
 
 DataMode = Literal["default", "train", "test"]
@@ -67,10 +67,8 @@ class MiniWoBEnv(GuiEnv):
         max_turns: int = 20,
         **options: Any,
     ) -> None:
-        if reward not in ("success", "raw"):
-            raise unknown_name("reward", reward, ("success", "raw"))
-        if data_mode not in get_args(DataMode):
-            raise unknown_name("data mode", data_mode, get_args(DataMode))
+        require_known("reward", reward, ("success", "raw"))
+        require_known("data mode", data_mode, get_args(DataMode))
         if not -1 <= success_above < 1:
             raise ConfigError(f"success_above must be at least -1 and below 1, got {success_above}")
         self._names = _names(task)
@@ -96,8 +94,7 @@ class MiniWoBEnv(GuiEnv):
 
     def start_url(self, task: Task) -> str:
         name = str(task.data.get("task"))
-        if name not in TASKS:
-            raise unknown_name("task of MiniWoB++", name, TASKS)
+        require_known("task of MiniWoB++", name, TASKS)
         return f"http://{_HOST}/miniwob/{name}.html"
 
     def kept_page(self, task: Task) -> str | None:
@@ -175,8 +172,7 @@ def _names(task: str | Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name in EXCLUDED:
             raise ConfigError(f"{name!r} is not among our tasks of MiniWoB++: {EXCLUDED[name]}")
-        if name not in TASKS:
-            raise unknown_name("task of MiniWoB++", name, TASKS)
+        require_known("task of MiniWoB++", name, TASKS)
     return names
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, UsageError, require_known, unknown_name
 
 APPS = Path(__file__).parent / "apps"
 """Folders of the applications that come with agentgym, each with an ``app.toml``."""
@@ -138,8 +138,7 @@ def load_web_app(name: str | Path) -> WebApp:
     path = Path(name)
     if path.suffix != ".toml":
         known = sorted(folder.parent.name for folder in APPS.glob("*/app.toml"))
-        if str(name) not in known:
-            raise unknown_name("application (or path of a .toml file)", str(name), known)
+        require_known("application (or path of a .toml file)", str(name), known)
         path = APPS / str(name) / "app.toml"
     if not path.is_file():
         raise UsageError(f"no file {str(path)!r}")

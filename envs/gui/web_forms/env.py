@@ -13,7 +13,7 @@ from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Folder, Request, Response, Sites
 from agentgym.envs.gui.web_forms.oracle import next_call
 from agentgym.envs.gui.web_forms.problems import KINDS, Problem, make_problem
-from agentgym.errors import ConfigError, UsageError, unknown_name
+from agentgym.errors import ConfigError, UsageError, require_known
 from agentgym.types import Message, Task, ToolCall
 
 _FOLDER = Path(__file__).parent.parent / "sites" / "web_forms"
@@ -52,8 +52,7 @@ class WebFormsEnv(GuiEnv):
         if not kinds:
             raise ConfigError(f"kinds must name at least one of {', '.join(KINDS)}")
         for kind in kinds:
-            if kind not in KINDS:
-                raise unknown_name("kind of problem", kind, KINDS)
+            require_known("kind of problem", kind, KINDS)
         self._kinds = tuple(kinds)
         self._office: Office | None = None
         super().__init__(max_turns=max_turns, **options)
@@ -72,8 +71,7 @@ class WebFormsEnv(GuiEnv):
 
     def sites(self, task: Task) -> Sites:
         kind = str(task.data.get("kind"))
-        if kind not in KINDS:
-            raise unknown_name("kind of problem", kind, KINDS)
+        require_known("kind of problem", kind, KINDS)
         self._office = Office(make_problem(kind, self.np_random))
         return {"office.localhost": self._office}
 

@@ -117,6 +117,10 @@ _.num_readmitted
 _.num_restarts  # engines and env workers on a cluster
 _.num_hung
 _.num_lost
+_.scheduling_strategy  # options of an actor, which Ray reads
+_.max_restarts
+_.max_task_retries
+_.max_concurrency
 _.num_moved
 _.probe_gap
 _.worker_pid
@@ -177,9 +181,10 @@ _.handle_endtag
 _.handle_data
 served_copy  # a part of the footprint, summed over the fields
 activations  # the same
-# components that trainers/losses/catalogue.py and trainers/engines/component.py name by "module:function"
+# components that trainers/losses/catalogue.toml and trainers/engines/component.py name by "module:function"
 _.divergence_rejection
 _.batch_normalise
+DistillOptions
 _.embedded
 _.sapo
 _.minpro

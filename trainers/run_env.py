@@ -16,8 +16,8 @@ from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
+from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.train import TrainConfig

@@ -9,7 +9,15 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
-from agentgym.check.behaviour import hostile_actions, noop_policy, oracle, random_policy, speed, state_keys
+from agentgym.check.behaviour import (
+    hostile_actions,
+    noop_policy,
+    oracle,
+    random_policy,
+    speed,
+    state_keys,
+    void_on_demand,
+)
 from agentgym.check.cheats import cheats
 from agentgym.check.contract import (
     closing,
@@ -35,7 +43,6 @@ from agentgym.check.injection import injection
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
-from agentgym.check.voids import void_on_demand
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.registry import find, make

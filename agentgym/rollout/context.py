@@ -19,8 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, unknown_name
-from agentgym.rollout.example import worked_example
+from agentgym.errors import ConfigError, UsageError, unknown_name
 from agentgym.rollout.memory import (
     HINT,
     NOW,
@@ -298,3 +297,38 @@ def _as_said(message: Message, renderer: ChatRenderer, tools: Sequence[ToolSpec]
 def _said(message: Message) -> str:
     """Return the text of a message after its thinking."""
     return message.text.rpartition("</think>")[2].strip()
+
+
+# -------- A worked example in the prompt: the first turns of an episode of the oracle's, for models that know no format
+
+_MAX_TASKS = 50
+
+
+def worked_example(env: Env, num_turns: int) -> tuple[Message, ...]:
+    """Play the oracle on the first training task that takes at least ``num_turns`` turns, and return what was said.
+
+    The result ends with an action, so that a task can follow.
+
+    Raises:
+        UsageError: the environment has no oracle, or its episodes are shorter.
+    """
+    for task in env.tasks("train")[:_MAX_TASKS]:
+        messages, is_over = [*env.reset(options={"task": task})[0]], False
+        for turn in range(num_turns):
+            if is_over:
+                break
+            try:
+                action = env.oracle()
+            except UsageError as error:
+                raise UsageError(
+                    f"context.example_turns={num_turns} shows what the oracle of {env.env_id} does, and it has none"
+                ) from error
+            replies, _, terminated, truncated, _ = env.step(action)
+            is_over = terminated or truncated
+            messages += [action, *(replies if turn + 1 < num_turns else ())]
+            if turn + 1 == num_turns:
+                return tuple(messages)
+    raise UsageError(
+        f"context.example_turns={num_turns}: no episode of the oracle of {env.env_id} is so long, on {_MAX_TASKS} "
+        "training tasks; lower it"
+    )

@@ -9,9 +9,10 @@ from typing import Any
 
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
-from agentgym.envs.retail.phrases import (
+from agentgym.envs.retail.request import (
     TO_CANCEL,
     TO_RETURN,
+    Request,
     address_text,
     ids_about,
     item_texts,
@@ -20,7 +21,6 @@ from agentgym.envs.retail.phrases import (
     order_texts,
     spelled,
 )
-from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.shop import Shop, drawn_address
 from agentgym.envs.retail.tools import REASONS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
-from agentgym.envs.retail.actions import random_calls
+from agentgym.envs.retail.env import random_calls
 from agentgym.envs.retail.tau2_data import load_tau2
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UsageError, require_known

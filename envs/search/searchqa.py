@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from agentgym.envs.search.live_web import ENGINES, LiveWeb
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.question_files import Format
 from agentgym.envs.search.question_set import QuestionSet, Sources, question_set
 from agentgym.envs.search.search_env import SearchEnv
-from agentgym.envs.search.searched import SCHEMES, searched
-from agentgym.errors import UsageError
-from agentgym.tools.retrieval.types import Retriever
+from agentgym.errors import UsageError, require_known
+from agentgym.tools.retrieval.corpus import corpus_of
+from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
+from agentgym.tools.retrieval.memory import MemoryRetriever
+from agentgym.tools.retrieval.types import Document, Retriever
 from agentgym.types import Task, ToolCall
 
 Paths = str | PathLike[str]
@@ -132,3 +134,117 @@ def _found(questions: Paths | None) -> str:
         f"2WikiMultihopQA, MuSiQue or Natural Questions, or datasets:PATH[#CONFIG][@SPLIT] ({tried}); questions that "
         "need no data are those of agentgym/WikiWorld-v0"
     )
+
+
+# ------------------------------------------- the retriever that an environment's option names, opened once in a process
+
+NAMES = ("memory", *BACKENDS)
+SCHEMES = ("http://", "https://")
+
+
+def searched(name: str, documents: Sequence[Document], embedder: str | None = None) -> Retriever:
+    """A retriever by name or URL, shared by the environments of a process as long as its documents are the same.
+
+    Args:
+        name: one of :data:`NAMES`, or the URL of a search server, which has documents of its own.
+        documents: what is searched.
+        embedder: for ``dense`` and ``hybrid``, a model that sentence-transformers can load.
+
+    Raises:
+        UnknownNameError: no such retriever.
+        UsageError: it needs an embedder, or the documents are none.
+        MissingExtraError: the retriever's package is not installed.
+    """
+    if name.startswith(SCHEMES):
+        return _remote(name)
+    require_known("retriever", name, NAMES, "or the URL of a search server")
+    if not documents:
+        raise UsageError("there is nothing to search: name corpus files, or the URL of a search server as retriever")
+    with _lock:
+        key = (name, embedder, id(documents))
+        if key not in _open:
+            while len(_open) >= _MOST_OPEN:
+                _open.pop(next(iter(_open)))
+            _open[key] = (documents, _opened(name, documents, embedder))  # holding documents keeps their id theirs
+        return _open[key][1]
+
+
+def _opened(name: str, documents: Sequence[Document], embedder: str | None) -> Retriever:
+    if name == "memory":
+        return MemoryRetriever(documents)
+    model = None
+    if embedder is not None:
+        from agentgym.tools.retrieval.embedders import SentenceTransformerEmbedder
+
+        model = SentenceTransformerEmbedder(embedder)
+    return open_retriever(corpus_of(documents), IndexOptions(backend=name, embedder=model))
+
+
+def _remote(url: str) -> Retriever:
+    from agentgym.tools.retrieval.client import RemoteRetriever  # httpx is slow to import
+
+    return RemoteRetriever(url)
+
+
+_MOST_OPEN = 4
+_open: dict[tuple[str, str | None, int], tuple[Sequence[Document], Retriever]] = {}
+_lock = threading.Lock()
+
+
+# ---------------------------------------- the live web, or what was recorded of it, as an environment's options name it
+
+ENGINES: Final = ("searxng", "brave", "cassette")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveWeb:
+    """An engine that finds pages, and the file that remembers what it said.
+
+    Args:
+        engine: ``searxng`` (or searx), ``brave`` with its key in ``BRAVE_API_KEY``, or ``cassette``, which asks nobody.
+        url: of the SearxNG instance.
+        cassette: file of recorded answers; without one every answer is the web's of this moment.
+        mode: ``auto``, ``record`` or ``replay`` (:class:`~agentgym.tools.web.cassette.CassetteMode`).
+        date: names the state of the web that is recorded or played.
+
+    Raises:
+        UsageError: the options do not go together.
+    """
+
+    engine: str
+    url: str = ""
+    cassette: str = ""
+    mode: str = "auto"
+    date: str = ""
+
+    def __post_init__(self) -> None:
+        require_known("engine", self.engine, ENGINES)
+        if (self.engine == "searxng") != bool(self.url):
+            raise UsageError(
+                "engine=searxng needs engine_url, the address of your instance"
+                if self.engine == "searxng"
+                else f"engine_url is for engine=searxng, not {self.engine}"
+            )
+        if self.engine == "cassette" and not self.cassette:
+            raise UsageError("engine=cassette needs cassette, the file of recorded answers, and cassette_date")
+        if self.cassette and not self.date:
+            raise UsageError("cassette needs cassette_date, which names the recorded state of the web: 2026-11-24")
+
+    def retriever(self) -> Retriever:
+        """Return the web as a retriever.
+
+        Raises:
+            UsageError: there is nothing to replay.
+            ConfigError: the engine's key is not set.
+        """
+        # httpx is slow to import
+        from agentgym.tools.web.cassette import Cassette, CassetteMode
+        from agentgym.tools.web.engines import BraveSearch, RecordedEngine, SearxNG
+        from agentgym.tools.web.retriever import WebRetriever
+
+        require_known("cassette_mode", self.mode, list(CassetteMode))
+        if self.engine == "cassette":
+            tape = Cassette(self.cassette, CassetteMode.REPLAY, date=self.date)
+            return WebRetriever(RecordedEngine(tape), cassette=tape)
+        recorded = Cassette(self.cassette, self.mode, date=self.date) if self.cassette else None
+        return WebRetriever(SearxNG(self.url) if self.engine == "searxng" else BraveSearch(), cassette=recorded)

@@ -9,8 +9,7 @@ from random import Random
 from typing import Any
 
 from agentgym.envs.search.question import Question
-from agentgym.envs.search.world_facts import RELATION_NAMES, Facts, draw_facts
-from agentgym.envs.search.world_names import MAX_VOCABULARY
+from agentgym.envs.search.world_facts import MAX_VOCABULARY, RELATION_NAMES, Facts, draw_facts
 from agentgym.envs.search.world_pages import Page, PageCounts, render
 from agentgym.envs.search.world_questions import MAX_HOPS, ask, draw_chain
 from agentgym.errors import UsageError, require_known

@@ -14,8 +14,7 @@ from agentgym.check import check_env
 from agentgym.check.policies import random_action
 from agentgym.envs.search.wikiworld import WikiWorldEnv
 from agentgym.envs.search.world import Difficulty, World, world_of
-from agentgym.envs.search.world_facts import RELATION_NAMES, RELATIONS
-from agentgym.envs.search.world_names import draw_names, name_words
+from agentgym.envs.search.world_facts import RELATION_NAMES, RELATIONS, draw_names, name_words
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.registry import make
 from agentgym.types import Task

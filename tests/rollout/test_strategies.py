@@ -12,8 +12,7 @@ import pytest
 from agentgym.env.tasks import SeededTasks
 from agentgym.errors import ConfigError
 from agentgym.rollout.mixture import Mixture
-from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
-from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.dars import DarsOptions, dars

@@ -11,7 +11,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -20,6 +20,7 @@ import numpy as np
 from agentgym.canonical import digest
 from agentgym.engine import SamplingParams
 from agentgym.errors import EngineError
+from agentgym.plugins import Options
 from agentgym.rollout.record import append_json_line, read_json_lines
 from agentgym.rollout.seeds import derive_seed
 from agentgym.tool import cut_output
@@ -193,3 +194,26 @@ def _ungraded(trajectory: Trajectory, error: EngineError) -> Trajectory:
         error=cut_output(f"the judge: {error}"),
         voids=(*trajectory.voids, NAME),
     )
+
+
+# ----------------------------------------------------------- A judge as a scorer of evaluations (``scorer.kind=judge``)
+
+VERDICTS = "judge.jsonl"
+
+
+async def judged(trajectory: Trajectory, folder: Path, kept: dict[str, object], options: Options) -> float:
+    """A judge's score of the whole episode, by a rubric; the mean of its votes.
+
+    Raises:
+        EngineError: the judge gave no verdict, so the episode's score is not known.
+    """
+    name = f"judge {options}"
+    judge = kept.get(name)
+    if not isinstance(judge, Judge):
+        judge = kept[name] = Judge(_config(options), folder / VERDICTS)
+    return await judge.score(trajectory)
+
+
+def _config(options: Options) -> JudgeConfig:
+    given = {one.name: getattr(options, one.name) for one in fields(options) if one.name != "kind"}
+    return JudgeConfig(**{name: value for name, value in given.items() if value != ""})

@@ -16,7 +16,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from agentgym.errors import MissingExtraError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.phases.schedule import learning_rate
+from agentgym.trainers.phases.optimizer_step import learning_rate
 from agentgym.trainers.phases.sft import SftBatches, num_sft_steps
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.trl.versions import check_trl

@@ -28,5 +28,5 @@ class JudgeOptions(Options):
 
 
 SCORERS.add(
-    Component(name="judge", family="scorer", function="agentgym.trainers.judges.scorer:judged", options=JudgeOptions)
+    Component(name="judge", family="scorer", function="agentgym.trainers.judges.judge:judged", options=JudgeOptions)
 )

@@ -18,7 +18,6 @@ from agentgym.check.behaviour import (
     state_keys,
     void_on_demand,
 )
-from agentgym.check.cheats import cheats
 from agentgym.check.contract import (
     closing,
     control_verbs,
@@ -39,7 +38,7 @@ from agentgym.check.determinism import (
     snapshots,
 )
 from agentgym.check.episodes import STEP_TIMEOUT_S
-from agentgym.check.injection import injection
+from agentgym.check.injection import cheats, injection
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject

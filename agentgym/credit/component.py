@@ -97,7 +97,7 @@ FAMILIES: Mapping[str, Registry[CreditComponent]] = {
 
 
 def shaper(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a reward shaper: a function to :class:`~agentgym.credit.shapers.shaped.Shaped`.
+    """Register a reward shaper: a function to :class:`~agentgym.credit.parts.Shaped`.
 
     It may take ``merged``: whether a reward of its own must also be added to the turns' rewards. For the keyword
     arguments see :func:`estimator`.

@@ -34,7 +34,7 @@ class SearchQAEnv(SearchEnv):
     Args:
         questions: a file (JSON, JSON lines), or ``datasets:PATH[#CONFIG][@SPLIT]`` of the library ``datasets``; by
             default the HotpotQA questions that the environment variable ``AGENTGYM_SHARED_DATA`` leads to.
-        corpus: files with more passages (:meth:`~agentgym.envs.search.passages.PassageBook.add_files`).
+        corpus: files with more passages (:meth:`~agentgym.envs.search.question_set.PassageBook.add_files`).
         format: ``hotpotqa``, ``2wiki``, ``musique`` or ``nq``; by default told from the file.
         retriever: ``memory`` (BM25), a backend of :func:`~agentgym.tools.retrieval.indexes.open_retriever`
             (``fts5``, ``tantivy``, ``dense``, ``hybrid``), the URL of a search server, or a retriever, such as a

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentgym.check.cheats import cheats
+from agentgym.check.injection import cheats
 from agentgym.check.subject import Subject
 from agentgym.envs.code.env import CodeEnv
 from agentgym.envs.code.grading import grade_check

@@ -9,8 +9,7 @@ import pytest
 
 from agentgym.check import check_env
 from agentgym.check.policies import random_action
-from agentgym.envs.search.linked_pages import rendered_page, rendered_results, title_of, url_of
-from agentgym.envs.search.web_browse import WebBrowseEnv
+from agentgym.envs.search.web_browse import WebBrowseEnv, rendered_page, rendered_results, title_of, url_of
 from agentgym.envs.search.wikiworld import WikiWorldEnv
 from agentgym.registry import make
 from agentgym.tools.retrieval.types import Hit

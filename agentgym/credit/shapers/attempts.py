@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import on_last_turn, outcome_reward, replace_reward
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, on_last_turn, outcome_reward, replace_reward
 from agentgym.credit.statistics import trajectories
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options

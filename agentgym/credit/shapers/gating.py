@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import outcomes, with_part_values
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, outcomes, with_part_values
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import Floats, TurnTable
 from agentgym.plugins import Options

@@ -12,8 +12,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import add_reward
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, add_reward
 from agentgym.credit.statistics import trajectories
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.plugins import Options

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import add_reward, on_last_turn
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, add_reward, on_last_turn
 from agentgym.credit.statistics import per_trajectory
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options

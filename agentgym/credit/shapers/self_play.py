@@ -9,8 +9,7 @@ import numpy as np
 
 from agentgym.credit.component import shaper
 from agentgym.credit.estimators.rae import turns_from_end
-from agentgym.credit.parts import replace_reward
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, replace_reward
 from agentgym.credit.statistics import require_finite
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options

@@ -40,7 +40,7 @@ import numpy as np
 
 from agentgym import plugins
 from agentgym.credit.component import estimator, modulator, selection, shaper
-from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.parts import Modulated
 from agentgym.credit.parts import Shaped
 from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.plugins import Options

@@ -123,7 +123,7 @@ def estimator(name: str, **facts: Any) -> Callable[[F], F]:
 
 
 def modulator(name: str, **facts: object) -> Callable[[F], F]:
-    """Register an advantage modulator: a function to :class:`~agentgym.credit.modulators.modulated.Modulated`.
+    """Register an advantage modulator: a function to :class:`~agentgym.credit.parts.Modulated`.
 
     For the keyword arguments see :func:`estimator`.
     """

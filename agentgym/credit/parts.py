@@ -84,3 +84,18 @@ class Shaped:
     gate_open: Bools | None = None
     """``[N]`` for shapers with a gate: whether all of the trajectory's gates were open."""
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+
+
+# ----------------------------------------------------------------------------------------------- what a modulator gives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modulated:
+    """New advantages, and weights in the loss where the modulator sets any."""
+
+    advantage: Floats
+    """``[N]``"""
+    token_advantage: Floats | None = None
+    """``[M]`` if the modulator works per token; ``advantage`` is then the mean over the turn's tokens."""
+    loss_weight: Floats | None = None
+    """``[N]`` factor of the turn's weight in the loss; None means 1 everywhere."""

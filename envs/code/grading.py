@@ -32,7 +32,7 @@ from agentgym.envs.code.inside import wire
 from agentgym.envs.code.shared_pool import SharedPool
 from agentgym.envs.code.workspace import Files, Grade, packed
 from agentgym.errors import EnvError
-from agentgym.tools.program import program_of
+from agentgym.tools.python import program_of
 
 _INSIDE = "agentgym.envs.code.inside"
 _MODULES = ("wire", "candidate", "proxies", "judge")

@@ -13,9 +13,8 @@ import httpx
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError
 from agentgym.http_limits import limited_async_client
-from agentgym.tools.retrieval.snippets import snippet_of
 from agentgym.tools.retrieval.types import Hit
-from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.retrieval.words import query_words, snippet_of
 from agentgym.tools.web.cassette import Cassette
 from agentgym.tools.web.fetch import ssl_context
 

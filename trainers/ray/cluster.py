@@ -15,13 +15,12 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.config import ClusterConfig
-from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats
 from agentgym.trainers.ray.serving import EngineSpec
-from agentgym.trainers.ray.vllm_actor import VllmActor
+from agentgym.trainers.ray.vllm_actor import EngineActor, VllmActor
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 _REACH_TIMEOUT_S = 5.0

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import modulator
-from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.parts import Modulated
 from agentgym.credit.statistics import dense, ends_of_trajectories, group_statistics
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.plugins import Options

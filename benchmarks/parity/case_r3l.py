@@ -12,7 +12,8 @@ import torch
 from credit_inputs import TORCH, double_precision, random_table, with_outcomes_only
 from released import Case, Release, gap, load
 
-from agentgym.credit.estimators.group_relative import dr_grpo, grpo
+from agentgym.credit.estimators.group_relative import dr_grpo
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.modulators.branches import r3l_pivot
 from agentgym.credit.statistics import per_trajectory, trajectories
 

@@ -22,7 +22,8 @@ from credit_inputs import (
 from released import Case, Release, gap, load, run_lines
 
 from agentgym.credit.estimators.gae import token_gae
-from agentgym.credit.estimators.group_relative import dr_grpo, grpo, opo, reinforce_pp_baseline, rloo
+from agentgym.credit.estimators.group_relative import dr_grpo, opo, reinforce_pp_baseline, rloo
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.estimators.reinforce_pp import reinforce_pp
 from agentgym.credit.selections.filters import DynamicSamplingOptions, dynamic_sampling
 from agentgym.credit.shapers.penalties import OverlongOptions, overlong_penalty

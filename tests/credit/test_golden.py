@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentgym.credit.compose import CreditConfig, assign_credit
 from agentgym.credit.estimators.gigpo import gigpo
-from agentgym.credit.estimators.group_relative import grpo
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.statistics import returns_to_go
 from agentgym.credit.table import Floats, TurnTable
 from agentgym.errors import ConfigError

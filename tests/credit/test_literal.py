@@ -11,7 +11,8 @@ from testkit.credit_tables import Batch, assert_close, batch_table, batches, few
 
 from agentgym.credit.estimators.gae import bi_level_gae, poad, token_gae, turn_gae
 from agentgym.credit.estimators.gigpo import GigpoOptions, gigpo
-from agentgym.credit.estimators.group_relative import flow_grpo, grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
+from agentgym.credit.estimators.group_relative import flow_grpo, mc_grpo, opo, reinforce_pp_baseline, rloo
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.estimators.hgpo import HgpoOptions, hgpo
 from agentgym.credit.estimators.igpo import igpo
 from agentgym.credit.estimators.m_grpo import m_grpo

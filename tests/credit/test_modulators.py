@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from testkit.credit_tables import assert_close, bandits, table_of
 
-from agentgym.credit.estimators.group_relative import grpo
+from agentgym.credit.estimators.grpo import grpo
 from agentgym.credit.modulators.branches import R3lOptions, SharedPrefixOptions, owners, r3l_pivot, shared_prefix
 from agentgym.credit.modulators.entropy import EmpgOptions, aepo_advantage, empg
 from agentgym.credit.modulators.salt import SaltOptions, salt

@@ -14,7 +14,7 @@ from agentgym.errors import ConfigError, EngineError, UnknownNameError, UsageErr
 from agentgym.evals.scoring import Grader, Scored, Scoring
 from agentgym.scoring.answer import final_answer
 from agentgym.scoring.component import SCORERS, scorer
-from agentgym.scoring.scorers.numeric import is_near, read_number
+from agentgym.scoring.numbers import is_near, read_number
 from agentgym.types import Message, RewardPart, RewardRole, Segment, Status, Task, ToolCall, Trajectory, Turn
 
 

@@ -1,0 +1,51 @@
+"""GRPO: each trajectory against the others of its group.
+
+Source: DeepSeekMath, "Group Relative Policy Optimization", outcome supervision; standard deviation with ``ddof=1`` and
+``eps=1e-6`` as in verl's ``core_algos.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentgym.credit.component import estimator
+from agentgym.credit.statistics import (
+    group_statistics,
+    normalised,
+    per_trajectory,
+    returns_to_go,
+    trajectories,
+    trajectory_returns,
+)
+from agentgym.credit.table import TurnAdvantages, TurnTable
+
+
+@estimator(
+    "grpo",
+    paper="DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
+    parity="volcengine/verl@b178a3c:verl/trainer/ppo/core_algos.py",
+    compares_groups=True,
+    test="tests/credit/test_golden.py::test_grpo",
+)
+def grpo(
+    table: TurnTable, *, norm: str = "mean_std_norm", gamma: float = 1.0, invalid_penalty: float = 0.0
+) -> TurnAdvantages:
+    """``A_i = (S_i - mean) / (std + eps)``, the same for every turn of the trajectory.
+
+    ``S_i`` is the trajectory's return minus ``invalid_penalty`` for each invalid turn. A group of one trajectory, or
+    of equal returns, gets advantages of 0.
+
+    Args:
+        norm: ``mean_std_norm``, or ``mean_norm`` to leave the division out (Dr.GRPO).
+        gamma: discount of the reported ``return_to_go``; it does not enter the advantage.
+
+    Example:
+        >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0], [0.5], [2.0]], group_of_trajectory=[0, 0, 0, 0])
+        >>> np.round(grpo(table).advantage, 6).tolist()
+        [0.146385, -1.024694, -0.439155, 1.317464]
+    """
+    view = trajectories(table)
+    penalty = per_trajectory(table, np.where(table.is_valid, 0.0, invalid_penalty))
+    score = trajectory_returns(table)[view.first] - penalty
+    advantage = normalised(score, group_statistics(score, view.group), norm)
+    return TurnAdvantages(advantage=advantage[view.of_row], return_to_go=returns_to_go(table, gamma))

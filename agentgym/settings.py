@@ -33,9 +33,9 @@ class Range:
 
     def __str__(self) -> str:
         if math.isfinite(self.at_least) and math.isfinite(self.at_most):
-            return f"between {self.at_least:g} and {self.at_most:g}"
+            return f"between {self.at_least:,.10g} and {self.at_most:,.10g}"
         bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
-        return " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if math.isfinite(bound))
+        return " and ".join(f"{words} {bound:,.10g}" for words, bound in bounds.items() if math.isfinite(bound))
 
 
 Positive: TypeAlias = Annotated[float, Range(above=0)]
@@ -59,8 +59,18 @@ def check_ranges(settings: object, prefix: str = "") -> None:
     kind: Any = type(settings)
     for name, allowed in _ranges(kind).items():
         value = getattr(settings, name)
-        if isinstance(value, int | float) and value not in allowed:
-            raise ConfigError(f"{prefix}{name} must be {allowed}, got {value}")
+        if isinstance(value, int | float):
+            check_number(f"{prefix}{name}", value, allowed)
+
+
+def check_number(name: str, value: float, allowed: Range) -> None:
+    """Refuse a number outside a range.
+
+    Raises:
+        ConfigError: with the name, the range and the number.
+    """
+    if value not in allowed:
+        raise ConfigError(f"{name} must be {allowed}, got {value}")
 
 
 @cache

@@ -265,6 +265,17 @@ def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
     return checked
 
 
+def _tasks_of(plan: EvalPlan, make_env: Callable[[], Env], status: Console) -> tuple[list[Task], SamplingPlan]:
+    """Return the tasks, each as often as it is repeated, and how the policy samples, with its worked example."""
+    probe = make_env()
+    tasks = probe.tasks(plan.split)[: plan.episodes]
+    sampling = _with_example(plan, probe)
+    probe.close()
+    if len(tasks) < plan.episodes:
+        status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
+    return [*tasks] * plan.repeats, sampling
+
+
 async def play(
     plan: EvalPlan,
     folder: Path,
@@ -284,13 +295,7 @@ async def play(
     status = status or Console(file=sys.stderr, highlight=False)
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else find(plan.env).id
-    probe = make_env()
-    tasks = probe.tasks(plan.split)[: plan.episodes]
-    sampling = _with_example(plan, probe)
-    probe.close()
-    if len(tasks) < plan.episodes:
-        status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
-    tasks = [*tasks] * plan.repeats
+    tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
     num_slots = max(1, min(effort.num_envs, len(tasks)))
     make_agent, close = (

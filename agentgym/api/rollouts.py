@@ -57,14 +57,11 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
         >>> [len(group.valid) for group in groups], groups[0].trajectories[0].reward
         ([3, 3], 1.0)
     """
-    options = {
-        "kwargs": dict(kwargs or {}), "temperature": temperature, "max_new_tokens": max_new_tokens,
-        "max_context_tokens": max_context_tokens,
-    }  # fmt: skip
+    lengths = {"max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens}
+    options = {"kwargs": dict(kwargs or {}), "temperature": temperature, **lengths}
     plan = EvalPlan(**plan_of(env, policy, {name: value for name, value in options.items() if value is not None}))
     make_env = partial(make, find(env).id, **plan.kwargs) if isinstance(env, str) else partial(env, **plan.kwargs)
-    chosen = _chosen(make_env, tasks, split)
-    sampling = plan.sampling
+    chosen, sampling = _chosen(make_env, tasks, split), plan.sampling
     for named in (policy, opponent):
         if isinstance(named, str) and named:
             check_policy(named, sampling)

@@ -45,6 +45,7 @@ from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.registry import find, make
+from agentgym.settings import Range, check_number
 
 CheckFunction = Callable[[Subject], str]
 
@@ -122,8 +123,7 @@ def check_env(
         >>> [check.name for check in report.failures]
         []
     """
-    if num_episodes < 1:
-        raise UsageError(f"num_episodes must be at least 1, got {num_episodes}")
+    check_number("num_episodes", num_episodes, Range(at_least=1))
     if min(step_timeout_s, check_timeout_s) <= 0:
         raise UsageError(f"limits of time must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):

@@ -19,6 +19,7 @@ import numpy as np
 from agentgym.canonical import canonical
 from agentgym.env.env import Env
 from agentgym.errors import ResetNeededError, UsageError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.types import Message, Observation, RewardPart, Task
 
 SELF, RANDOM = "self", "random"
@@ -95,8 +96,7 @@ class GameEnv(Env):
         require_known("opponent", opponent, (SELF, *known))
         if seat is not None and not 0 <= seat < len(self.players):
             raise UsageError(f"seat is a player from 0 to {len(self.players) - 1}, or None; got {seat!r}")
-        if max_errors < 0:
-            raise UsageError(f"max_errors must be at least 0, got {max_errors}")
+        check_number("max_errors", max_errors, Range(at_least=0))
         self.__opponent = known.get(opponent)
         self.__given_seat, self.__explain, self.__max_errors = seat, explain, max_errors
         self.__state: GameState | None = None

@@ -165,8 +165,11 @@ class EpisodeFiles:
     async def score(self, scoring: Scoring) -> None:
         """Score all episodes that came to an end, and write their rows anew.
 
-        An episode that a scorer fails at, a judge that cannot be reached for one, counts as failed.
+        An episode that a scorer fails at, a judge that cannot be reached for one, counts as failed. Without scorers the
+        rows stay as they are.
         """
+        if not scoring.scorers:
+            return
         grader = Grader(scoring, self._dir)
         graded = [key for key, group in self._groups.items() if _is_evidence(group)]
         try:

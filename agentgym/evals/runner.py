@@ -111,8 +111,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
     with locked(out_dir):
-        files = EpisodeFiles(out_dir, resume=resume)
-        keys = _keys(tasks, seed)
+        files, keys = EpisodeFiles(out_dir, resume=resume), _keys(tasks, seed)
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
@@ -122,8 +121,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 
         config = replace(group_config, group_size=1, min_valid=1)
         await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
-        if scoring.scorers:
-            await files.score(scoring)
+        await files.score(scoring)
         return _finish(files, keys, out_dir, suite_or_env, policy)
 
 

@@ -173,6 +173,10 @@ def _possible(rng: np.random.Generator, kind: Kind, level: int) -> list[Step]:
             Step("take the length of {x}", "len({bare})", "number", "length", True),
             Step(f"count how often {letter!r} is in {{x}}", f"{{x}}.count({letter!r})", "number", "count", True),
         ]
+    return _of_lists(n, factor)
+
+
+def _of_lists(n: int, factor: int) -> list[Step]:
     return [
         Step("reverse {x}", "{x}[::-1]", "list", "order", True),
         Step("sort {x}", "sorted({bare})", "list", "order", True),

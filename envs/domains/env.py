@@ -17,6 +17,7 @@ from agentgym.envs.domains.toolkit import Toolkit, bound
 from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import ToolError, UsageError
+from agentgym.settings import Range, check_number
 from agentgym.tool import Tool
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
 
@@ -89,8 +90,7 @@ class DomainEnv(ToolEnv):
         render_mode: str | None = None,
     ) -> None:
         self._user_model = _user_model(user)
-        if violation_cost < 0:
-            raise UsageError(f"violation_cost must be at least 0, got {violation_cost}")
+        check_number("violation_cost", violation_cost, Range(at_least=0))
         self._violation_cost = violation_cost
         self._http = None if self._user_model is None else user_http()
         super().__init__(max_turns=max_turns, render_mode=render_mode)

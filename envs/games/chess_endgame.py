@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from agentgym.envs.games.solo_game import SoloGame
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import ToolError, UsageError
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.types import Message, Task
 
@@ -65,8 +66,7 @@ class ChessEndgameEnv(SoloGame):
     ) -> None:
         if not pieces or any(piece not in PIECES for piece in pieces):
             raise UsageError(f"pieces are some of {', '.join(PIECES)}, got {pieces!r}")
-        if not 1 <= max_distance <= 16:
-            raise UsageError(f"max_distance must be between 1 and 16, got {max_distance}")
+        check_number("max_distance", max_distance, Range(at_least=1, at_most=16))
         if defence not in ("optimal", "random"):
             raise UsageError(f"defence is optimal or random, got {defence!r}")
         self._defence = defence

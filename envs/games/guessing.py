@@ -9,7 +9,8 @@ from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
 from agentgym.envs.games.solo_game import SoloGame
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ToolError, UsageError, require_known
+from agentgym.errors import ToolError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.types import Message, Task, ToolCall
 
 YES, NO = "Yes.", "No."
@@ -30,8 +31,7 @@ class GuessingEnv(SoloGame):
     def __init__(
         self, knobs: Mapping[str, Any], *, question_cost: float, max_turns: int, render_mode: str | None
     ) -> None:
-        if question_cost < 0:
-            raise UsageError(f"question_cost must be at least 0, got {question_cost}")
+        check_number("question_cost", question_cost, Range(at_least=0))
         self._question_cost = question_cost
         super().__init__(knobs, max_turns=max_turns, render_mode=render_mode)
 

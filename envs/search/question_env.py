@@ -14,6 +14,7 @@ from agentgym.envs.search.question import Question
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import UsageError, require_known
 from agentgym.scoring.text import Metric, check_metric, score
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.tools.reading import Budget
 from agentgym.tools.retrieval.types import Retriever
@@ -95,8 +96,7 @@ class QuestionEnv(ToolEnv):
         render_mode: str | None = None,
     ) -> None:
         check_metric(outcome)
-        if not 1 <= max_results <= MAX_RESULTS:
-            raise UsageError(f"max_results must be from 1 to {MAX_RESULTS}, got {max_results}")
+        check_number("max_results", max_results, Range(at_least=1, at_most=MAX_RESULTS))
         self.outcome: Metric = outcome
         self.rewards = SearchRewards.of(rewards)
         self.max_results = max_results

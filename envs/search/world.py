@@ -20,6 +20,7 @@ from agentgym.envs.search.world_facts import (
 )
 from agentgym.envs.search.world_pages import Page, PageCounts, render
 from agentgym.errors import UsageError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.tools.retrieval.memory import MemoryRetriever
 from agentgym.tools.retrieval.types import Retriever
 
@@ -58,20 +59,20 @@ class Difficulty:
     """Worlds of a split; 0 gives every task a world of its own."""
 
     def __post_init__(self) -> None:
-        _check_range("num_pages", self.num_pages, MIN_PAGES, MAX_PAGES)
+        check_number("num_pages", self.num_pages, Range(at_least=MIN_PAGES, at_most=MAX_PAGES))
         object.__setattr__(self, "hops", tuple(self.hops))  # a task's data, read from JSON, has lists
         object.__setattr__(self, "relations", tuple(self.relations))
         if not self.hops:
             raise UsageError(f"hops must name at least one number from 1 to {MAX_HOPS}")
         for hops in self.hops:
-            _check_range("hops", hops, 1, MAX_HOPS)
+            check_number("hops", hops, Range(at_least=1, at_most=MAX_HOPS))
         for name in ("aliases", "stale_pages", "distractors", "injections"):
-            _check_range(name, getattr(self, name), 0, 1)
+            check_number(name, getattr(self, name), Range(at_least=0, at_most=1))
         if self.stale_pages + self.distractors + self.injections > 0.5:
             raise UsageError("stale_pages, distractors and injections must sum to at most 0.5: things need pages, too")
-        _check_range("vocabulary", self.vocabulary, 2, MAX_VOCABULARY)
-        _check_range("fillers", self.fillers, 0, 20)
-        _check_range("num_worlds", self.num_worlds, 0, 1_000_000)
+        check_number("vocabulary", self.vocabulary, Range(at_least=2, at_most=MAX_VOCABULARY))
+        check_number("fillers", self.fillers, Range(at_least=0, at_most=20))
+        check_number("num_worlds", self.num_worlds, Range(at_least=0, at_most=1_000_000))
         for name in self.relations:
             require_known("relation", name, RELATION_NAMES)
 
@@ -137,11 +138,6 @@ def world_seed_of(difficulty: Difficulty, task_seed: int) -> int:
 
 _small_world = lru_cache(maxsize=128)(World)
 _large_world = lru_cache(maxsize=3)(World)
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise UsageError(f"{name} must be from {low:,} to {high:,}, got {value}")
 
 
 # ----------- questions of one to four hops about a world, each with one right answer and a gold plan of what to look up

@@ -54,6 +54,14 @@ def _step_scaled(optimizer: torch.optim.Optimizer, scale: float) -> None:
 # ----------------------------------------------------------------------------- learning rates as a function of the step
 
 
+def set_rate(optimizer: torch.optim.Optimizer, config: OptimizerConfig, step: int, num_steps: int) -> float:
+    """Set and return the learning rate of a 0-based step."""
+    rate = learning_rate(config, step, num_steps)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
+
+
 def learning_rate(config: OptimizerConfig, step: int, num_steps: int) -> float:
     """Learning rate of a 0-based step: linear warm-up, then the schedule down to ``final_lr_share``.
 

@@ -22,7 +22,7 @@ from agentgym.trainers.data.layout import PAD_ID
 from agentgym.trainers.distributed.checkpoint import TrainState, save_state
 from agentgym.trainers.distributed.sharding import run_whole
 from agentgym.trainers.models.precision import Precision, computing
-from agentgym.trainers.phases.optimizer_step import learning_rate
+from agentgym.trainers.phases.optimizer_step import set_rate
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
 from agentgym.trainers.scoring.hidden import trunk_of
@@ -78,9 +78,7 @@ def sft_steps(
     batches = SftBatches(rows, config.batch_size, seed)
     num_steps = num_sft_steps(config, len(rows))
     for step in range(first_step, num_steps):
-        rate = learning_rate(config.optimizer, step, num_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        rate = set_rate(optimizer, config.optimizer, step, num_steps)
         with computing(precision, next(model.parameters()).device):
             sums = sft_sums(model, batches[step])
         loss = sums.loss / sums.weight

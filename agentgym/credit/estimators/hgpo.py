@@ -77,8 +77,7 @@ def hgpo(
     """
     step_return = returns_to_go(table, gamma) - invalid_penalty * ~table.is_valid
     anchor = dense(table.anchor)
-    total = np.zeros(len(table))
-    weights = np.zeros(len(table))
+    total, weights = np.zeros(len(table)), np.zeros(len(table))
     if options.base_group:
         base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
         counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
@@ -94,12 +93,8 @@ def hgpo(
         total[rows] += np.where(counts, weight * value, 0.0)
         weights[rows] += weight * counts
     sizes = group_statistics(step_return, anchor).count
-    return TurnAdvantages(
-        advantage=np.where(weights > 0, total / (weights + EPS), 0.0),
-        return_to_go=step_return,
-        anchor_group=table.anchor,
-        anchor_size=sizes,
-    )
+    advantage = np.where(weights > 0, total / (weights + EPS), 0.0)
+    return TurnAdvantages(advantage=advantage, return_to_go=step_return, anchor_group=table.anchor, anchor_size=sizes)
 
 
 def _longer_context(table: TurnTable, context: Ints, anchor: Ints, level: int) -> tuple[Ints, Ints]:

@@ -25,6 +25,7 @@ from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.observe import lines_of
 from agentgym.envs.gui.site import Folder, Sites
 from agentgym.errors import ConfigError, EnvError, MissingExtraError, UsageError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.types import ImagePart, Message, Task
 
 DataMode = Literal["default", "train", "test"]
@@ -69,8 +70,7 @@ class MiniWoBEnv(GuiEnv):
     ) -> None:
         require_known("reward", reward, ("success", "raw"))
         require_known("data mode", data_mode, get_args(DataMode))
-        if not -1 <= success_above < 1:
-            raise ConfigError(f"success_above must be at least -1 and below 1, got {success_above}")
+        check_number("success_above", success_above, Range(at_least=-1, below=1))
         self._names = _names(task)
         if data_mode != "default" and not set(self._names) & set(TOLD_APART):
             raise ConfigError(

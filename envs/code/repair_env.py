@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from abc import abstractmethod
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any, Final, Literal, get_args
 
 from agentgym.call_syntax import format_call
@@ -124,45 +126,9 @@ _passing_at_start: dict[str, int] = {}
 
 # ---- the tests that the agent may see, as a command for its own sandbox; what it shows is the same each time it is run
 
-_PROGRAM: Final = """
-import sys, traceback, unittest
-
-class Result(unittest.TestResult):
-    num_passed = num_shown = 0
-
-    def addSuccess(self, test):
-        self.num_passed += 1
-
-    def note(self, test, error):
-        self.num_shown += 1
-        if self.num_shown > {most}:
-            return
-        frames = [f for f in traceback.extract_tb(error[2]) if "unittest" not in f.filename.split("/")]
-        print("FAIL " + str(test).split(" ")[0])
-        for frame in frames[-2:]:
-            print("  %s, line %s: %s" % (frame.filename.split("/")[-1], frame.lineno, frame.line))
-        print("  " + "".join(traceback.format_exception_only(*error[:2])).strip()[:{widest}])
-
-    def addFailure(self, test, error):
-        self.note(test, error)
-
-    addError = addFailure
-
-    def addSubTest(self, test, subtest, error):
-        if error is not None:
-            self.note(subtest, error)
-
-sys.dont_write_bytecode = True
-sys.path.insert(0, "")
-suite = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])
-num_tests = suite.countTestCases()
-result = Result()
-suite.run(result)
-if result.num_shown > {most}:
-    print("... and %d more" % (result.num_shown - {most}))
-print("%d of %d tests pass" % (result.num_passed, num_tests))
-sys.exit(result.num_passed != num_tests)
-"""
+_PROGRAM: Final = tomllib.loads(
+    resources.files(__package__).joinpath("visible_tests.toml").read_text(encoding="utf-8")
+)["program"]
 _MOST_SHOWN = 5
 _WIDEST = 400
 

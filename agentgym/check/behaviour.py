@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from agentgym.check.contract import free_texts
 from agentgym.check.episodes import MAX_TURNS, TOLERANCE, Episode, brief, noop, play, reward_of, step_limit
 from agentgym.check.policies import Policy, noop_action, oracle_action, random_action
 from agentgym.check.report import CheckFailed
 from agentgym.check.sandbox.adversary import attempts
-from agentgym.check.schemas import free_texts
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import ToolError, UsageError

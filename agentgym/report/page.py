@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 
 from agentgym.errors import UsageError
 from agentgym.evals.runner import REPEATS, EvalSummary
@@ -21,7 +27,6 @@ from agentgym.report.curves import (
     success_curve,
     time_chart,
 )
-from agentgym.report.document import assets, render, script_data
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
@@ -241,3 +246,38 @@ def _headline(label: str, summary: EvalSummary) -> dict[str, object]:
         "num_episodes": summary.num_episodes - summary.num_failed,
         "num_failed": summary.num_failed,
     }
+
+
+# ----- one HTML file that needs nothing beside itself: templates, assets, and data that cannot break out of its element
+
+
+def render(template: str, **values: Any) -> str:
+    """A page from one of this package's templates; whatever is not :class:`Markup` is escaped."""
+    return str(_templates().get_template(template).render(**values))
+
+
+def assets(*names: str) -> Markup:
+    """Style sheets or scripts of this package, joined."""
+    return Markup("\n".join(_asset(name) for name in names))
+
+
+def script_data(value: object) -> Markup:
+    """JSON that cannot end the script element it stands in.
+
+    Example:
+        >>> print(script_data({"said": "</script>"}))
+        {"said":"\\u003c/script\\u003e"}
+    """
+    text = json.dumps(value, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _asset(name: str) -> str:
+    return (files("agentgym.report") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        autoescape=True, loader=FunctionLoader(_asset), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )

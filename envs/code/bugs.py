@@ -1,6 +1,6 @@
 """Draws a repair problem from a seed: a small module, public and hidden tests, and a bug that the tests catch.
 
-Modules are drawn from families of functions (:mod:`agentgym.envs.code.families`), bugs from
+Modules are drawn from families of functions (:mod:`agentgym.envs.code.function_families`), bugs from
 :data:`~agentgym.envs.code.mutations.BUG_KINDS`. Nothing is a bug here that the hidden tests do not catch, and the
 module without it is the repair. Its split is a property of that module's text, so that no module is in two splits.
 """
@@ -13,8 +13,16 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from agentgym.envs.code.families import BRANCHES, FOLDS, LOOPS, ONE_LINERS, WITH_HELPERS
-from agentgym.envs.code.function_families import Family, Function, draw
+from agentgym.envs.code.function_families import (
+    BRANCHES,
+    FOLDS,
+    LOOPS,
+    ONE_LINERS,
+    WITH_HELPERS,
+    Family,
+    Function,
+    draw,
+)
 from agentgym.envs.code.mutations import BUG_KINDS, Mutation, mutations
 from agentgym.envs.code.problems import RepairProblem, is_in_split
 from agentgym.envs.code.trusted_code import EndlessError, Outcome, TrustedModules

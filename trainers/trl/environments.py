@@ -27,8 +27,7 @@ from agentgym.env.env import Env
 from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
 from agentgym.registry import make
 from agentgym.rollout.request import EpisodeLimits
-from agentgym.trainers.trl.episode import Episode, EpisodeSettings
-from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.trainers.trl.episode import Episode, EpisodeSettings, EventLoopThread
 from agentgym.types import Json, JsonSchema, Task, ToolSpec
 
 if TYPE_CHECKING:

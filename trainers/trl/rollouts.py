@@ -19,7 +19,7 @@ from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.trl.environments import TASK_COLUMNS
-from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.trainers.trl.episode import EventLoopThread
 from agentgym.trainers.trl.settings import CreditSettings
 from agentgym.trainers.types import StateDict
 from agentgym.types import Task, TrajectoryGroup

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from agentgym.call_syntax import format_call
 from agentgym.envs.gui.gui_env import GuiEnv
-from agentgym.envs.gui.shop.listing import Listing
-from agentgym.envs.gui.shop.site import Line, ShopSite
+from agentgym.envs.gui.shop.site import Line, Listing, ShopSite
 from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tree import Node, Tree
 from agentgym.envs.since_reset import SinceReset

@@ -225,7 +225,7 @@ class ByKind:
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> object:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
 
-    def _read(self, value: Any) -> Any:
+    def _read(self, value: object) -> Any:
         from pydantic import TypeAdapter
 
         if not isinstance(value, Mapping | Options):
@@ -246,7 +246,9 @@ class ByKind:
         return made if reference == own else replace(made, kind=reference)
 
 
-def read_options(registry: Mapping[str, Component], reference: str, value: Mapping[str, Any], prefix: str) -> Options:
+def read_options(
+    registry: Mapping[str, Component], reference: str, value: Mapping[str, object], prefix: str
+) -> Options:
     """Return the options of a named component from a mapping, which may leave its ``kind`` out.
 
     Raises:

@@ -171,7 +171,7 @@ class McpConnection:
             raise UsageError(f"{self.server.place} has no tool {missing[0]!r}; it has {', '.join(names)}")
         return tuple(spec for spec in specs if not self.server.only or spec.name in self.server.only)
 
-    async def _call(self, name: str, arguments: Mapping[str, Any]) -> object:
+    async def _call(self, name: str, arguments: Mapping[str, object]) -> object:
         import mcp_types
         from mcp.shared.exceptions import MCPError
 
@@ -262,7 +262,7 @@ class McpToolEnv(ToolEnv):
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode; start servers that have died."""
         self._mount()

@@ -119,12 +119,12 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     env: str | MakeEnv,
     policy: str | ChoosesAction,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     episodes: int | None = None,
     repeats: int | None = None,
     split: str | None = None,
     seed: int | None = None,
-    scorer: str | Mapping[str, Any] = "",
+    scorer: str | Mapping[str, object] = "",
     temperature: float | None = None,
     max_new_tokens: int | None = None,
     max_context_tokens: int | None = None,
@@ -180,7 +180,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     return Evaluation(summary=summary, run_dir=folder)
 
 
-def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, Any]) -> dict[str, Any]:
+def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, object]) -> dict[str, Any]:
     """Return the fields of a plan, those that are left out from the training run that is the policy."""
     names = env if isinstance(env, str) else name_of(env), policy if isinstance(policy, str) else name_of(policy)
     if isinstance(env, str) and isinstance(policy, str):

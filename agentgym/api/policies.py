@@ -26,7 +26,7 @@ class SamplingPlan:
     """Values in place of how the model's conversations were rendered in training."""
     context: dict[str, Any] = field(default_factory=dict)
     """Values in place of the context the model was trained with."""
-    harness: dict[str, Any] = field(default_factory=dict)
+    harness: dict[str, object] = field(default_factory=dict)
     """The agent program that plays (``HarnessConfig``); empty for the loop of agentgym."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from agentgym.api.evaluation import ChoosesAction, EvalPlan, MakeEnv, plan_of
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents
@@ -21,7 +20,7 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
     env: str | MakeEnv,
     policy: str | ChoosesAction,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     tasks: int | Sequence[Task] = 1,
     split: str = "train",
     group_size: int = 1,

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, nan
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,18 @@ _ODD_NAMES = (
     "finish",
     *sorted(CONTROL_VERBS),
 )
-_ODD_VALUES: tuple[Any, ...] = (None, [], {}, [[["a"]]], {"a": {"b": None}}, 10**30, -(10**30), nan, inf, *_ODD_TEXTS)
+_ODD_VALUES: tuple[object, ...] = (
+    None,
+    [],
+    {},
+    [[["a"]]],
+    {"a": {"b": None}},
+    10**30,
+    -(10**30),
+    nan,
+    inf,
+    *_ODD_TEXTS,
+)
 
 
 def oracle(subject: Subject) -> str:
@@ -202,7 +212,7 @@ def _hostile(env: Env, rng: np.random.Generator) -> Iterator[_Hostile]:
 def _hostile_arguments(spec: ToolSpec, rng: np.random.Generator) -> Iterator[_Hostile]:
     call = random_call(spec, rng)
 
-    def other(arguments: dict[str, Any], is_impossible: bool = False) -> _Hostile:
+    def other(arguments: dict[str, object], is_impossible: bool = False) -> _Hostile:
         return _Hostile(action=_calls(ToolCall(spec.name, arguments)), is_impossible=is_impossible, plain=call)
 
     yield other({**call.arguments, "no_such_parameter": 1})

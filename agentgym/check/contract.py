@@ -312,7 +312,7 @@ def _children(schema: JsonSchema) -> Iterator[tuple[str, Json]]:
             yield keyword, schema[keyword]
 
 
-def _referred(reference: str, root: JsonSchema) -> Any:
+def _referred(reference: str, root: JsonSchema) -> object:
     found: Any = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None

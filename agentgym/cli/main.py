@@ -40,7 +40,7 @@ class _Commands(TyperGroup):
         with mapped_errors():
             return super().invoke(ctx)
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(self.commands)
 
 

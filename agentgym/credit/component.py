@@ -105,7 +105,7 @@ def shaper(name: str, **facts: object) -> Callable[[F], F]:
     return _decorator("shaper", name, facts)
 
 
-def estimator(name: str, **facts: Any) -> Callable[[F], F]:
+def estimator(name: str, **facts: object) -> Callable[[F], F]:
     """Register an advantage estimator: a function to :class:`~agentgym.credit.table.TurnAdvantages`.
 
     Args:

@@ -308,5 +308,5 @@ def _put(value: Any, kept: Bools, *, fill: float = 0) -> Any:
     return everywhere
 
 
-def _put_tokens(value: Any, kept: Bools | None) -> Any:
+def _put_tokens(value: object, kept: Bools | None) -> Any:
     return value if value is None or kept is None else _put(value, kept)

@@ -220,7 +220,7 @@ class Env(gymnasium.Env[Observation, Action]):
     # ------------------------------------------------------------------------------------------------ gymnasium's
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode.
 
@@ -236,8 +236,8 @@ class Env(gymnasium.Env[Observation, Action]):
         return self._begun(self.start(task))
 
     async def areset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         """:meth:`reset` as a coroutine."""
         task = self._begin(seed, options)
         return self._begun(await self.astart(task))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gymnasium
 
@@ -17,7 +16,7 @@ class MessageSpace(gymnasium.Space[Observation]):
     def __init__(self) -> None:
         super().__init__(shape=None, dtype=None)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Observation:
+    def sample(self, mask: object = None, probability: object = None) -> Observation:
         """An observation of one short user message."""
         return (Message("user", f"observation {int(self.np_random.integers(1000))}"),)
 
@@ -37,7 +36,7 @@ class ActionSpace(gymnasium.Space[Message | str]):
         super().__init__(shape=None, dtype=None)
         self.tools = tuple(tools)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Message | str:
+    def sample(self, mask: object = None, probability: object = None) -> Message | str:
         """A call of a random tool with random arguments, or a random word where there are no tools."""
         if not self.tools:
             return ("look", "wait", "go")[int(self.np_random.integers(3))]

@@ -311,7 +311,7 @@ def _check_finished(folder: Path) -> None:
         raise CorruptDataError(f"{folder} is no finished evaluation; go on with it: agentgym eval --resume RUN_DIR")
 
 
-def _by_key(rows: Iterable[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+def _by_key(rows: Iterable[dict[str, object]]) -> dict[Key, dict[str, object]]:
     return {key_of(row): row for row in rows}
 
 

@@ -46,7 +46,7 @@ def key_of(row: dict[str, Any]) -> Key:
     return str(row["task_id"]), str(row["content_hash"]), int(row["seed"])
 
 
-def row_of(trajectory: Trajectory) -> dict[str, Any]:
+def row_of(trajectory: Trajectory) -> dict[str, object]:
     """One finished episode as a row of ``episodes.jsonl``.
 
     ``num_tokens`` counts sampled tokens; ``num_invalid_turns`` turns with a call that could not be read or was refused;

@@ -257,7 +257,7 @@ def load_suite(reference: str) -> Suite:
         raise CorruptDataError(f"{path} is not a suite: {error}") from None
 
 
-def suite_from_dict(values: Mapping[str, Any]) -> Suite:
+def suite_from_dict(values: Mapping[str, object]) -> Suite:
     """A suite from what its file holds.
 
     Raises:

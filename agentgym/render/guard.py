@@ -155,7 +155,7 @@ class ContentGuard:
         rest = text[1:]
         return ids + (self._plainly(rest, encode) if self._found.search(rest) else list(encode(rest)))
 
-    def _hidden_json(self, value: Any) -> Any:
+    def _hidden_json(self, value: object) -> Any:
         if isinstance(value, str):
             return self.hidden(value)
         if isinstance(value, dict):

@@ -72,7 +72,7 @@ class Rows:
     name: str
     rl: Sequence[dict[str, object]] = ()
     sft: Sequence[dict[str, Any]] = ()
-    evals: Sequence[dict[str, Any]] = ()
+    evals: Sequence[dict[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def success_curve(
 
 
 def small_multiples(
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, object]],
     known: dict[str, tuple[str, Format, str]],
     beside: Sequence[dict[str, object]] = (),
     beside_name: str = "",

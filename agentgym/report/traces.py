@@ -283,7 +283,7 @@ def _cut(text: str) -> str:
     return cut_text(text, LONGEST_TEXT)
 
 
-def _scale(sections: Sequence[dict[str, Any]]) -> float:
+def _scale(sections: Sequence[dict[str, object]]) -> float:
     """The size of an advantage that gets the full colour: all but the largest twentieth fit below it."""
     sizes = sorted(abs(advantage) for advantage, *_ in _cells(sections) if advantage)
     return float(sizes[int(len(sizes) * 0.95)]) if sizes else 1.0

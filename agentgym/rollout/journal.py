@@ -33,7 +33,7 @@ _NOT_A_DIFFERENCE = ("at", "processor")
 """What differs from run to run and changes no result."""
 
 
-def made_with(**facts: Any) -> dict[str, Any]:
+def made_with(**facts: object) -> dict[str, Any]:
     """Return what a run is made with here and now.
 
     Args:

@@ -147,7 +147,7 @@ def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, obje
 
 def plan_recredit(
     estimators: Sequence[str],
-    settings: Mapping[str, Any] | None,
+    settings: Mapping[str, object] | None,
     overrides: Sequence[str] = (),
     held: Collection[str] = (),
 ) -> RecreditPlan:

@@ -123,7 +123,7 @@ def modules_of(work: Files) -> set[str]:
     return names
 
 
-def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _judged(pool: SharedPool, work: Files, request: Mapping[str, object]) -> list[dict[str, Any]]:
     """What the judge told, row by row."""
     modules = ("wire", "candidate", "proxies", "suite", "judge") if request["kind"] == "suite" else _MODULES
     program = program_of(_INSIDE, *modules) + "module.main()"
@@ -141,7 +141,7 @@ def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any]) -> list[d
     return report
 
 
-def _grade(report: Sequence[Mapping[str, Any]], num_tests: int, num_passed: int) -> Grade:
+def _grade(report: Sequence[Mapping[str, object]], num_tests: int, num_passed: int) -> Grade:
     is_collected = any(row.get("collected") is True for row in report)
     notes = [str(row["note"]) for row in report if row.get("collected") is False]
     errors = [str(row["error"]) for row in report if "error" in row]

@@ -65,7 +65,7 @@ class RepositoryDifficulty:
             for name in names:
                 require_known(what, name, known)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The difficulty as a task's data."""
         return {"themes": list(self.themes), "num_bugs": self.num_bugs, "issue": self.issue,
                 "bug_kinds": list(self.bug_kinds)}  # fmt: skip

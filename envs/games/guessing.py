@@ -37,7 +37,7 @@ class GuessingEnv(SoloGame):
 
     # ------------------------------------------------------------------------------------ what subclasses implement
 
-    def make(self, knobs: Mapping[str, Any]) -> Sequence[str]:
+    def make(self, knobs: Mapping[str, object]) -> Sequence[str]:
         """Make the things of an episode from ``self.np_random``; gives their names."""
         raise NotImplementedError(f"{type(self).__name__} must implement make(knobs)")
 

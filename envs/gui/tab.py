@@ -266,8 +266,8 @@ class Tab:
         on("Network.loadingFinished", lambda event: self._requests.pop(event["requestId"], None))
         on("Network.loadingFailed", lambda event: self._requests.pop(event["requestId"], None))
 
-    def _listen(self, event: str, handle: Callable[[dict[str, Any]], object]) -> None:
-        def handled(given: dict[str, Any]) -> None:
+    def _listen(self, event: str, handle: Callable[[dict[str, object]], object]) -> None:
+        def handled(given: dict[str, object]) -> None:
             handle(given)
             self._changed.set()
 
@@ -278,7 +278,7 @@ class Tab:
         if context["name"] == WORLD:
             self._worlds[context["auxData"]["frameId"]] = context["uniqueId"]
 
-    def _on_world_gone(self, event: dict[str, Any]) -> None:
+    def _on_world_gone(self, event: dict[str, object]) -> None:
         gone = event.get("executionContextUniqueId")
         self._worlds = {frame: world for frame, world in self._worlds.items() if world != gone}
 
@@ -287,7 +287,7 @@ class Tab:
         if event.get("disposition", "currentTab") == "currentTab":
             self._loading.add(event["frameId"])
 
-    def _on_detached(self, event: dict[str, Any]) -> None:
+    def _on_detached(self, event: dict[str, object]) -> None:
         gone = event["frameId"]
         self._loading.discard(gone)
         self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}

@@ -73,7 +73,7 @@ class Difficulty:
                 having = [name for name, room in ROOMS.items() if task_type in room.task_types]
                 raise UsageError(f"{task_type} needs one of the rooms {', '.join(having)}; got {', '.join(self.rooms)}")
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The difficulty as a task's data.
 
         Example:

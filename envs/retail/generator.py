@@ -78,7 +78,7 @@ class Difficulty:
                 f"num_products is 12 to 24 and num_users 1 to 100; got {self.num_products} and {self.num_users}"
             )
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """What a task's data says of it."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 

@@ -44,7 +44,7 @@ class Request:
     """The gold calls, those that look things up first."""
     is_transfer: bool = False
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The request as a task's ``script`` holds it."""
         return asdict(self)
 

@@ -160,7 +160,7 @@ def _read(path: Path) -> Any:
         raise CorruptDataError(f"{path} is not JSON: {error}") from error
 
 
-def _with_amounts(value: Any, name: str = "") -> Any:
+def _with_amounts(value: object, name: str = "") -> Any:
     """Whole amounts of money as floats, so that adding and taking away again leads back to the same text."""
     if isinstance(value, dict):
         return {key: _with_amounts(item, key) for key, item in value.items()}

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from random import Random
-from typing import Any
 
 from agentgym.envs.search.question import Question
 from agentgym.envs.search.world_facts import (
@@ -76,7 +75,7 @@ class Difficulty:
         for name in self.relations:
             require_known("relation", name, RELATION_NAMES)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The difficulty as a task's data."""
         return asdict(self)
 

@@ -226,7 +226,7 @@ def name_words(num_words: int) -> tuple[str, ...]:
         (6, True)
     """
     if not 2 <= num_words <= MAX_VOCABULARY:
-        raise UsageError(f"vocabulary must be from 2 to {MAX_VOCABULARY}, got {num_words}")
+        raise UsageError(f"vocabulary must be between 2 and {MAX_VOCABULARY:,}, got {num_words}")
     spelled = ["".join(letters).title() for letters in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS, _CODAS)]
     Random(0).shuffle(spelled)  # words that follow one another should not look alike
     return tuple(spelled[:num_words])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from agentgym.canonical import canonical, digest
 from agentgym.env.env import SPLITS, Env, Snapshot, StepReturn, TypedStep
@@ -55,7 +54,7 @@ class SemiOnlineEnv(Env):
         *,
         env: str,
         traces: str | Path,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         max_patches: int | None = None,
         render_mode: str | None = None,
     ) -> None:

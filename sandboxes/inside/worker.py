@@ -51,7 +51,7 @@ class Host:
 
     def request(self) -> dict[str, Any]:
         (length,) = struct.unpack(">I", self._exactly(4))
-        request: dict[str, Any] = json.loads(self._exactly(length))
+        request: dict[str, object] = json.loads(self._exactly(length))
         return request
 
     def some(self, count: int) -> bytes:

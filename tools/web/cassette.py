@@ -115,7 +115,7 @@ class Cassette:
                 self._read_new_lines()
             return self._entry(key)
 
-    def _record(self, key: Key, outcome: dict[str, Any]) -> dict[str, Any]:
+    def _record(self, key: Key, outcome: dict[str, object]) -> dict[str, Any]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"key": asdict(key), **outcome}).encode() + b"\n"
         with self._lock, self.path.open("ab") as file:
@@ -169,7 +169,7 @@ class Cassette:
             return file.read(1) != b"\n"
 
 
-async def _outcome(ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+async def _outcome(ask: Callable[[], Awaitable[object]]) -> dict[str, Any]:
     try:
         return {"answer": await ask()}
     except ToolError as error:

@@ -66,7 +66,7 @@ class WebRetriever(AsyncRetriever):
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    async def _answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[object]]) -> Any:
         if self._cassette is None:
             return await ask()
         return await self._cassette.answer(engine, query, k, ask)

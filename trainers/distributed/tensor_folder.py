@@ -96,7 +96,7 @@ def read_outline(folder: Path) -> tuple[StateDict, StateDict]:
     return found["tree"], found["plain"]
 
 
-def load_tree(folder: Path, outline: Any, targets: Mapping[str, Tensor], ranks: Ranks) -> Any:
+def load_tree(folder: Path, outline: object, targets: Mapping[str, Tensor], ranks: Ranks) -> Any:
     """Return the tree with its tensors. All ranks must call this.
 
     Args:

@@ -77,7 +77,7 @@ class EngineConfig:
         check_ranges(self, "engine.")
 
     @property
-    def own_options(self) -> Any:
+    def own_options(self) -> object:
         """Settings of a user's engine, its defaults if none are given; None for agentgym's own."""
         made = ENGINES[self.kind].options
         return self.options if self.options is not None or made is None else made()

@@ -301,7 +301,7 @@ def _score(name: str, value: object) -> float:
     return float(value)
 
 
-def _object(properties: Mapping[str, object]) -> dict[str, Any]:
+def _object(properties: Mapping[str, object]) -> dict[str, object]:
     return {
         "type": "object",
         "properties": dict(properties),

@@ -71,7 +71,7 @@ FAMILIES: Mapping[Family, Registry[LossComponent]] = {
 }
 
 
-def policy_loss(name: str, **facts: Any) -> Callable[[F], F]:
+def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
     """Register a policy loss: a function to the loss per token ``[N]`` and where its gate bit ``[N]``.
 
     It may take ``ratio`` (to the old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``,
@@ -85,7 +85,7 @@ def policy_loss(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("loss", name, facts)
 
 
-def correction(name: str, **facts: Any) -> Callable[[F], F]:
+def correction(name: str, **facts: object) -> Callable[[F], F]:
     """Register a correction of the gap to the sampling policy: a function to detached weights ``[N]``.
 
     It may take ``log_rho_N`` (log pi_old / mu, detached), ``row``, ``turn``, ``unit`` (the turn where its option
@@ -94,7 +94,7 @@ def correction(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("correction", name, facts)
 
 
-def regulariser(name: str, **facts: Any) -> Callable[[F], F]:
+def regulariser(name: str, **facts: object) -> Callable[[F], F]:
     """Register a regulariser: a function to a term per token ``[N]``.
 
     The loss adds its average times the key ``coef`` of its options (1 without such a key). It may take what a policy
@@ -104,7 +104,7 @@ def regulariser(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("regulariser", name, facts)
 
 
-def _decorator(family: Family, name: str, facts: dict[str, Any]) -> Callable[[F], F]:
+def _decorator(family: Family, name: str, facts: dict[str, object]) -> Callable[[F], F]:
     known = dict(facts)
     named = known.pop("options", None)
 

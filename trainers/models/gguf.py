@@ -64,7 +64,7 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
     (out / CARD).write_text(_card(file, facts, origin, model.num_parameters(), note), encoding="utf-8")
 
 
-def _facts(file: Path) -> dict[str, Any]:
+def _facts(file: Path) -> dict[str, object]:
     """Return a file's header, without the vocabulary."""
     from gguf import GGUFReader
 

@@ -18,7 +18,7 @@ from agentgym.trainers.config.train import Quantization
 from agentgym.trainers.types import CausalLM, StateDict
 
 
-def quantization_config(kind: Quantization) -> Any:
+def quantization_config(kind: Quantization) -> object:
     """What transformers' ``from_pretrained`` takes for it; None for weights as they are.
 
     Raises:

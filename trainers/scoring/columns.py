@@ -102,7 +102,7 @@ class ColumnMaker:
         num_tokens = [len(turn.completion.token_ids) for segment in segments for turn in segment.turns]
         return {"token_entropy": of_token, "entropy": turn_means(of_token, num_tokens)}
 
-    def _answers(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Any]:
+    def _answers(self, groups: Sequence[TrajectoryGroup]) -> dict[str, object]:
         settings = self._config.columns
         scores = score_answers(
             self._model,

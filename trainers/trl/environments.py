@@ -66,7 +66,7 @@ def environment_factory(
     limits: EpisodeLimits = EpisodeLimits(),  # noqa: B008  (frozen)
     max_retries: int = 2,
     max_failure_rate: float = 0.5,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> type[TrlEnvironment]:
     """An environment as what ``GRPOTrainer(environment_factory=...)`` takes, its tools as methods.
 
@@ -229,7 +229,7 @@ def tool_method(spec: ToolSpec, call: _CALL) -> Callable[..., str]:
     definitions = spec.parameters.get("$defs", {})
     hints = {name: _hint(schema, definitions) for name, schema in properties.items()}
 
-    def method(self: Any, /, **arguments: object) -> str:
+    def method(self: object, /, **arguments: object) -> str:
         return call(self, spec.name, arguments)
 
     method.__name__ = method.__qualname__ = spec.name
@@ -260,7 +260,7 @@ def _signature(spec: ToolSpec, hints: Mapping[str, object]) -> inspect.Signature
     return inspect.Signature(parameters, return_annotation=str)
 
 
-def _hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> Any:
+def _hint(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> object:
     """The type hint that transformers turns into ``schema`` again, or into the nearest it can say."""
     schema = _resolved(schema, definitions)
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])

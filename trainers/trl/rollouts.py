@@ -109,7 +109,7 @@ class CreditedRollouts:
             )
         return groups
 
-    async def _tasks_of(self, rows: Sequence[Mapping[str, Any]], group_size: int) -> list[Task]:
+    async def _tasks_of(self, rows: Sequence[Mapping[str, object]], group_size: int) -> list[Task]:
         return [await self._task(rows[at : at + group_size]) for at in range(0, len(rows), group_size)]
 
     async def _task(self, rows: Sequence[Mapping[str, Any]]) -> Task:

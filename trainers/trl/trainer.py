@@ -73,7 +73,7 @@ class CreditGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types
         *,
         settings: CreditSettings = CreditSettings(),  # noqa: B008  (frozen)
         args: Any = None,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         engine: Engine | None = None,
         **trl_arguments: Any,
     ) -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from agentgym.canonical import MAX_DEPTH, require_writable
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
@@ -340,7 +340,7 @@ def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
 # ---------------------------------------------------------------------------------------------- values without types
 
 
-def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> Any:
+def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> object:
     """Return an argument that a format writes as bare text, by the type that the tool's schema gives it.
 
     Where the schema says string, or nothing, the text stays text unless it can only be meant as JSON.

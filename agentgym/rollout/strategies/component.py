@@ -68,7 +68,7 @@ def horizon(name: str, **facts: object) -> Callable[[F], F]:
     return _decorator("horizon", name, facts)
 
 
-def branching(name: str, **facts: Any) -> Callable[[F], F]:
+def branching(name: str, **facts: object) -> Callable[[F], F]:
     """Register a branching: a function to the starts of a group's next episodes, called until the group is complete.
 
     It may take ``played`` (the trajectories of the group so far, failed ones included), ``num_seen`` (how many of them
@@ -78,7 +78,7 @@ def branching(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("branching", name, facts)
 
 
-def guidance(name: str, **facts: Any) -> Callable[[F], F]:
+def guidance(name: str, **facts: object) -> Callable[[F], F]:
     """Register guidance: a function to ``(episodes with hints, turns with a hint in each)`` of a group.
 
     It may take ``rate`` (unaided success of the task so far, None where it is unknown), ``group_size`` and options.
@@ -86,7 +86,7 @@ def guidance(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("guidance", name, facts)
 
 
-def replay(name: str, **facts: Any) -> Callable[[F], F]:
+def replay(name: str, **facts: object) -> Callable[[F], F]:
     """Register a replay: a function to ``(member, stored)``, or None: the member of a group that a stored success takes
     the place of.
 

@@ -176,7 +176,7 @@ def _names(task: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _checked(raw: Any) -> float:
+def _checked(raw: object) -> float:
     """A page's reward; what is no number is the page's fault, not the agent's."""
     if not isinstance(raw, int | float) or not math.isfinite(raw):
         raise EnvError(f"the page gave {raw!r} for a reward")

@@ -19,7 +19,7 @@ import pickle
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -135,7 +135,7 @@ class IpcChannel:
         handle_of: a handle that another process can open, and the GPU it lies on.
     """
 
-    def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[Any, ...]]] | None = None) -> None:
+    def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[object, ...]]] | None = None) -> None:
         self._handle_of = handle_of or cuda_handle
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:

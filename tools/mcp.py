@@ -7,7 +7,6 @@ tool returns is data for the policy.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
-from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ToolError, UsageError
+from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, require_extra
 from agentgym.tool import Tool, usage
 from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, ToolSpec
 
@@ -63,8 +62,7 @@ class McpConnection:
     """A client of one MCP server, in a thread of its own."""
 
     def __init__(self, server: McpServer) -> None:
-        if importlib.util.find_spec("mcp") is None:
-            raise MissingExtraError(f"the MCP server {server.place}", "mcp")
+        require_extra(f"the MCP server {server.place}", "mcp", "mcp")
         self.server = server
         self.tools: tuple[ToolSpec, ...] = ()
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  (closed with it)

@@ -57,12 +57,10 @@ def view(  # noqa: PLR0913  (a command's options)
 
 
 def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -> None:
-    import importlib.util
 
-    from agentgym.errors import MissingExtraError
+    from agentgym.errors import require_extra
 
-    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn")):
-        raise MissingExtraError("agentgym view --live", "serve")
+    require_extra("agentgym view --live", "serve", "fastapi", "uvicorn")
     from agentgym.cli.live import serve
 
     def say(url: str) -> None:

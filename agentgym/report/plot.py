@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.errors import MissingExtraError, UsageError, require_known
+from agentgym.errors import UsageError, require_extra, require_known
 from agentgym.evals.compare import flat_items
 from agentgym.evals.statistics import student_interval
 from agentgym.report.run_folder import RunFolder, open_run_folder
@@ -193,10 +193,9 @@ def _line(label: str, curves: Sequence[Curve]) -> Line:
 
 
 def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[float, float]) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtraError("agentgym plot", "plot") from error
+    require_extra("agentgym plot", "plot", "matplotlib")
+    import matplotlib as mpl
+
     mpl.use("agg")
     from matplotlib import pyplot as plt
     from matplotlib.ticker import EngFormatter

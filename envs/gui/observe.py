@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from agentgym.envs.gui.tree import Node, Tree
-from agentgym.errors import ConfigError, MissingExtraError, require_known
+from agentgym.errors import ConfigError, require_extra, require_known
 from agentgym.types import ImagePart
 
 Part = Literal["tree", "html", "screenshot", "marks"]
@@ -119,10 +119,9 @@ def marked(png: bytes, tree: Tree) -> tuple[bytes, list[str]]:
     Raises:
         MissingExtraError: Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ModuleNotFoundError:
-        raise MissingExtraError("marks on a screenshot", "gui") from None
+    require_extra("marks on a screenshot", "gui", "PIL")
+    from PIL import Image, ImageDraw, ImageFont
+
     image = Image.open(io.BytesIO(png)).convert("RGB")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=11)
     ids: list[str] = []

@@ -10,7 +10,7 @@ from re import finditer
 from typing import Any, Final, TypeVar
 
 from agentgym.env.worker_thread import run_coroutine
-from agentgym.errors import MissingExtraError, ToolError
+from agentgym.errors import ToolError, require_extra
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 from agentgym.tools.web.cassette import PAGE, Cassette
 from agentgym.tools.web.engines import SearchEngine
@@ -90,10 +90,9 @@ def readable_document(page: Page, doc_id: str) -> Document:
     """
     if page.content_type == "text/plain":
         return Document(doc_id, page.url, _decoded(page.body, page.charset), page.url)
-    try:
-        import trafilatura
-    except ImportError:
-        raise MissingExtraError("reading web pages", "search") from None
+    require_extra("reading web pages", "search", "trafilatura")
+    import trafilatura
+
     body = page.body[: _end_of_tags(page.body)]
     html = _decoded(body, page.charset) if page.charset else body  # without a declared charset it looks for one itself
     found = trafilatura.bare_extraction(html, url=page.url, with_metadata=True, include_comments=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentgym.errors import CorruptDataError, MissingExtraError
+from agentgym.errors import CorruptDataError, require_extra
 from agentgym.trainers.types import Tokenizer
 
 CARD = "README.md"
@@ -37,8 +36,7 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
         MissingExtraError: the package ``gguf`` is not installed.
         CorruptDataError: the file cannot be read, or holds no causal language model.
     """
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError("reading GGUF files", "train")
+    require_extra("reading GGUF files", "train", "gguf")
     say(f"reading {file.name}")
     try:
         facts = _facts(file)

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.errors import CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.train import LoraSettings, Quantization
@@ -58,10 +58,9 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
         return model
     if settings.quantize == "none":  # peft imports bitsandbytes where it is, which then warns about its own kernels
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise MissingExtraError("LoRA", "train") from error
+    require_extra("LoRA", "train", "peft")
+    from peft import LoraConfig, get_peft_model
+
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,

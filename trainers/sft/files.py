@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentgym.canonical import read_json
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.errors import CorruptDataError, UsageError, require_extra
 from agentgym.trainers.sft.conversation import Conversation, RowError, read_conversation
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -59,11 +59,10 @@ def _loaded(line: bytes) -> object:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise MissingExtraError(f"sft.files: {path}", "parquet") from error
+    require_extra(f"sft.files: {path}", "parquet", "pyarrow")
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     number = 0
     try:
         for batch in ParquetFile(path).iter_batches(batch_size=1024):

@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
+from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
 from agentgym.registry import make
 from agentgym.rollout.request import EpisodeLimits
 from agentgym.trainers.trl.episode import Episode, EpisodeSettings, EventLoopThread
@@ -144,10 +144,9 @@ def task_dataset(
         MissingExtraError: the library ``datasets`` is not installed.
         UsageError: there is no such environment or split.
     """
-    try:
-        from datasets import Dataset
-    except ImportError as error:
-        raise MissingExtraError("task_dataset", "trl") from error
+    require_extra("task_dataset", "trl", "datasets")
+    from datasets import Dataset
+
     env = env_maker(env_id, kwargs)()
     tasks = env.tasks(split)
     rows = [_row(tasks[index], split, index) for index in range(min(num_tasks, len(tasks)))]

@@ -67,7 +67,7 @@ class Component:
 
     name: str
     family: str
-    function: Callable[..., Any] | str
+    function: Callable[..., object] | str
     """``module:function`` imports the function only when it is called, for those that need torch."""
     options: type[Options] | None = None
     """Settings of its own; None if it has none."""

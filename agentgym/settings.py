@@ -102,7 +102,7 @@ def read_pair(text: str) -> tuple[str, object]:
         return key, value
 
 
-def checked(kind: Callable[..., T], values: Mapping[str, Any], prefix: str = "") -> T:
+def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = "") -> T:
     """Build a configuration from plain nested dicts.
 
     Args:

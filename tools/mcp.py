@@ -96,7 +96,7 @@ class McpConnection:
                 f"{self.server.place} did not start within {self.server.start_timeout_s:g} s"
             ) from None
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> object:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> object:
         """Call a tool, and return its texts and images.
 
         Raises:
@@ -298,7 +298,7 @@ class McpToolEnv(ToolEnv):
 
 
 def _caller(connection: McpConnection, name: str) -> Callable[..., object]:
-    async def call(env: ToolEnv, **arguments: Any) -> object:
+    async def call(env: ToolEnv, **arguments: object) -> object:
         return await connection.call(name, arguments)
 
     return call

@@ -59,13 +59,13 @@ class EvalPlan:
     max_context_tokens: int = 0
     repeats: int = 1
     """Episodes of each task."""
-    scoring: dict[str, Any] = field(default_factory=dict)
+    scoring: dict[str, object] = field(default_factory=dict)
     """The definition of success (:class:`agentgym.evals.scoring.Scoring`); empty for the environment's own."""
     opponent: str = ""
     """Policy that plays against the evaluated one in a game for several players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    chat: dict[str, Any] = field(default_factory=dict)
-    context: dict[str, Any] = field(default_factory=dict)
+    chat: dict[str, object] = field(default_factory=dict)
+    context: dict[str, object] = field(default_factory=dict)
     harness: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -164,7 +164,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         >>> result.success, len(result.trajectories)
         (1.0, 2)
     """
-    scoring: Mapping[str, Any] = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
+    scoring: Mapping[str, object] = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
     options = {
         "kwargs": dict(kwargs or {}), "episodes": episodes, "repeats": repeats, "split": split, "seed": seed,
         "scoring": scoring, "temperature": temperature, "max_new_tokens": max_new_tokens,

@@ -56,7 +56,7 @@ class RunSettings:
         """The settings of the model alone."""
         return {name: self.plan[name] for name in SAMPLING}
 
-    def note(self, plan: dict[str, Any]) -> str:
+    def note(self, plan: dict[str, object]) -> str:
         """Return a line that says in what a plan is as the run's own evaluation, and in what not."""
         if not self.has_env(plan):
             taken = ", ".join(f"{name}={plan[name]}" for name in SAMPLING)
@@ -90,7 +90,7 @@ def _changes(prefix: str, of_run: Mapping[str, object], of_plan: Mapping[str, ob
 def as_the_run(
     name: str,
     policy: str,
-    given: dict[str, Any],
+    given: dict[str, object],
     say: Callable[[str], None],
     require: Callable[[Path], None] = require_trust,
 ) -> dict[str, Any]:

@@ -313,7 +313,7 @@ def _children(schema: JsonSchema) -> Iterator[tuple[str, Json]]:
 
 
 def _referred(reference: str, root: JsonSchema) -> object:
-    found: Any = root
+    found: object = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step) if isinstance(found, Mapping) else None
     return found

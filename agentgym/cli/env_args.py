@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,7 +28,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
         >>> parse_pairs(["num_objects=3", "name=kitchen"])
         {'num_objects': 3, 'name': 'kitchen'}
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for pair in pairs:
         key, value = read_pair(pair)
         if not key.isidentifier():

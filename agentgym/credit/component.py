@@ -55,11 +55,13 @@ class CreditComponent(Component):
     is_after: bool = False
     """Selections: it reads advantages, so it comes after the estimator."""
 
-    def columns(self, options: Any) -> tuple[str, ...]:
+    def columns(self, options: object) -> tuple[str, ...]:
         """Return the optional columns of the table that it reads under the given settings."""
         return self.column_names(options) if callable(self.column_names) else self.column_names
 
-    def run(self, values: Mapping[str, Any], options: Any, memory: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    def run(
+        self, values: Mapping[str, object], options: object, memory: Mapping[str, object]
+    ) -> tuple[Any, Mapping[str, Any]]:
         """Call the function.
 
         Args:

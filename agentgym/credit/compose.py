@@ -118,7 +118,7 @@ def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, fl
 
 
 def assign_credit(
-    groups: Sequence[TrajectoryGroup], config: CreditConfig, *, columns: Mapping[str, Any] | None = None
+    groups: Sequence[TrajectoryGroup], config: CreditConfig, *, columns: Mapping[str, object] | None = None
 ) -> tuple[GroupCredit, ...]:
     """Credit every turn of every valid trajectory.
 
@@ -136,7 +136,7 @@ def credit_groups(
     groups: Sequence[TrajectoryGroup],
     config: CreditConfig,
     *,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, object] | None = None,
     state: CreditState | None = None,
 ) -> CreditResult:
     """Credit groups as :func:`assign_credit` does, with the memory of trackers; rows are the turns in order."""

@@ -256,7 +256,12 @@ def _of_env(folder: Path) -> Evaluation:
 
 
 def _played(
-    folder: Path, label: str, env: str, kwargs: Mapping[str, Any], policy: str, scoring: Mapping[str, Any] | None = None
+    folder: Path,
+    label: str,
+    env: str,
+    kwargs: Mapping[str, object],
+    policy: str,
+    scoring: Mapping[str, object] | None = None,
 ) -> Evaluation:
     rows = _by_key(read_rows(folder))
     content = {"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]}

@@ -257,7 +257,7 @@ def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
 
 
 def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    tasks: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    tasks: dict[tuple[str, str, str], list[dict[str, object]]] = {}
     for row in rows:
         tasks.setdefault((row.get("part", ""), row["task_id"], row["content_hash"]), []).append(row)
     return list(tasks.values())

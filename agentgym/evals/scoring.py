@@ -47,7 +47,7 @@ class Scoring:
         check_ranges(self)
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Scoring:
+    def read(cls, values: Mapping[str, object]) -> Scoring:
         """Read what a user gave: ``scorers`` and ``success_at``, or one scorer's own keys with ``success_at``.
 
         Raises:
@@ -81,7 +81,7 @@ class _Scorer:
     weight: float
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> _Scorer:
+    def read(cls, values: Mapping[str, object]) -> _Scorer:
         own = dict(values)
         reference, weight = own.pop("kind", None), own.pop("weight", 1.0)
         if not isinstance(reference, str):

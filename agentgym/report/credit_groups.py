@@ -116,7 +116,7 @@ def _differences(columns: Sequence[Floats]) -> Floats:
 
 
 def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, object]:
-    members: list[dict[str, Any]] = []
+    members: list[dict[str, object]] = []
     states: dict[Any, int] = {}
     row = 0
     for trajectory in candidate.group.trajectories:
@@ -170,7 +170,7 @@ def _credit(credit: CreditColumns, row: int, reward: float) -> dict[str, object]
     weight, advantage, shaped = (float(c[row]) for c in (credit.loss_weight, credit.advantage, credit.shaped_reward))
     if math.isnan(weight):
         return None
-    given: dict[str, Any] = {"a": _short(advantage), "g": _short(float(credit.return_to_go[row]))}
+    given: dict[str, object] = {"a": _short(advantage), "g": _short(float(credit.return_to_go[row]))}
     if credit.anchor_size[row]:
         given["k"] = int(credit.anchor_group[row])
     if abs(shaped - reward) > EXACT:

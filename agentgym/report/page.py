@@ -7,7 +7,6 @@ import json
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -251,7 +250,7 @@ def _headline(label: str, summary: EvalSummary) -> dict[str, object]:
 # ----- one HTML file that needs nothing beside itself: templates, assets, and data that cannot break out of its element
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """A page from one of this package's templates; whatever is not :class:`Markup` is escaped."""
     return str(_templates().get_template(template).render(**values))
 

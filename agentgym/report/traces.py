@@ -109,7 +109,7 @@ def _eval_section(
     # of an evaluation beside others each may get a share, and a short sample shows both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
-    kept: list[dict[str, Any]] = []
+    kept: list[dict[str, object]] = []
     has_tokens = False
     for group in chosen:
         if group.trajectories:

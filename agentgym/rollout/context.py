@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentgym.env.env import Env
 from agentgym.errors import ConfigError, UsageError, unknown_name
@@ -69,7 +69,7 @@ class ContextConfig:
         if not self.instruction.strip():
             raise ConfigError("context.instruction must say something")
 
-    def changed(self, values: Mapping[str, Any]) -> ContextConfig:
+    def changed(self, values: Mapping[str, object]) -> ContextConfig:
         """Return a copy with values replaced, by name.
 
         Raises:

@@ -55,7 +55,7 @@ def made_with(**facts: object) -> dict[str, Any]:
     }
 
 
-def note(folder: Path, **facts: Any) -> list[str]:
+def note(folder: Path, **facts: object) -> list[str]:
     """Append a line to the journal of a run's folder; return how it differs from the line before.
 
     Raises:

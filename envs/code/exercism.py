@@ -117,7 +117,7 @@ class ExercismTasks(Sequence[Task]):
         extra_data: what a task's data holds beside the slug and a digest of the content.
     """
 
-    def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, object]) -> None:
         exercises = load_exercises(find_exercises(path)).values()
         self._tasks = tuple(
             Task(

@@ -64,7 +64,7 @@ class Function:
     words: str
     source: str
     """The reference solution."""
-    run: Callable[[Any], Any]
+    run: Callable[[object], object]
     examples: tuple[object, ...]
     """Arguments to show, with what the function gives."""
     hidden: tuple[object, ...]
@@ -219,7 +219,7 @@ def _condition(rng: np.random.Generator, kind: Kind) -> tuple[str, str]:
 
 def _inputs(rng: np.random.Generator, kind: Kind) -> list[object]:
     """Different arguments: those to show and those to grade with."""
-    found: list[Any] = []
+    found: list[object] = []
     while len(found) < NUM_EXAMPLES + NUM_HIDDEN:
         value: Any = int(rng.integers(-20, 21))
         if kind == "list":

@@ -113,7 +113,7 @@ class HarborTasks(Sequence[Task]):
         UsageError: there is no task in the folder.
     """
 
-    def __init__(self, path: str | Path, split: str, extra_data: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path, split: str, extra_data: Mapping[str, object]) -> None:
         self._split, self._extra_data = split, extra_data
         self._folders = task_folders(path)
 

@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Final
 
 _MAX_TICKS: Final = 20_000
 """Turns of loops and calls of functions in one evaluation."""
@@ -39,7 +39,7 @@ class Outcome:
         Outcome(value=3, raised='')
     """
 
-    value: Any
+    value: object
     raised: str = ""
 
 

@@ -84,7 +84,7 @@ class DomainEnv(ToolEnv):
     def __init__(
         self,
         *,
-        user: str | Mapping[str, Any] | UserModel = "scripted",
+        user: str | Mapping[str, object] | UserModel = "scripted",
         violation_cost: float = 0.1,
         max_turns: int = 60,
         render_mode: str | None = None,

@@ -93,7 +93,7 @@ def bound(tool: Tool, run: Callable[..., object]) -> Tool:
     """A toolkit's tool as one of an environment: the same to the model, run by ``run(env, tool, arguments)``."""
 
     @functools.wraps(tool.function)
-    def call(env: Any, **arguments: Any) -> Any:
+    def call(env: object, **arguments: object) -> Any:
         return run(env, tool, arguments)
 
     return replace(tool, function=call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
@@ -29,7 +29,7 @@ class GuessingEnv(SoloGame):
     _left: tuple[int, ...] = ()
 
     def __init__(
-        self, knobs: Mapping[str, Any], *, question_cost: float, max_turns: int, render_mode: str | None
+        self, knobs: Mapping[str, object], *, question_cost: float, max_turns: int, render_mode: str | None
     ) -> None:
         check_number("question_cost", question_cost, Range(at_least=0))
         self._question_cost = question_cost

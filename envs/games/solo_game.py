@@ -21,7 +21,7 @@ class SoloGame(ToolEnv):
     state_names: ClassVar[tuple[str, ...]]
     """The attributes that change in an episode; their values are never changed in place."""
 
-    def __init__(self, knobs: Mapping[str, Any], *, max_turns: int, render_mode: str | None) -> None:
+    def __init__(self, knobs: Mapping[str, object], *, max_turns: int, render_mode: str | None) -> None:
         self._knobs = dict(knobs)
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 

@@ -167,5 +167,5 @@ def _refund_method(shop: Shop, order: Record, rng: random.Random) -> Mapping[str
     methods = shop.customer["payment_methods"]
     allowed = {order["payment_history"][0]["payment_method_id"]}
     allowed |= {key for key, method in methods.items() if method["source"] == "gift_card"}
-    method: Mapping[str, Any] = methods[rng.choice(sorted(allowed))]
+    method: Mapping[str, object] = methods[rng.choice(sorted(allowed))]
     return method

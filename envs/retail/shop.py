@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as all_combinations
-from typing import Any, Final
+from typing import Final
 
 from agentgym.envs.domains.database import Record
 
@@ -74,7 +74,7 @@ def drawn_address(rng: random.Random) -> Record:
 def _product(name: str, rng: random.Random) -> Record:
     price, options = PRODUCTS[name]
     combinations = list(all_combinations(*options.values()))
-    variants: dict[str, Any] = {}
+    variants: dict[str, object] = {}
     for values in rng.sample(combinations, min(len(combinations), rng.randint(*_NUM_VARIANTS))):
         item_id = digits(rng, 10)
         variants[item_id] = {

@@ -17,7 +17,6 @@ import sys
 import traceback
 import types
 from contextlib import suppress
-from typing import Any
 
 MAX_BYTES = 8 << 20
 _OWN = ("__name__", "__builtins__", "__doc__", "__loader__", "__spec__", "__package__", "__annotations__")
@@ -133,7 +132,7 @@ def _define(definitions: dict[str, str], main: dict[str, object]) -> list[str]:
 
 
 def _save(session: str, main: dict[str, object], definitions: dict[str, str]) -> None:
-    values: dict[str, Any] = {}  # pickled together, so that what they share stays shared
+    values: dict[str, object] = {}  # pickled together, so that what they share stays shared
     lost: list[str] = []
     for name, value in main.items():
         if name in _OWN or name in definitions:

@@ -72,7 +72,7 @@ class Cassette:
         self._num_read = 0
         self._lock = threading.Lock()
 
-    async def answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[object]]) -> Any:
         """The recorded answer, or the one that ``ask`` gives now.
 
         What the policy did wrong (a :class:`~agentgym.errors.ToolError`) is recorded and raised again like an answer;

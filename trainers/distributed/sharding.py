@@ -156,7 +156,7 @@ def run_whole(model: CausalLM, work: Callable[[CausalLM], Result]) -> Result:
     return result
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> Any:
     """A state dictionary, or a tensor, with what is cut up put together; all ranks must ask."""
     if isinstance(value, DTensor):
         return value.full_tensor()

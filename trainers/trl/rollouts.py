@@ -49,7 +49,7 @@ class CreditedRollouts:
         self._credit_state = CreditState()
 
     def play(
-        self, rows: Sequence[Mapping[str, Any]], group_size: int, *, version: int, is_training: bool
+        self, rows: Sequence[Mapping[str, object]], group_size: int, *, version: int, is_training: bool
     ) -> list[GroupVerdict]:
         """Play and credit one group for every ``group_size`` rows, with the model's current weights as ``version``.
 

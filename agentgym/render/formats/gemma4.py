@@ -85,7 +85,7 @@ def _scalar(word: str) -> object:
 
 
 def _members(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
-    members: dict[str, Any] = {}
+    members: dict[str, object] = {}
     while not text.startswith("}", at):
         colon = text.find(":", at)
         if colon < 0:

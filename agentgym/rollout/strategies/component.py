@@ -53,7 +53,7 @@ def task_source(name: str, **facts: object) -> Callable[[F], F]:
     return _decorator("task source", name, facts)
 
 
-def budget(name: str, **facts: Any) -> Callable[[F], F]:
+def budget(name: str, **facts: object) -> Callable[[F], F]:
     """Register a budget: a function to the number of episodes of groups.
 
     One that takes ``rates`` (success rate per group's task, None where it is unknown) decides before a step and returns

@@ -102,7 +102,7 @@ class Chaos(Env):
 
     async def areset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    ) -> tuple[Observation, dict[str, object]]:
         begun = await self.env.areset(seed=seed, options=options)
         self._count_attempt()
         await self._astrike()

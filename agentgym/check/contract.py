@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import gymnasium.utils.env_checker
 import numpy as np
@@ -277,7 +276,7 @@ def undescribed(parameters: JsonSchema) -> list[str]:
     return [name for name, schema in parameters.get("properties", {}).items() if not schema.get("description")]
 
 
-def _problems(schema: Any, path: str, root: JsonSchema) -> Iterator[str]:
+def _problems(schema: object, path: str, root: JsonSchema) -> Iterator[str]:
     at = f"{path}: " if path else ""
     if isinstance(schema, bool):
         return

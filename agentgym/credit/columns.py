@@ -111,7 +111,7 @@ def split_columns(columns: Mapping[str, Any], groups: Sequence[TrajectoryGroup])
     return pieces
 
 
-def join_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def join_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """The columns of a batch from those of its groups; the inverse of :func:`split_columns`.
 
     Columns that only some groups have are left out.

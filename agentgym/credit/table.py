@@ -328,7 +328,7 @@ def _check_ragged(rewards: Sequence[Sequence[float]], **others: Sequence[Sequenc
                 raise ConfigError(f"{name}[{number}] has {len(row)} entries, expected {len(turns)}, one per turn")
 
 
-def _flat(name: str, value: Sequence[Any]) -> list[Any]:
+def _flat(name: str, value: Sequence[Any]) -> list[object]:
     for number, row in enumerate(value):
         if not isinstance(row, list | tuple):
             raise ConfigError(

@@ -256,7 +256,7 @@ def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
     return bool(rows[answers.index(chosen)]["success"])
 
 
-def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, object]]]:
     tasks: dict[tuple[str, str, str], list[dict[str, object]]] = {}
     for row in rows:
         tasks.setdefault((row.get("part", ""), row["task_id"], row["content_hash"]), []).append(row)

@@ -157,7 +157,7 @@ def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
     }
 
 
-def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[Any]]]:
+def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[object]]]:
     """Return each turn of some episodes in short: advantage, validity, and the number of its state among theirs."""
     numbers: dict[str | None, int] = {}
     return [

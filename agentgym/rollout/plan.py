@@ -49,9 +49,9 @@ class PlanState:
     """Steps whose groups are planned."""
     plans: Mapping[int, GroupPlan] = field(default_factory=dict)
     """Planned groups that were not trained yet, by ordinal."""
-    history: tuple[Mapping[int, Any], ...] = ()
+    history: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """The results of each environment's tasks."""
-    successes: tuple[Mapping[int, Any], ...] = ()
+    successes: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """The successes of each environment that can be trained again."""
 
     @classmethod

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from agentgym.envs.gui.tree import Node, Tree
 from agentgym.errors import ConfigError, require_extra, require_known
@@ -168,7 +168,7 @@ def _row_of(nodes: Sequence[Node]) -> str:
     heads = [at for at, node in enumerate(rest) if node.depth == row.depth + 1]
     for start, end in pairwise([*heads, len(rest)]):
         cell, *inner = rest[start:end]
-        own: Mapping[str, Any] = cell.states
+        own: Mapping[str, object] = cell.states
         is_plain = cell.role in ("cell", "gridcell", "text") and not cell.id and not own
         head = cell.name if is_plain else line_of(cell, indent=False)
         cells.append(" ".join(filter(None, [head, *(line_of(node, indent=False) for node in inner)])))

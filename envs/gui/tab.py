@@ -83,7 +83,7 @@ class Tab:
         """A name of the document that is open, of which no other has the same; None while one is being made."""
         return self._worlds.get(self._frame)
 
-    async def evaluate(self, expression: str) -> Any:
+    async def evaluate(self, expression: str) -> object:
         """The JSON value of an expression in the page's own world.
 
         Raises:

@@ -163,7 +163,7 @@ def _return(order: Record, item: Record, method: Mapping[str, Any], wish: str) -
     )
 
 
-def _refund_method(shop: Shop, order: Record, rng: random.Random) -> Mapping[str, Any]:
+def _refund_method(shop: Shop, order: Record, rng: random.Random) -> Mapping[str, object]:
     methods = shop.customer["payment_methods"]
     allowed = {order["payment_history"][0]["payment_method_id"]}
     allowed |= {key for key, method in methods.items() if method["source"] == "gift_card"}

@@ -49,7 +49,7 @@ class Host:
         os.dup2(null, 1)
         os.close(null)
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> dict[str, object]:
         (length,) = struct.unpack(">I", self._exactly(4))
         request: dict[str, object] = json.loads(self._exactly(length))
         return request

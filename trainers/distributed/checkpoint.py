@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -192,7 +192,7 @@ def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> StateDict:
     return parts
 
 
-def _part(tree: StateDict, path: str) -> Any:
+def _part(tree: StateDict, path: str) -> object:
     for name in path.split("/"):
         tree = tree[name]
     return tree

@@ -177,7 +177,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: StateDict) -> None:
     optimizer.load_state_dict({**state, "state": of_parameter})
 
 
-def _cut_like(own: Any, value: Any) -> Any:
+def _cut_like(own: Any, value: Any) -> object:
     is_whole = isinstance(value, Tensor) and not isinstance(value, DTensor)
     if isinstance(own, DTensor) and is_whole and value.shape == own.shape:
         return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

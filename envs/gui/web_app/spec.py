@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -143,7 +143,7 @@ def load_web_app(name: str | Path) -> WebApp:
     if not path.is_file():
         raise UsageError(f"no file {str(path)!r}")
     try:
-        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        given: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
         return TypeAdapter(WebApp).validate_python({**given, "here": path.resolve().parent})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise CorruptDataError(f"{path} does not describe an application: {error}") from error

@@ -5,7 +5,7 @@ and credit in order.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentgym import envs as _builtin_envs  # registers the ids; imports no environment  # noqa: F401
 from agentgym.env.env import Env
@@ -53,7 +53,7 @@ _LAZY = {
 """Names from modules of :mod:`agentgym.api`, imported on first use."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'agentgym' has no attribute {name!r}")
     return getattr(importlib.import_module(f"agentgym.api.{_LAZY[name]}"), name)

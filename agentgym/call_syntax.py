@@ -78,7 +78,7 @@ def _parse_line(line: str, start: int, tools: Mapping[str, ToolSpec], index: int
     properties = spec.parameters.get("properties", {}) if spec else {}
     names = list(properties)
     most = len(names) if spec else _MAX_VALUES
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     at, num_positional = 0, 0
     while at < len(rest):
         found = _VALUE.match(rest, at)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from agentgym.errors import ConfigError
+from agentgym.settings import Count, Natural, NonNegative, PositiveFraction, check_ranges
 from agentgym.types import Completion
 
 
@@ -24,14 +24,14 @@ class SamplingParams:
         1.0
     """
 
-    max_new_tokens: int = 64
-    max_thinking_tokens: int = 0
+    max_new_tokens: Count = 64
+    max_thinking_tokens: Natural = 0
     """Budget of a rollout's thinking, beside ``max_new_tokens`` for the answer; 0 lets both share ``max_new_tokens``.
     Engines are given one limit for each request."""
-    temperature: float = 1.0
+    temperature: NonNegative = 1.0
     """0 means greedy; log-probabilities are then those of the unscaled distribution."""
-    top_p: float = 1.0
-    top_k: int = 0
+    top_p: PositiveFraction = 1.0
+    top_k: Natural = 0
     """0 means no limit."""
     stop_token_ids: tuple[int, ...] = ()
     """Sampling stops after one of these; it is part of the completion."""
@@ -44,16 +44,7 @@ class SamplingParams:
         return self.max_new_tokens + self.max_thinking_tokens
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        if self.max_thinking_tokens < 0:
-            raise ConfigError(f"max_thinking_tokens must be at least 0, got {self.max_thinking_tokens}")
-        if self.temperature < 0:
-            raise ConfigError(f"temperature must be at least 0, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p must be in (0, 1], got {self.top_p}")
-        if self.top_k < 0:
-            raise ConfigError(f"top_k must be at least 0 (0: no limit), got {self.top_k}")
+        check_ranges(self)
 
 
 @runtime_checkable

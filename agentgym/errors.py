@@ -8,7 +8,9 @@ Three questions decide a class: did the *user* make a mistake (:class:`UsageErro
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import importlib.util
+import sys
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -187,6 +189,26 @@ def boundary(
 
 _MOST_LISTED = 20
 """Names that a message lists in full; of more it names the five nearest."""
+
+
+def require_extra(what: str, extra: str, *modules: str) -> None:
+    """Refuse what needs modules that are not installed.
+
+    Raises:
+        MissingExtraError: for ``what``, with the command that installs the extra.
+    """
+    if any(sys.modules.get(module) is None and importlib.util.find_spec(module) is None for module in modules):
+        raise MissingExtraError(what, extra)
+
+
+def require_known(kind: str, name: str, known: Collection[str], hint: str = "") -> None:
+    """Refuse a name that is not known.
+
+    Raises:
+        UnknownNameError: that :func:`unknown_name` returns.
+    """
+    if name not in known:
+        raise unknown_name(kind, name, known, hint)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:

@@ -13,7 +13,7 @@ import httpx
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
-def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: Any) -> httpx.Client:
+def limited_client(*, max_bytes: int = MAX_ANSWER_BYTES, **settings: object) -> httpx.Client:
     """Return a client that fails with ``httpx.DecodingError`` at an answer that is packed or above ``max_bytes``.
 
     Args:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym.canonical import digest
 from agentgym.errors import ConfigError, UsageError, unknown_name
+from agentgym.settings import check_ranges, checked
 
 ENTRY_POINT_GROUP = "agentgym.components"
 
@@ -36,10 +37,19 @@ class Options:
     """Settings of one component; subclasses add ``kind``, whose default is the component's name, and their keys."""
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "forbid"}
+    off_at_0: ClassVar[str] = ""
+    """The key at whose value 0 the component can change nothing."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, f"{kind(self) or type(self).__name__}: ")
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Refuse values that cannot go together, by :meth:`check`; each alone is checked by its annotation."""
 
     def idle(self) -> str:
         """Return why the component can change nothing with these settings, empty if it can."""
-        return ""
+        return f"{self.off_at_0} is 0" if self.off_at_0 and getattr(self, self.off_at_0) == 0 else ""
 
     def check(self, *, is_ok: bool, message: str) -> None:
         """Refuse a value.
@@ -57,7 +67,7 @@ class Component:
 
     name: str
     family: str
-    function: Callable[..., Any] | str
+    function: Callable[..., object] | str
     """``module:function`` imports the function only when it is called, for those that need torch."""
     options: type[Options] | None = None
     """Settings of its own; None if it has none."""
@@ -112,7 +122,7 @@ class Component:
 
 
 C = TypeVar("C", bound=Component)
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Registry(Mapping[str, C], Generic[C]):
@@ -212,10 +222,10 @@ class ByKind:
     def __init__(self, registry: Mapping[str, Component], *, is_late: bool = False) -> None:
         self._registry, self._is_late = registry, is_late
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> object:
         return {"type": "function-plain", "function": {"type": "no-info", "function": self._read}}
 
-    def _read(self, value: Any) -> Any:
+    def _read(self, value: object) -> Any:
         from pydantic import TypeAdapter
 
         if not isinstance(value, Mapping | Options):
@@ -236,14 +246,14 @@ class ByKind:
         return made if reference == own else replace(made, kind=reference)
 
 
-def read_options(registry: Mapping[str, Component], reference: str, value: Mapping[str, Any], prefix: str) -> Options:
+def read_options(
+    registry: Mapping[str, Component], reference: str, value: Mapping[str, object], prefix: str
+) -> Options:
     """Return the options of a named component from a mapping, which may leave its ``kind`` out.
 
     Raises:
         ConfigError: the component has no settings, the mapping is another's, or a key or value is wrong.
     """
-    from agentgym.settings import checked
-
     component = registry[reference]
     if component.options is None:
         raise ConfigError(f"{prefix}: {component.family} {component.name!r} has no settings of its own")
@@ -260,7 +270,7 @@ def kind(value: Any) -> Any:
     return value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
 
 
-def options_of(function: Callable[..., Any]) -> type[Options] | None:
+def options_of(function: Callable[..., object]) -> type[Options] | None:
     """Return the class that a function's parameter ``options`` is annotated with, None if it has no such parameter.
 
     Example:
@@ -278,7 +288,7 @@ def options_of(function: Callable[..., Any]) -> type[Options] | None:
     return next((c for c in choices if isinstance(c, type) and issubclass(c, Options)), None)
 
 
-def checked_options(family: str, name: str, function: Callable[..., Any], named: Any) -> type[Options] | None:
+def checked_options(family: str, name: str, function: Callable[..., object], named: object) -> type[Options] | None:
     """Return the options class of a component that is being registered, named or read off its function.
 
     Raises:

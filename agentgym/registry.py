@@ -20,7 +20,7 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 from agentgym.env.env import Env
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import MissingExtraError, UsageError, require_known, unknown_name
 from agentgym.plugins import import_module, run_file
 
 ENTRY_POINT_GROUP = "agentgym.envs"
@@ -63,7 +63,7 @@ def register(
     extra: str | None = None,
     requires: Sequence[str] = (),
     install: str = "",
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     """Give an environment a name: ``[namespace/]Name-vN``.
 
@@ -124,7 +124,7 @@ def make(reference: str, **kwargs: Any) -> Env:
     return made
 
 
-def is_remote(kwargs: Mapping[str, Any]) -> bool:
+def is_remote(kwargs: Mapping[str, object]) -> bool:
     """Return True if arguments name servers on which an environment is played (``url="ws://HOST:PORT"``)."""
     return str(kwargs.get("url", "")).lstrip().startswith(("ws://", "wss://"))
 
@@ -153,8 +153,7 @@ def find(reference: str) -> EnvEntry:
         import_module(source)
     if name not in _entries:
         _load_plugins()
-    if name not in _entries:
-        raise unknown_name("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
+    require_known("environment", name, _entries, f"agentgym list shows all; one of a file is FILE.py:{name}")
     return _entries[name]
 
 
@@ -181,7 +180,7 @@ def parameters_of(entry: EnvEntry) -> dict[str, inspect.Parameter] | None:
     return found
 
 
-def check_arguments(entry: EnvEntry, kwargs: Mapping[str, Any]) -> None:
+def check_arguments(entry: EnvEntry, kwargs: Mapping[str, object]) -> None:
     """Refuse arguments that an environment does not take.
 
     Raises:
@@ -196,7 +195,7 @@ def check_arguments(entry: EnvEntry, kwargs: Mapping[str, Any]) -> None:
             raise unknown_name(f"argument of {entry.id}:", key, known)
 
 
-def turn_limit(reference: str, kwargs: Mapping[str, Any]) -> int | None:
+def turn_limit(reference: str, kwargs: Mapping[str, object]) -> int | None:
     """Return the most turns of an environment's episodes, without making it; None if nobody says."""
     if "max_turns" in kwargs:
         return cast("int | None", kwargs["max_turns"])

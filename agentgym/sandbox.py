@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
-from agentgym.errors import ConfigError, SandboxRefusedError, unknown_name
+from agentgym.errors import ConfigError, SandboxRefusedError, require_known
+from agentgym.settings import Count, Positive, Range, check_ranges
 
 GuaranteeName = Literal["filesystem", "network", "cpu", "memory", "pids", "time", "user"]
 GUARANTEES: tuple[GuaranteeName, ...] = get_args(GuaranteeName)
@@ -40,31 +41,26 @@ class Limits:
         agentgym.errors.ConfigError: workspace_mb 500 and twice tmp_mb 64 leave less than 64 of memory_mb 512
     """
 
-    wall_s: float = 30.0
+    wall_s: Positive = 30.0
     """The longest one call may run; also the default of ``timeout_s``."""
-    cpu_s: int = 30
-    num_cpus: float = 1.0
-    memory_mb: int = 512
+    cpu_s: Count = 30
+    num_cpus: Positive = 1.0
+    memory_mb: Count = 512
     """Swap is off: it is no way around this."""
-    num_pids: int = 128
+    num_pids: Annotated[int, Range(at_least=4)] = 128
     """Processes and threads at one time."""
-    file_mb: int = 64
+    file_mb: Count = 64
     """Size of one file."""
-    num_open_files: int = 256
-    output_bytes: int = 1 << 20
+    num_open_files: Annotated[int, Range(at_least=16)] = 256
+    output_bytes: Count = 1 << 20
     """Kept of each of stdout and stderr; the rest is read and dropped."""
-    workspace_mb: int = 128
-    tmp_mb: int = 64
+    workspace_mb: Count = 128
+    tmp_mb: Count = 64
     """Of ``/tmp``, and again of ``/dev/shm``."""
     has_network: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("wall_s", "cpu_s", "num_cpus", "memory_mb", "file_mb", "output_bytes", "workspace_mb", "tmp_mb"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be above 0, got {getattr(self, name)}")
-        if self.num_pids < 4 or self.num_open_files < 16:
-            raise ConfigError(f"num_pids must be at least 4 and num_open_files 16, got {self.num_pids}, "
-                              f"{self.num_open_files}")  # fmt: skip
+        check_ranges(self)
         if self.workspace_mb + 2 * self.tmp_mb + _RESERVE_MB > self.memory_mb:
             raise ConfigError(
                 f"workspace_mb {self.workspace_mb} and twice tmp_mb {self.tmp_mb} leave less than {_RESERVE_MB} "
@@ -189,8 +185,7 @@ class Capabilities:
         """
         wanted = frozenset(names)
         for name in sorted(wanted):
-            if name not in GUARANTEES:
-                raise unknown_name("guarantee", name, GUARANTEES)
+            require_known("guarantee", name, GUARANTEES)
         if missing := sorted(wanted - self.in_force):
             reasons = {guarantee.name: guarantee.how for guarantee in self.guarantees}
             text = "; ".join(f"{name} here: {reasons.get(name, 'not offered')}" for name in missing)  # type: ignore[call-overload]

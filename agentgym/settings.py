@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError
@@ -12,7 +14,76 @@ from agentgym.errors import ConfigError
 T = TypeVar("T")
 
 
-def read_pair(text: str) -> tuple[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The numbers that a field of settings may hold; :func:`check_ranges` refuses others.
+
+    Example:
+        >>> str(Range(above=0, at_most=1)), 0 in Range(above=0, at_most=1)
+        ('above 0 and at most 1', False)
+    """
+
+    at_least: float = -math.inf
+    above: float = -math.inf
+    at_most: float = math.inf
+    below: float = math.inf
+
+    def __contains__(self, number: float) -> bool:
+        return self.at_least <= number <= self.at_most and self.above < number < self.below
+
+    def __str__(self) -> str:
+        if math.isfinite(self.at_least) and math.isfinite(self.at_most):
+            return f"between {self.at_least:,.10g} and {self.at_most:,.10g}"
+        bounds = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
+        return " and ".join(f"{words} {bound:,.10g}" for words, bound in bounds.items() if math.isfinite(bound))
+
+
+Positive: TypeAlias = Annotated[float, Range(above=0)]
+NonNegative: TypeAlias = Annotated[float, Range(at_least=0)]
+Fraction: TypeAlias = Annotated[float, Range(at_least=0, at_most=1)]
+PositiveFraction: TypeAlias = Annotated[float, Range(above=0, at_most=1)]
+Count: TypeAlias = Annotated[int, Range(at_least=1)]
+Natural: TypeAlias = Annotated[int, Range(at_least=0)]
+
+
+def check_ranges(settings: object, prefix: str = "") -> None:
+    """Refuse settings in which a number is outside the :class:`Range` of its field.
+
+    Args:
+        settings: a dataclass whose fields are annotated, as in ``votes: Count``.
+        prefix: what stands before the field's name in the message.
+
+    Raises:
+        ConfigError: naming the first wrong field.
+    """
+    kind: Any = type(settings)
+    for name, allowed in _ranges(kind).items():
+        value = getattr(settings, name)
+        if isinstance(value, int | float):
+            check_number(f"{prefix}{name}", value, allowed)
+
+
+def check_number(name: str, value: float, allowed: Range) -> None:
+    """Refuse a number outside a range.
+
+    Raises:
+        ConfigError: with the name, the range and the number.
+    """
+    if value not in allowed:
+        raise ConfigError(f"{name} must be {allowed}, got {value}")
+
+
+@cache
+def _ranges(kind: Callable[..., object]) -> dict[str, Range]:
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:  # names that are imported for type checkers alone
+        return {}
+    marks = ((name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ()))
+    return {name: mark for name, mark in marks if isinstance(mark, Range)}
+
+
+def read_pair(text: str) -> tuple[str, object]:
     """Return the key and the value of ``key=value``; a value is read as JSON if it parses, else taken as text.
 
     Raises:
@@ -31,7 +102,7 @@ def read_pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def checked(kind: Callable[..., T], values: Mapping[str, Any], prefix: str = "") -> T:
+def checked(kind: Callable[..., T], values: Mapping[str, object], prefix: str = "") -> T:
     """Build a configuration from plain nested dicts.
 
     Args:

@@ -34,7 +34,7 @@ CONTROL_VERBS = frozenset(
 MAX_OUTPUT_BYTES = 16 * 1024
 """Longest tool output a model sees, in bytes of UTF-8; longer output is cut and the cut is marked."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 _MARK = "__agentgym_tool__"
 _SECTION = re.compile(r"\n(?:Args|Returns|Yields|Raises|Example|Examples|Note|Notes):")
 
@@ -312,7 +312,7 @@ def _scalar_text(name: str, value: object) -> str:
 # ------------------------------------------------------------------------------------------------------ definition
 
 
-def _define(function: Callable[..., Any], timeout_s: float | None, parallel_safe: bool) -> Tool:
+def _define(function: Callable[..., object], timeout_s: float | None, parallel_safe: bool) -> Tool:
     name = function.__name__
     if name in CONTROL_VERBS:
         raise ToolDefinitionError(
@@ -334,7 +334,7 @@ def _define(function: Callable[..., Any], timeout_s: float | None, parallel_safe
     return Tool(name, function, description, parameter_docs, parallel_safe, timeout_s)
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
     return [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
 
 

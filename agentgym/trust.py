@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from agentgym.cache import cache_folder
@@ -79,7 +79,7 @@ def _key() -> bytes:
     return path.read_bytes()
 
 
-def _harmful(value: Any, path: str, key: str = "") -> Iterator[tuple[str, Any]]:
+def _harmful(value: object, path: str, key: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _harmful(inner, f"{path}.{name}" if path else str(name), str(name))

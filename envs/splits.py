@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from agentgym.errors import unknown_name
+from agentgym.errors import require_known
 
 SPLIT_SHARES: Final[Mapping[str, tuple[int, int]]] = {"train": (0, 154), "valid": (154, 205), "test": (205, 256)}
 """The half-open range of a digest's first byte that belongs to each split: 60, 20 and 20 per cent."""
@@ -21,7 +21,6 @@ def is_byte_in_split(byte: int, split: str) -> bool:
         >>> [split for split in SPLIT_SHARES if is_byte_in_split(200, split)]
         ['valid']
     """
-    if split not in SPLIT_SHARES:
-        raise unknown_name("split", split, SPLIT_SHARES)
+    require_known("split", split, SPLIT_SHARES)
     low, high = SPLIT_SHARES[split]
     return low <= byte < high

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentgym.errors import SandboxError, SandboxUnavailableError
 from agentgym.sandbox import Capabilities, Guarantee, GuaranteeName, Limits, Mount
@@ -90,7 +90,7 @@ class DockerSandbox(WorkerSandbox):
         """What is in force here."""
         return self._capabilities
 
-    def _settings(self, volumes: tuple[str, ...]) -> Mapping[str, Any]:
+    def _settings(self, volumes: tuple[str, ...]) -> Mapping[str, object]:
         limits = self._limits
         sizes = {WORKSPACE: limits.workspace_mb, "/tmp": limits.tmp_mb}
         # what an image declares as a volume would be a place on the host's disk without a limit

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentgym.errors import (
     AgentGymError,
-    MissingExtraError,
     SandboxDiskFullError,
     SandboxError,
     SandboxImageError,
     SandboxUnavailableError,
+    require_extra,
 )
 
 if TYPE_CHECKING:
@@ -37,15 +37,14 @@ def engine() -> DockerClient:
 
 @functools.lru_cache(maxsize=4)
 def _engine_of(_pid: int, _host: str) -> DockerClient:
-    try:
-        import docker
-    except ImportError as error:
-        raise MissingExtraError("the docker sandbox", "docker") from error
+    require_extra("the docker sandbox", "docker", "docker")
+    import docker
+
     with docker_errors("connect"):
         return docker.from_env(timeout=_TIMEOUT_S)
 
 
-def engine_facts() -> Mapping[str, Any]:
+def engine_facts() -> Mapping[str, object]:
     """What the engine says of itself (``docker info``)."""
     client = engine()
     with docker_errors("docker info"):

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Unpack
 
-from agentgym.errors import AgentGymError, ClosedError, ConfigError, SandboxError, SandboxUnavailableError
+from agentgym.errors import AgentGymError, ClosedError, SandboxError, SandboxUnavailableError
 from agentgym.sandbox import Capabilities, ExecResult, FileInfo, Limits, Sandbox, Snapshot
 from agentgym.sandboxes.worker_sandbox import RunOptions
+from agentgym.settings import Range, check_number
 
 _NUM_OPENERS = 2
 _RETRY_S = 0.5
@@ -42,8 +43,7 @@ class SandboxPool:
     """
 
     def __init__(self, open_one: Callable[[], Sandbox], *, num_ready: int = 2, max_open: int = 16) -> None:
-        if not 1 <= num_ready <= max_open:
-            raise ConfigError(f"num_ready must be from 1 to max_open {max_open}, got {num_ready}")
+        check_number("num_ready", num_ready, Range(at_least=1, at_most=max_open))
         self._open_one, self._num_ready, self._max_open = open_one, num_ready, max_open
         self._changed = threading.Condition()
         self._ready: deque[Sandbox] = deque()

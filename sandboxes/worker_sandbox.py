@@ -190,7 +190,7 @@ class WorkerSandbox:
 
     def _run(
         self,
-        request: dict[str, Any],
+        request: dict[str, object],
         stdin: str | bytes = b"",
         timeout_s: float | None = None,
         env: Mapping[str, str] | None = None,
@@ -222,7 +222,7 @@ class WorkerSandbox:
             cpu_s=reply["cpu_s"],
         )
 
-    def _file(self, op: str, path: str, output_bytes: int = 0, payload: bytes = b"", **more: Any) -> _Answer:
+    def _file(self, op: str, path: str, output_bytes: int = 0, payload: bytes = b"", **more: object) -> _Answer:
         if "\0" in path:
             raise SandboxFileError(f"{path!r}: a path has no NUL", "not_found")
         request = {"op": op, "path": path, "user": "agent", "output_bytes": output_bytes, **more}
@@ -236,14 +236,14 @@ class WorkerSandbox:
             raise SandboxFileError(f"{op} {path}: {what} {answer.stderr.decode(errors='replace')[-500:]}", "failed")
         return answer
 
-    def _job(self, request: dict[str, Any], payload: bytes, timeout_s: float) -> _Answer:
+    def _job(self, request: dict[str, object], payload: bytes, timeout_s: float) -> _Answer:
         with self._lock:
             answer = self._ask(request | {"timeout_s": timeout_s}, timeout_s + _GRACE_S, payload)
         if not answer.reply["clean"]:
             self._die("what ran in it could not be killed", blame="it has processes that do not end")
         return answer
 
-    def _ask(self, request: dict[str, Any], patience_s: float, payload: bytes = b"") -> _Answer:
+    def _ask(self, request: dict[str, object], patience_s: float, payload: bytes = b"") -> _Answer:
         stream = self._usable()
         head = json.dumps(request | {"payload": len(payload)}).encode()
         stream.push(struct.pack(">I", len(head)) + head + payload)

@@ -40,8 +40,8 @@ import numpy as np
 
 from agentgym import plugins
 from agentgym.credit.component import estimator, modulator, selection, shaper
-from agentgym.credit.modulators.modulated import Modulated
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Modulated
+from agentgym.credit.parts import Shaped
 from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 

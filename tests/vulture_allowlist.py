@@ -124,6 +124,10 @@ _.num_readmitted
 _.num_restarts  # engines and env workers on a cluster
 _.num_hung
 _.num_lost
+_.scheduling_strategy  # options of an actor, which Ray reads
+_.max_restarts
+_.max_task_retries
+_.max_concurrency
 _.num_moved
 _.probe_gap
 _.worker_pid
@@ -184,9 +188,10 @@ _.handle_endtag
 _.handle_data
 served_copy  # a part of the footprint, summed over the fields
 activations  # the same
-# components that trainers/losses/catalogue.py and trainers/engines/component.py name by "module:function"
+# components that trainers/losses/catalogue.toml and trainers/engines/component.py name by "module:function"
 _.divergence_rejection
 _.batch_normalise
+DistillOptions
 _.embedded
 _.sapo
 _.minpro
@@ -220,3 +225,13 @@ _.step_async
 _.completed  # inspect reads it
 _.NEEDS_CONTAINER  # verifiers reads it
 _.mcp_urls
+
+# called by transformers' models
+_.get_seq_length
+_.get_mask_sizes
+query_length
+# read by Ray
+_.runtime_env
+# used from scripts that train with TRL
+rollout_dataset
+EnvRollouts

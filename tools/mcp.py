@@ -7,7 +7,6 @@ tool returns is data for the policy.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from agentgym.env.tool_env import ToolEnv
 from agentgym.env.worker_thread import loop_thread
-from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ToolError, UsageError
+from agentgym.errors import EnvError, EnvTimeoutError, ToolError, UsageError, require_extra
 from agentgym.tool import Tool, usage
 from agentgym.types import ImagePart, JsonSchema, Observation, Task, ToolCall, ToolSpec
 
@@ -63,8 +62,7 @@ class McpConnection:
     """A client of one MCP server, in a thread of its own."""
 
     def __init__(self, server: McpServer) -> None:
-        if importlib.util.find_spec("mcp") is None:
-            raise MissingExtraError(f"the MCP server {server.place}", "mcp")
+        require_extra(f"the MCP server {server.place}", "mcp", "mcp")
         self.server = server
         self.tools: tuple[ToolSpec, ...] = ()
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  (closed with it)
@@ -98,7 +96,7 @@ class McpConnection:
                 f"{self.server.place} did not start within {self.server.start_timeout_s:g} s"
             ) from None
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> object:
+    async def call(self, name: str, arguments: Mapping[str, object]) -> object:
         """Call a tool, and return its texts and images.
 
         Raises:
@@ -171,7 +169,7 @@ class McpConnection:
             raise UsageError(f"{self.server.place} has no tool {missing[0]!r}; it has {', '.join(names)}")
         return tuple(spec for spec in specs if not self.server.only or spec.name in self.server.only)
 
-    async def _call(self, name: str, arguments: Mapping[str, Any]) -> object:
+    async def _call(self, name: str, arguments: Mapping[str, object]) -> object:
         import mcp_types
         from mcp.shared.exceptions import MCPError
 
@@ -262,15 +260,15 @@ class McpToolEnv(ToolEnv):
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode; start servers that have died."""
         self._mount()
         return super().reset(seed=seed, options=options)
 
     async def areset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         """:meth:`reset` as a coroutine."""
         await asyncio.to_thread(self._mount)
         return await super().areset(seed=seed, options=options)
@@ -299,8 +297,8 @@ class McpToolEnv(ToolEnv):
         self._tools = tools
 
 
-def _caller(connection: McpConnection, name: str) -> Callable[..., Any]:
-    async def call(env: ToolEnv, **arguments: Any) -> object:
+def _caller(connection: McpConnection, name: str) -> Callable[..., object]:
+    async def call(env: ToolEnv, **arguments: object) -> object:
         return await connection.call(name, arguments)
 
     return call

@@ -22,12 +22,12 @@ from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_che
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import save_model
+from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
-from agentgym.trainers.phases.mix import SftMix
 from agentgym.trainers.phases.probe import probe_tasks
 from agentgym.trainers.phases.rollouts import Rollouts
+from agentgym.trainers.phases.sft import warm_start
 from agentgym.trainers.phases.train_step import begin_period, train_step
-from agentgym.trainers.phases.warm_start import warm_start
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from agentgym.endpoint.harness import need_extra
 from agentgym.engine import Engine, SamplingParams
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, MissingExtraError, RunStoppedError, UsageError
+from agentgym.errors import ConfigError, RunStoppedError, UsageError, require_extra
 from agentgym.progress import progress_bars
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout import journal
@@ -340,8 +339,7 @@ def open_cluster(config: TrainConfig) -> Cluster:
         MissingExtraError: Ray is not installed.
         ConfigError: there is no such cluster, or it is too small.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise MissingExtraError(f"cluster.address={config.cluster.address}", "ray")
+    require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
     from agentgym.trainers.ray.cluster import Cluster
 
     return Cluster(config)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import check_estimator
@@ -18,8 +18,8 @@ from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.context import check_turns_left
 from agentgym.rollout.first_prompt import check_tools_fit
+from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
 from agentgym.trainers.config.train import TrainConfig
@@ -39,7 +39,7 @@ def named(what: str, env_name: str) -> str:
 
 MOST_PROBED = 10_000
 """Most training tasks that a probe plays."""
-NOWHERE: Final[Mapping[str, Any]] = MappingProxyType({})
+NOWHERE: Final[Mapping[str, object]] = MappingProxyType({})
 MakePool = Callable[[Callable[[], Env]], Pool]
 
 
@@ -57,7 +57,7 @@ class RunEnv:
     """
 
     def __init__(
-        self, name: str, config: TrainConfig, make_pool: MakePool, elsewhere: Mapping[str, Any] = NOWHERE
+        self, name: str, config: TrainConfig, make_pool: MakePool, elsewhere: Mapping[str, object] = NOWHERE
     ) -> None:
         self.name = name
         self._env, self._elsewhere = config.env, elsewhere
@@ -111,7 +111,7 @@ class RunEnv:
         await self.pool.close()
         await self.eval_pool.close()
 
-    def _maker(self, changes: Mapping[str, Any]) -> Callable[[], Env]:
+    def _maker(self, changes: Mapping[str, object]) -> Callable[[], Env]:
         """A factory that other processes can be sent, with ``changes`` of the environment's arguments."""
         return partial(make, self._env.id, **{**self._env.kwargs, **changes, **self._elsewhere})
 

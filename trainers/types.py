@@ -80,7 +80,34 @@ class CausalLM(_Network, Protocol):
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
     def get_submodule(self, target: str) -> nn.Module: ...
     def state_dict(self) -> StateDict: ...
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> object: ...
+    def load_state_dict(self, state_dict: Mapping[str, object], strict: bool = True) -> object: ...
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Mapping[str, object]) -> object: ...
     def gradient_checkpointing_disable(self) -> object: ...
     def save_pretrained(self, folder: str | Path, /) -> object: ...
+
+
+class Decoder(Trunk, Protocol):
+    """The trunk of Llama, Qwen2 and Qwen3, whose weights are read one by one."""
+
+    embed_tokens: nn.Embedding
+    norm: nn.Module
+    rotary_emb: nn.Module
+
+
+class PlainCausalLM(CausalLM, Protocol):
+    """A causal language model of transformers itself, without peft's wrapper."""
+
+    model: Decoder
+    generation_config: object
+
+    @property
+    def lm_head(self) -> nn.Linear: ...
+    @property
+    def base_model(self) -> Trunk: ...
+
+
+def unwrapped(model: CausalLM) -> PlainCausalLM:
+    """Return the model under peft's wrapper, or the model itself if it has none."""
+    inner: Any = model
+    plain: PlainCausalLM = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    return plain

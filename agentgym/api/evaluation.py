@@ -59,13 +59,13 @@ class EvalPlan:
     max_context_tokens: int = 0
     repeats: int = 1
     """Episodes of each task."""
-    scoring: dict[str, Any] = field(default_factory=dict)
+    scoring: dict[str, object] = field(default_factory=dict)
     """The definition of success (:class:`agentgym.evals.scoring.Scoring`); empty for the environment's own."""
     opponent: str = ""
     """Policy that plays against the evaluated one in a game for several players."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    chat: dict[str, Any] = field(default_factory=dict)
-    context: dict[str, Any] = field(default_factory=dict)
+    chat: dict[str, object] = field(default_factory=dict)
+    context: dict[str, object] = field(default_factory=dict)
     harness: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -119,12 +119,12 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     env: str | MakeEnv,
     policy: str | ChoosesAction,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     episodes: int | None = None,
     repeats: int | None = None,
     split: str | None = None,
     seed: int | None = None,
-    scorer: str | Mapping[str, Any] = "",
+    scorer: str | Mapping[str, object] = "",
     temperature: float | None = None,
     max_new_tokens: int | None = None,
     max_context_tokens: int | None = None,
@@ -164,7 +164,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         >>> result.success, len(result.trajectories)
         (1.0, 2)
     """
-    scoring: Mapping[str, Any] = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
+    scoring: Mapping[str, object] = {"kind": scorer} if isinstance(scorer, str) and scorer else dict(scorer or {})
     options = {
         "kwargs": dict(kwargs or {}), "episodes": episodes, "repeats": repeats, "split": split, "seed": seed,
         "scoring": scoring, "temperature": temperature, "max_new_tokens": max_new_tokens,
@@ -180,7 +180,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     return Evaluation(summary=summary, run_dir=folder)
 
 
-def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, Any]) -> dict[str, Any]:
+def plan_of(env: str | MakeEnv, policy: str | ChoosesAction, given: dict[str, object]) -> dict[str, Any]:
     """Return the fields of a plan, those that are left out from the training run that is the policy."""
     names = env if isinstance(env, str) else name_of(env), policy if isinstance(policy, str) else name_of(policy)
     if isinstance(env, str) and isinstance(policy, str):
@@ -265,6 +265,17 @@ def env_maker(plan: EvalPlan, given: Given) -> Callable[[], Env]:
     return checked
 
 
+def _tasks_of(plan: EvalPlan, make_env: Callable[[], Env], status: Console) -> tuple[list[Task], SamplingPlan]:
+    """Return the tasks, each as often as it is repeated, and how the policy samples, with its worked example."""
+    probe = make_env()
+    tasks = probe.tasks(plan.split)[: plan.episodes]
+    sampling = _with_example(plan, probe)
+    probe.close()
+    if len(tasks) < plan.episodes:
+        status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
+    return [*tasks] * plan.repeats, sampling
+
+
 async def play(
     plan: EvalPlan,
     folder: Path,
@@ -284,13 +295,7 @@ async def play(
     status = status or Console(file=sys.stderr, highlight=False)
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else find(plan.env).id
-    probe = make_env()
-    tasks = probe.tasks(plan.split)[: plan.episodes]
-    sampling = _with_example(plan, probe)
-    probe.close()
-    if len(tasks) < plan.episodes:
-        status.print(f"the split {plan.split} has {len(tasks)} tasks; evaluating on all of them")
-    tasks = [*tasks] * plan.repeats
+    tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
     num_slots = max(1, min(effort.num_envs, len(tasks)))
     make_agent, close = (

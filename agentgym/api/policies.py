@@ -22,11 +22,11 @@ class SamplingPlan:
     max_new_tokens: int = 64
     max_thinking_tokens: int = 0
     max_context_tokens: int = 0
-    chat: dict[str, Any] = field(default_factory=dict)
+    chat: dict[str, object] = field(default_factory=dict)
     """Values in place of how the model's conversations were rendered in training."""
-    context: dict[str, Any] = field(default_factory=dict)
+    context: dict[str, object] = field(default_factory=dict)
     """Values in place of the context the model was trained with."""
-    harness: dict[str, Any] = field(default_factory=dict)
+    harness: dict[str, object] = field(default_factory=dict)
     """The agent program that plays (``HarnessConfig``); empty for the loop of agentgym."""
 
 

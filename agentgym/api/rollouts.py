@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from agentgym.api.evaluation import ChoosesAction, EvalPlan, MakeEnv, plan_of
 from agentgym.api.policies import SamplingPlan, check_policy, open_agents
@@ -21,7 +20,7 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
     env: str | MakeEnv,
     policy: str | ChoosesAction,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     tasks: int | Sequence[Task] = 1,
     split: str = "train",
     group_size: int = 1,
@@ -57,14 +56,11 @@ def collect_rollouts(  # noqa: PLR0913  (one per setting)
         >>> [len(group.valid) for group in groups], groups[0].trajectories[0].reward
         ([3, 3], 1.0)
     """
-    options = {
-        "kwargs": dict(kwargs or {}), "temperature": temperature, "max_new_tokens": max_new_tokens,
-        "max_context_tokens": max_context_tokens,
-    }  # fmt: skip
+    lengths = {"max_new_tokens": max_new_tokens, "max_context_tokens": max_context_tokens}
+    options = {"kwargs": dict(kwargs or {}), "temperature": temperature, **lengths}
     plan = EvalPlan(**plan_of(env, policy, {name: value for name, value in options.items() if value is not None}))
     make_env = partial(make, find(env).id, **plan.kwargs) if isinstance(env, str) else partial(env, **plan.kwargs)
-    chosen = _chosen(make_env, tasks, split)
-    sampling = plan.sampling
+    chosen, sampling = _chosen(make_env, tasks, split), plan.sampling
     for named in (policy, opponent):
         if isinstance(named, str) and named:
             check_policy(named, sampling)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentgym.errors import MissingExtraError, UsageError
+from agentgym.errors import UsageError, require_extra
 
 
 def new_run_dir(name: str, wanted: Path | None = None, root: Path = Path("runs")) -> Path:
@@ -60,5 +59,4 @@ def need_train_extra(what: str) -> None:
     Raises:
         MissingExtraError: with the command that installs them.
     """
-    if any(importlib.util.find_spec(module) is None for module in ("torch", "transformers", "tokenizers")):
-        raise MissingExtraError(what, "train")
+    require_extra(what, "train", "torch", "transformers", "tokenizers")

@@ -56,7 +56,7 @@ class RunSettings:
         """The settings of the model alone."""
         return {name: self.plan[name] for name in SAMPLING}
 
-    def note(self, plan: dict[str, Any]) -> str:
+    def note(self, plan: dict[str, object]) -> str:
         """Return a line that says in what a plan is as the run's own evaluation, and in what not."""
         if not self.has_env(plan):
             taken = ", ".join(f"{name}={plan[name]}" for name in SAMPLING)
@@ -76,7 +76,7 @@ class RunSettings:
         return found + [f"{name}={plan[name]!r}" for name in ("opponent", "scoring") if plan.get(name)]
 
 
-def _changes(prefix: str, of_run: Mapping[str, Any], of_plan: Mapping[str, Any]) -> list[str]:
+def _changes(prefix: str, of_run: Mapping[str, object], of_plan: Mapping[str, object]) -> list[str]:
     """Return each value of a plan that is not the run's."""
     keys = (key for key in {**of_run, **of_plan} if of_run.get(key) != of_plan.get(key))
     return [
@@ -90,7 +90,7 @@ def _changes(prefix: str, of_run: Mapping[str, Any], of_plan: Mapping[str, Any])
 def as_the_run(
     name: str,
     policy: str,
-    given: dict[str, Any],
+    given: dict[str, object],
     say: Callable[[str], None],
     require: Callable[[Path], None] = require_trust,
 ) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _is_run(config: Path) -> bool:
     return isinstance(saved, dict) and "recipe" in saved and "env" in saved  # a model's config.json has neither
 
 
-def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
+def _plan(config: TrainConfig, policy: str) -> dict[str, object]:
     from agentgym.endpoint.harness import HarnessConfig
     from agentgym.render.config import ChatConfig
     from agentgym.rollout.context import FULL
@@ -181,7 +181,7 @@ def _plan(config: TrainConfig, policy: str) -> dict[str, Any]:
     }
 
 
-def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value != defaults[name]}
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from agentgym.trainers.run import TrainResult
 
 
-def train(recipe: str, changes: Mapping[str, Any] | None = None, *, run_dir: str | Path | None = None) -> TrainResult:
+def train(
+    recipe: str, changes: Mapping[str, object] | None = None, *, run_dir: str | Path | None = None
+) -> TrainResult:
     """Train an agent by a recipe, as ``agentgym train`` does, and write its report.
 
     It works where an event loop runs already, as in a notebook.

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Fault(StrEnum):
     SLOW = "slow"
 
 
-def _delegated(name: str) -> Any:
+def _delegated(name: str) -> object:
     """Return a property that is the wrapped environment's attribute of that name."""
     return property(lambda chaos: getattr(chaos.env, name), lambda chaos, value: setattr(chaos.env, name, value))
 
@@ -93,7 +93,7 @@ class Chaos(Env):
     # --------------------------------------------------------------------------------------------- with faults
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         begun = self.env.reset(seed=seed, options=options)
         self._count_attempt()
@@ -101,8 +101,8 @@ class Chaos(Env):
         return begun
 
     async def areset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         begun = await self.env.areset(seed=seed, options=options)
         self._count_attempt()
         await self._astrike()
@@ -116,35 +116,7 @@ class Chaos(Env):
         await self._astrike()
         return await self.env.astep(action)
 
-    # ------------------------------------------------------------------------------------------------ delegated
-
-    np_random: Any = _delegated("np_random")
-    _np_random: Any = _delegated("_np_random")
-    """Gymnasium's checker looks at it."""
-    env_id: Any = _delegated("env_id")
-    task: Any = _delegated("task")
-    turn: Any = _delegated("turn")
-    max_turns: Any = _delegated("max_turns")
-    episode: Any = _delegated("episode")
-    tools: Any = _delegated("tools")
-    takes_words: ClassVar[Any] = _delegated("takes_words")
-    tasks: Any = _delegated("tasks")
-    state_key: Any = _delegated("state_key")
-    oracle: Any = _delegated("oracle")
-    cheats: Any = _delegated("cheats")
-    admissible_actions: Any = _delegated("admissible_actions")
-    parse_action: Any = _delegated("parse_action")
-    dump_state: Any = _delegated("dump_state")
-    load_state: Any = _delegated("load_state")
-    snapshot: Any = _delegated("snapshot")
-    restore: Any = _delegated("restore")
-    render: Any = _delegated("render")
-    end_episode: Any = _delegated("end_episode")
-    aend_episode: Any = _delegated("aend_episode")
-    close: Any = _delegated("close")
-    aclose: Any = _delegated("aclose")
-
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name == "env" or name.startswith("__"):  # not set yet, or looked for by copying
             raise AttributeError(name)
         return getattr(self.env, name)
@@ -190,3 +162,13 @@ class Chaos(Env):
                 await asyncio.Event().wait()
             case Fault.SLOW:
                 await asyncio.sleep(self._slow_s)
+
+
+DELEGATED = (
+    *("np_random", "_np_random", "env_id", "task", "turn", "max_turns", "episode", "tools", "takes_words", "tasks"),
+    *("state_key", "oracle", "cheats", "admissible_actions", "parse_action", "dump_state", "load_state", "snapshot"),
+    *("restore", "render", "end_episode", "aend_episode", "close", "aclose"),
+)
+"""What is the wrapped environment's own; ``_np_random`` is there for Gymnasium's checker."""
+for _name in DELEGATED:
+    setattr(Chaos, _name, _delegated(_name))

@@ -9,8 +9,15 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
-from agentgym.check.behaviour import hostile_actions, noop_policy, oracle, random_policy, speed, state_keys
-from agentgym.check.cheats import cheats
+from agentgym.check.behaviour import (
+    hostile_actions,
+    noop_policy,
+    oracle,
+    random_policy,
+    speed,
+    state_keys,
+    void_on_demand,
+)
 from agentgym.check.contract import (
     closing,
     control_verbs,
@@ -31,14 +38,14 @@ from agentgym.check.determinism import (
     snapshots,
 )
 from agentgym.check.episodes import STEP_TIMEOUT_S
-from agentgym.check.injection import injection
+from agentgym.check.injection import cheats, injection
 from agentgym.check.leaks import leaks
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
-from agentgym.check.voids import void_on_demand
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
 from agentgym.registry import find, make
+from agentgym.settings import Range, check_number
 
 CheckFunction = Callable[[Subject], str]
 
@@ -116,8 +123,7 @@ def check_env(
         >>> [check.name for check in report.failures]
         []
     """
-    if num_episodes < 1:
-        raise UsageError(f"num_episodes must be at least 1, got {num_episodes}")
+    check_number("num_episodes", num_episodes, Range(at_least=1))
     if min(step_timeout_s, check_timeout_s) <= 0:
         raise UsageError(f"limits of time must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):

@@ -57,7 +57,7 @@ class Episode:
 
     task: Task
     first: Observation
-    first_info: dict[str, Any]
+    first_info: dict[str, object]
     steps: tuple[Step, ...]
     last_state_key: str
 
@@ -109,7 +109,7 @@ def play_on(
     policy: Policy,
     rng: np.random.Generator,
     first: Observation,
-    first_info: dict[str, Any] | None = None,
+    first_info: dict[str, object] | None = None,
     *,
     max_turns: int = MAX_TURNS,
 ) -> Episode:
@@ -198,7 +198,7 @@ def _step(key: str, action: Message, returned: StepReturn | TypedStep) -> Step:
     )
 
 
-def _episode(env: Env, first: Observation, first_info: dict[str, Any], steps: list[Step]) -> Episode:
+def _episode(env: Env, first: Observation, first_info: dict[str, object], steps: list[Step]) -> Episode:
     return Episode(
         task=env.task, first=first, first_info=first_info, steps=tuple(steps), last_state_key=env.state_key()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,14 +47,12 @@ def compare(
             raise UsageError(f"{a} has {', '.join(of_a)}, {b} has {', '.join(of_b)}: nothing is in both")
         found = [compare_pairs(*pair) for pair in pairs]
         only = sorted(set(of_a) ^ set(of_b)) if len(of_a) > 1 and len(of_b) > 1 else []
-        settings = config_differences(a, b)
-        made_with = journal_differences(a, b)
-        suites = [asdict(one) for one in found]
+        settings, made_with = config_differences(a, b), journal_differences(a, b)
         below = [] if min_difference is None else [one for one in found if one.difference_low < min_difference]
         result = {
             "a": str(a),
             "b": str(b),
-            "suites": suites,
+            "suites": [asdict(one) for one in found],
             "in_one_alone": only,
             "settings": settings,
             "made_with": made_with,
@@ -91,7 +89,7 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     out.console.print(table)
 
 
-def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[Any, Any]]) -> None:
+def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[object, object]]) -> None:
     from rich.markup import escape
 
     print_comparisons(out, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -76,7 +76,7 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
     return bounds[0], bounds[1]
 
 
-def _as_json(run: Path, num_steps: int, report: CreditReport) -> dict[str, Any]:
+def _as_json(run: Path, num_steps: int, report: CreditReport) -> dict[str, object]:
     from dataclasses import asdict
 
     return {

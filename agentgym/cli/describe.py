@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentgym.cli.env_args import EnvArgument, KwargsArgument
@@ -30,7 +32,7 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
             _print(out, value)
 
 
-def _description(entry: EnvEntry, env: Env) -> dict[str, Any]:
+def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
     from agentgym.tool import usage
 
     observation, _ = env.reset(seed=0)
@@ -59,7 +61,7 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, Any]:
     }
 
 
-def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
+def _parameters(entry: EnvEntry) -> list[dict[str, object]]:
     from agentgym.registry import parameters_of
 
     rows: list[dict[str, Any]] = []
@@ -77,7 +79,7 @@ def _parameters(entry: EnvEntry) -> list[dict[str, Any]]:
     return rows
 
 
-def _type_name(annotation: Any) -> str:
+def _type_name(annotation: object) -> str:
     # modules that postpone annotations have them as text already
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
@@ -100,8 +102,6 @@ def _print(out: Output, value: dict[str, Any]) -> None:
     from rich.padding import Padding
     from rich.panel import Panel
     from rich.table import Table
-
-    from agentgym.cli.plain_words import paragraphs, schema_lines, sections
 
     told = sections(value["docstring"])
     shown: list[RenderableType] = [f"[bold cyan]{value['id']}[/]  {escape(value['summary'])}\n"]
@@ -136,8 +136,6 @@ def _arguments(parameters: list[dict[str, Any]], section: str) -> list[Renderabl
     from rich.markup import escape
     from rich.padding import Padding
 
-    from agentgym.cli.plain_words import arguments
-
     meanings = arguments(section)
     shown: list[RenderableType] = ["\n[bold]arguments[/]"] if parameters else []
     for row in parameters:
@@ -146,3 +144,85 @@ def _arguments(parameters: list[dict[str, Any]], section: str) -> list[Renderabl
         if row["name"] in meanings:
             shown.append(Padding(escape(meanings[row["name"]]), (0, 0, 0, 6)))
     return shown
+
+
+# ------------------------------------------------- docstrings and JSON schemas in plain words, for people at a terminal
+
+_SECTION = re.compile(r"^(Args|Arguments|Attributes|Example|Examples|Raises|Returns|Yields):$", re.MULTILINE)
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
+_LITERAL = re.compile(r"``(.+?)``|`(.+?)`_?", re.DOTALL)
+
+
+def unmarked(text: str) -> str:
+    """Return a text without the marks of reStructuredText.
+
+    Example:
+        >>> unmarked("``tools`` of :class:`~agentgym.env.Env`")
+        'tools of Env'
+    """
+    return _LITERAL.sub(lambda found: found[1] or found[2], _ROLE.sub(r"\1", text))
+
+
+def sections(docstring: str) -> dict[str, str]:
+    """Return the sections of a docstring by title; what stands before the first is under an empty title.
+
+    Example:
+        >>> sections("Count.\\n\\nArgs:\\n    by: step.")
+        {'': 'Count.', 'Args': 'by: step.'}
+    """
+    parts = _SECTION.split(inspect.cleandoc(docstring))
+    titled = zip(["", *parts[1::2]], parts[::2], strict=True)
+    return {title: inspect.cleandoc(body.strip("\n")).strip() for title, body in titled}
+
+
+def paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a text, each as one line without marks."""
+    return [unmarked(" ".join(part.split())) for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def arguments(section: str) -> dict[str, str]:
+    """Return what the section ``Args`` says of each argument, as one line without marks.
+
+    Example:
+        >>> arguments("by: size of\\n    a step.\\nto: ``last``.")
+        {'by': 'size of a step.', 'to': 'last.'}
+    """
+    found: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", section):
+        name, colon, meaning = entry.partition(":")
+        if colon:
+            found[name.strip()] = unmarked(" ".join(meaning.split()))
+    return found
+
+
+def schema_lines(schema: Mapping[str, Any]) -> list[str]:
+    """Return one line for each parameter of a tool: name, what it takes, what it means.
+
+    Example:
+        >>> schema_lines({"properties": {"way": {"enum": ["up", "down"], "description": "Where to."}}})
+        ['way (up or down, optional): Where to.']
+    """
+    named = schema.get("$defs", {})
+    required = schema.get("required", ())
+    lines = []
+    for name, part in schema.get("properties", {}).items():
+        kind = _kind(part, named) + ("" if name in required else ", optional")
+        if part.get("default") is not None:
+            kind += f", default {part['default']}"
+        meaning = f": {part['description']}" if part.get("description") else ""
+        lines.append(f"{name} ({kind}){meaning}")
+    return lines
+
+
+def _kind(part: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+    if "$ref" in part:
+        return _kind(named.get(part["$ref"].rpartition("/")[2], {}), {})  # one level: definitions may be recursive
+    if "enum" in part:
+        return " or ".join(map(str, part["enum"]))
+    if choices := part.get("anyOf"):
+        return " or ".join(_kind(choice, named) for choice in choices)
+    if part.get("type") == "array":
+        return f"list of {_kind(part.get('items', {}), named)}"
+    if properties := part.get("properties"):
+        return "object with " + ", ".join(f"{name}: {_kind(inner, named)}" for name, inner in properties.items())
+    return f"{part.get('type', 'any value')}"

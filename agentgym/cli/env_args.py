@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ KwargsArgument = Annotated[
 ]
 
 
-def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
     """``key=value`` pairs; a value is read as JSON if it parses, else taken as text.
 
     Raises:
@@ -28,7 +28,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         >>> parse_pairs(["num_objects=3", "name=kitchen"])
         {'num_objects': 3, 'name': 'kitchen'}
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for pair in pairs:
         key, value = read_pair(pair)
         if not key.isidentifier():
@@ -39,7 +39,7 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def open_env(entry: EnvEntry, kwargs: Mapping[str, Any]) -> Env:
+def open_env(entry: EnvEntry, kwargs: Mapping[str, object]) -> Env:
     """Make an environment, its arguments checked against its class.
 
     Raises:

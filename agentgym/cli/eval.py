@@ -190,7 +190,7 @@ def _begin(
     return _play_suites(made, folder, effort, False, out)
 
 
-def _sampled_as_the_run(policies: list[str], given: dict[str, Any], out: Output) -> dict[str, Any]:
+def _sampled_as_the_run(policies: list[str], given: dict[str, object], out: Output) -> dict[str, Any]:
     """Return a suite's settings of a model: those given, and the rest from its training run, if it is one's."""
     from agentgym.api.run_settings import run_settings
 

@@ -63,7 +63,7 @@ class SuiteSize:
     """Only the first so many tasks of each part; None for all."""
     repeats: int | None = None
     """Times each task is played; None for as often as the suite says."""
-    scoring: Mapping[str, Any] = field(default_factory=dict)
+    scoring: Mapping[str, object] = field(default_factory=dict)
     """What a success is; empty for the suite's word."""
 
     def changed(self, suite: Suite) -> Suite:

@@ -36,11 +36,11 @@ from agentgym.cli.view import view
 class _Commands(TyperGroup):
     """All verbs; the one place where their errors are mapped to exit codes."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         with mapped_errors():
             return super().invoke(ctx)
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(self.commands)
 
 

@@ -28,15 +28,13 @@ def mcp(
     """
     import asyncio
     import contextlib
-    import importlib.util
     import json
 
     from agentgym.cli.env_args import open_env, parse_pairs
-    from agentgym.errors import MissingExtraError
+    from agentgym.errors import require_extra
     from agentgym.registry import find
 
-    if importlib.util.find_spec("mcp") is None:
-        raise MissingExtraError("agentgym mcp", "mcp")
+    require_extra("agentgym mcp", "mcp", "mcp")
     from agentgym.server.mcp_stdio import McpEpisode
     from agentgym.tools.retrieval.server import bound_socket
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console, RenderableType
@@ -32,9 +32,9 @@ class Output:
         self.as_json = as_json
         self.console = Console(quiet=as_json, highlight=False)
         self.status = Console(stderr=True, highlight=False)
-        self._value: Any = None
+        self._value: object = None
 
-    def result(self, value: Any) -> None:
+    def result(self, value: object) -> None:
         """Keep the command's result for programs; it is printed when the command ends."""
         self._value = value
 

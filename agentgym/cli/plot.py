@@ -33,32 +33,16 @@ def plot(  # noqa: PLR0913  (a command's options)
     from agentgym.report.plot import plot as draw
 
     with output(as_json) as out:
+        size = (width, height)
         lines = draw(
-            runs,
-            out_path,
-            metric=metric,
-            axis=axis,
-            held_out=held_out,
-            smooth=smooth,
-            labels=label or (),
-            size=(width, height),
+            runs, out_path, metric=metric, axis=axis, held_out=held_out, smooth=smooth, labels=label or (), size=size
         )
-        out.result(
-            {
-                "figure": str(out_path),
-                "lines": [
-                    {
-                        "label": line.label,
-                        "num_runs": line.num_runs,
-                        "x": line.xs.tolist(),
-                        "mean": line.mean.tolist(),
-                        "low": line.low.tolist(),
-                        "high": line.high.tolist(),
-                    }
-                    for line in lines
-                ],
-            }
-        )
+        shown = [
+            {"label": line.label, "num_runs": line.num_runs, "x": line.xs.tolist()}
+            | {name: getattr(line, name).tolist() for name in ("mean", "low", "high")}
+            for line in lines
+        ]
+        out.result({"figure": str(out_path), "lines": shown})
         for line in lines:
             runs_of = "1 run" if line.num_runs == 1 else f"{line.num_runs} seeds"
             span = "" if line.num_runs == 1 else f" ({line.low[-1]:.3g} to {line.high[-1]:.3g})"

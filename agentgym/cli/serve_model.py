@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -98,7 +98,7 @@ def _check_gpu_options(weight_transfer: str, sleep: bool, install: VllmInstall) 
 
 
 def _announce(out: Output, process: VllmProcess, version: str, source: str) -> None:
-    value: dict[str, Any] = {
+    value: dict[str, object] = {
         "url": process.url,
         "model": process.options.model,
         "served_name": process.name,

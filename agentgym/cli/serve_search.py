@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated
@@ -24,10 +23,9 @@ def serve_search(  # one per option
     as_json: JsonFlag = False,
 ) -> None:
     """Index a corpus, if that was not done before, and serve searches in it until Ctrl-C."""
-    from agentgym.errors import MissingExtraError
+    from agentgym.errors import require_extra
 
-    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn")):
-        raise MissingExtraError("serve-search", "serve")
+    require_extra("serve-search", "serve", "fastapi", "uvicorn")
     from agentgym.tools.retrieval.server import bound_socket, retriever_for, serve, settings_to_environment
 
     out = Output(as_json)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym.cli.episodes import print_episodes
 from agentgym.cli.output import JsonFlag, Output, output
 from agentgym.cli.progress import loading
 from agentgym.cli.trust import TrustFlag, require_trust
+from agentgym.cli.view import print_episodes
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig

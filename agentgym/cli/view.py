@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from agentgym.cli.episodes import print_episodes
 from agentgym.cli.output import JsonFlag, Output, output, page_path
 
 
@@ -57,12 +57,10 @@ def view(  # noqa: PLR0913  (a command's options)
 
 
 def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -> None:
-    import importlib.util
 
-    from agentgym.errors import MissingExtraError
+    from agentgym.errors import require_extra
 
-    if any(importlib.util.find_spec(module) is None for module in ("fastapi", "uvicorn")):
-        raise MissingExtraError("agentgym view --live", "serve")
+    require_extra("agentgym view --live", "serve", "fastapi", "uvicorn")
     from agentgym.cli.live import serve
 
     def say(url: str) -> None:
@@ -75,3 +73,31 @@ def _serve(run: Path, megabytes: float, port: int, open_it: bool, out: Output) -
             webbrowser.open(url)
 
     serve(run, megabytes, port, say)
+
+
+# -------------------------------------------- print some of a run's episodes: the same tasks in each of its evaluations
+
+STYLES = {"agent": "bold", "tool": "cyan", "env": "default"}
+
+
+def print_episodes(run_dir: Path, num_tasks: int, out: Output) -> None:
+    """Print the first tasks of a run's evaluations, message by message.
+
+    Raises:
+        UsageError: the run has no evaluation.
+        CorruptDataError: an evaluation's episodes cannot be read.
+    """
+    from agentgym.errors import UsageError
+    from agentgym.report.run_folder import open_run_folder
+    from agentgym.report.transcripts import sample_transcripts
+
+    tasks = sample_transcripts(open_run_folder(run_dir), num_tasks)
+    if not tasks:
+        raise UsageError(f"{run_dir} has no evaluation to show episodes of")
+    for episodes in tasks:
+        for episode in episodes:
+            label = f", evaluation {episode.evaluation}" if episode.evaluation else ""
+            out.console.print(f"\n[bold]task {episode.task}{label}[/]: {episode.outcome}", soft_wrap=True)
+            for line in episode.lines:
+                text = Text(f"  {line.speaker:5} ", style="dim")
+                out.console.print(text.append(line.text, style=STYLES[line.speaker]), soft_wrap=True)

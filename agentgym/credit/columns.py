@@ -111,7 +111,7 @@ def split_columns(columns: Mapping[str, Any], groups: Sequence[TrajectoryGroup])
     return pieces
 
 
-def join_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def join_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """The columns of a batch from those of its groups; the inverse of :func:`split_columns`.
 
     Columns that only some groups have are left out.
@@ -204,7 +204,7 @@ def _observations(trajectory: Trajectory) -> list[str]:
     return texts
 
 
-def _by_segment(value: Callable[[Trajectory, int, Segment], Any]) -> Callable[[Trajectory], list[Any]]:
+def _by_segment(value: Callable[[Trajectory, int, Segment], object]) -> Callable[[Trajectory], list[object]]:
     """Return a column whose turns have the value of their segment, made from episode, index and segment."""
     return lambda t: [value(t, index, segment) for index, segment in enumerate(t.segments) for _ in segment.turns]
 
@@ -215,7 +215,7 @@ def outcome_of(trajectory: Trajectory) -> float:
     return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
 
 
-def _parts(turns: Iterable[Turn]) -> dict[str, Any]:
+def _parts(turns: Iterable[Turn]) -> dict[str, object]:
     rows = [turn.reward_parts for turn in turns]
     kinds = sorted({(part.name, part.role) for row in rows for part in row}) or [("reward", RewardRole.OUTCOME)]
     at = {kind: index for index, kind in enumerate(kinds)}
@@ -230,7 +230,7 @@ def _parts(turns: Iterable[Turn]) -> dict[str, Any]:
     }
 
 
-PER_TURN: dict[str, Callable[[Turn], Any]] = {
+PER_TURN: dict[str, Callable[[Turn], object]] = {
     "is_void": lambda turn: turn.is_void,
     "is_patched": lambda turn: turn.played is not None,
     "num_calls": lambda turn: len(turn.action.calls),
@@ -239,7 +239,7 @@ PER_TURN: dict[str, Callable[[Turn], Any]] = {
     "action": _action,
     "answer": _answer,
 }
-PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[Any]]] = {
+PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[object]]] = {
     "num_answers": _answer_counts,
     "segment": _by_segment(lambda t, index, segment: index),
     "role": _by_segment(lambda t, index, segment: (t.player, segment.agent)),

@@ -22,7 +22,7 @@ from agentgym.plugins import Component, F, Registry, Status, checked_options
 Family = Literal["shaper", "estimator", "modulator", "selection"]
 Granularity = Literal["trajectory", "turn", "token"]
 """The smallest unit within which all advantages are equal."""
-Columns = tuple[str, ...] | Callable[[Any], tuple[str, ...]]
+Columns = tuple[str, ...] | Callable[[object], tuple[str, ...]]
 """Optional columns of the table that a component reads, or a function from its options to them."""
 
 
@@ -55,11 +55,13 @@ class CreditComponent(Component):
     is_after: bool = False
     """Selections: it reads advantages, so it comes after the estimator."""
 
-    def columns(self, options: Any) -> tuple[str, ...]:
+    def columns(self, options: object) -> tuple[str, ...]:
         """Return the optional columns of the table that it reads under the given settings."""
         return self.column_names(options) if callable(self.column_names) else self.column_names
 
-    def run(self, values: Mapping[str, Any], options: Any, memory: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    def run(
+        self, values: Mapping[str, object], options: object, memory: Mapping[str, object]
+    ) -> tuple[Any, Mapping[str, Any]]:
         """Call the function.
 
         Args:
@@ -96,8 +98,8 @@ FAMILIES: Mapping[str, Registry[CreditComponent]] = {
 }
 
 
-def shaper(name: str, **facts: Any) -> Callable[[F], F]:
-    """Register a reward shaper: a function to :class:`~agentgym.credit.shapers.shaped.Shaped`.
+def shaper(name: str, **facts: object) -> Callable[[F], F]:
+    """Register a reward shaper: a function to :class:`~agentgym.credit.parts.Shaped`.
 
     It may take ``merged``: whether a reward of its own must also be added to the turns' rewards. For the keyword
     arguments see :func:`estimator`.
@@ -105,7 +107,7 @@ def shaper(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("shaper", name, facts)
 
 
-def estimator(name: str, **facts: Any) -> Callable[[F], F]:
+def estimator(name: str, **facts: object) -> Callable[[F], F]:
     """Register an advantage estimator: a function to :class:`~agentgym.credit.table.TurnAdvantages`.
 
     Args:
@@ -122,15 +124,15 @@ def estimator(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("estimator", name, facts)
 
 
-def modulator(name: str, **facts: Any) -> Callable[[F], F]:
-    """Register an advantage modulator: a function to :class:`~agentgym.credit.modulators.modulated.Modulated`.
+def modulator(name: str, **facts: object) -> Callable[[F], F]:
+    """Register an advantage modulator: a function to :class:`~agentgym.credit.parts.Modulated`.
 
     For the keyword arguments see :func:`estimator`.
     """
     return _decorator("modulator", name, facts)
 
 
-def selection(name: str, **facts: Any) -> Callable[[F], F]:
+def selection(name: str, **facts: object) -> Callable[[F], F]:
     """Register a selection: a function to the rows that train ``[N]``, or to those and the tokens that train ``[M]``.
 
     With ``is_after=True`` it runs after the estimator and may take ``advantage``. For the other keyword arguments see

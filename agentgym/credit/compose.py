@@ -118,7 +118,7 @@ def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, fl
 
 
 def assign_credit(
-    groups: Sequence[TrajectoryGroup], config: CreditConfig, *, columns: Mapping[str, Any] | None = None
+    groups: Sequence[TrajectoryGroup], config: CreditConfig, *, columns: Mapping[str, object] | None = None
 ) -> tuple[GroupCredit, ...]:
     """Credit every turn of every valid trajectory.
 
@@ -136,7 +136,7 @@ def credit_groups(
     groups: Sequence[TrajectoryGroup],
     config: CreditConfig,
     *,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, object] | None = None,
     state: CreditState | None = None,
 ) -> CreditResult:
     """Credit groups as :func:`assign_credit` does, with the memory of trackers; rows are the turns in order."""
@@ -308,5 +308,5 @@ def _put(value: Any, kept: Bools, *, fill: float = 0) -> Any:
     return everywhere
 
 
-def _put_tokens(value: Any, kept: Bools | None) -> Any:
+def _put_tokens(value: object, kept: Bools | None) -> Any:
     return value if value is None or kept is None else _put(value, kept)

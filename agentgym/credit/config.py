@@ -29,6 +29,7 @@ from agentgym.credit.selections.filters import DynamicSamplingOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind, Options, read_options
+from agentgym.settings import Fraction, NonNegative, check_ranges
 
 STATE_COMPARING = ("gigpo", "hgpo")
 FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
@@ -51,13 +52,13 @@ class CreditConfig:
     """Name of a registered estimator, ``module:name`` or ``file.py:name``."""
     norm: Literal["mean_std_norm", "mean_norm"] = "mean_std_norm"
     """Of grpo, gigpo and hgpo."""
-    gamma: float = 0.95
+    gamma: Fraction = 0.95
     """Discount per turn of gigpo's and hgpo's returns; other estimators have theirs among their options."""
     step_weight: float = 1.0
     """GiGPO's and UI-S1's weight of the step-level part."""
     statistics_unit: Literal["turn", "trajectory"] = "turn"
     """GiGPO's unit of the episode-level mean and deviation."""
-    invalid_penalty: float = 0.0
+    invalid_penalty: NonNegative = 0.0
     """Subtracted for an invalid turn (GiGPO and HGPO: from that turn alone; others: from the trajectory's return)."""
     options: Annotated[Any, ByKind(ESTIMATORS, is_late=True)] | None = None
     """The estimator's own settings, as options or as a mapping, whose ``kind`` may be left out; None takes its
@@ -68,10 +69,7 @@ class CreditConfig:
     selections: tuple[Annotated[Any, ByKind(SELECTIONS)], ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.gamma <= 1:
-            raise ConfigError(f"gamma must be between 0 and 1, got {self.gamma}")
-        if self.invalid_penalty < 0:
-            raise ConfigError(f"invalid_penalty must be at least 0, got {self.invalid_penalty}")
+        check_ranges(self)
         self._check_flat_keys()
         if isinstance(self.options, Mapping):
             made = read_options(ESTIMATORS, self.estimator, self.options, "options")

@@ -64,7 +64,7 @@ def turn_credits(groups: Collection[TrajectoryGroup], credit: CreditColumns) -> 
     )
 
 
-def _by_turn(credit: CreditColumns, of_token: Floats | Bools | None) -> list[tuple[Any, ...]]:
+def _by_turn(credit: CreditColumns, of_token: Floats | Bools | None) -> list[tuple[object, ...]]:
     """Return a column of sampled tokens as a tuple per turn, empty tuples for none."""
     if of_token is None:
         return [()] * len(credit.advantage)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, trajectories
-from agentgym.credit.table import Floats, TurnTable
+from agentgym.credit.table import Bools, Floats, TurnTable
 from agentgym.types import RewardRole
 
 
@@ -70,3 +71,31 @@ def replace_reward(table: TurnTable, name: str, value: Floats) -> TurnTable:
 def with_part_values(table: TurnTable, part_values: Floats) -> TurnTable:
     """The same parts with other values ``[N, P]``; rewards are their sums."""
     return replace(table, part_values=part_values, reward=part_values.sum(axis=1))
+
+
+# -------------------------------------------------------------------------------------------------- what a shaper gives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaped:
+    """The table with its new rewards, and what there is to say about them."""
+
+    table: TurnTable
+    gate_open: Bools | None = None
+    """``[N]`` for shapers with a gate: whether all of the trajectory's gates were open."""
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+
+
+# ----------------------------------------------------------------------------------------------- what a modulator gives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modulated:
+    """New advantages, and weights in the loss where the modulator sets any."""
+
+    advantage: Floats
+    """``[N]``"""
+    token_advantage: Floats | None = None
+    """``[M]`` if the modulator works per token; ``advantage`` is then the mean over the turn's tokens."""
+    loss_weight: Floats | None = None
+    """``[N]`` factor of the turn's weight in the loss; None means 1 everywhere."""

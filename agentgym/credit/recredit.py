@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class RecordedBatch:
     """One :data:`GroupCredit` per group, ``()`` for a group that has none; empty if nothing is recorded."""
     dropped: tuple[str | None, ...] = ()
     """Per group, why it was not trained."""
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, object] = field(default_factory=dict)
     """What credit read beside the episodes, as :func:`compose.credit_groups` takes it."""
 
 

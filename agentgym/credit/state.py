@@ -33,7 +33,7 @@ class CreditState:
         return cls(step=int(tree.get("step", 0)), memory=_with_tuples(tree.get("memory", {})))
 
 
-def _with_tuples(value: Any) -> Any:
+def _with_tuples(value: object) -> Any:
     """JSON has lists where the memory had tuples."""
     if isinstance(value, Mapping):
         return {key: _with_tuples(inner) for key, inner in value.items()}

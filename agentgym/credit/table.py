@@ -198,7 +198,7 @@ class TurnTable:
         }
         return cls(**table)
 
-    def with_columns(self, **columns: Any) -> TurnTable:
+    def with_columns(self, **columns: object) -> TurnTable:
         """A copy with columns added or replaced; values may be arrays, flat lists, or one list per trajectory.
 
         Raises:
@@ -232,7 +232,7 @@ class TurnTable:
                     f"column {name!r}: list {number} has {len(row)} entries, expected {num_turns}, one per turn"
                 )
 
-    def with_parts(self, **parts: tuple[RewardRole | str, Sequence[Any]]) -> TurnTable:
+    def with_parts(self, **parts: tuple[RewardRole | str, Sequence[object]]) -> TurnTable:
         """A copy whose rewards are the sums of named parts, each given as ``(role, values per turn)``.
 
         Example:
@@ -328,7 +328,7 @@ def _check_ragged(rewards: Sequence[Sequence[float]], **others: Sequence[Sequenc
                 raise ConfigError(f"{name}[{number}] has {len(row)} entries, expected {len(turns)}, one per turn")
 
 
-def _flat(name: str, value: Sequence[Any]) -> list[Any]:
+def _flat(name: str, value: Sequence[Any]) -> list[object]:
     for number, row in enumerate(value):
         if not isinstance(row, list | tuple):
             raise ConfigError(

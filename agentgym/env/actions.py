@@ -10,7 +10,7 @@ from agentgym.canonical import read_json, require_writable
 from agentgym.errors import UsageError
 from agentgym.types import Call, MalformedCall, Message, ToolCall
 
-Action: TypeAlias = Message | str | ToolCall | Sequence[ToolCall | Mapping[str, Any]] | Mapping[str, Any]
+Action: TypeAlias = Message | str | ToolCall | Sequence[ToolCall | Mapping[str, object]] | Mapping[str, object]
 """What ``step`` takes: a message, text as a person types it, a call, several calls, or OpenAI's dicts for them."""
 
 

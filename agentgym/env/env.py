@@ -78,7 +78,7 @@ class Snapshot:
     seed: int
     actions: tuple[Message, ...]
     state_key: str
-    native: Any = None
+    native: object = None
     """What :meth:`Env.dump_state` gave, or None: then ``restore`` replays the actions."""
     rng_state: Any = None
     progress: Any = None
@@ -87,7 +87,7 @@ class Snapshot:
 class Env(gymnasium.Env[Observation, Action]):
     """An environment for language agents. Subclasses implement :meth:`start` and :meth:`respond`."""
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 1}  # noqa: RUF012  (Gymnasium's own declaration)
+    metadata: dict[str, object] = {"render_modes": ["ansi", "human"], "render_fps": 1}  # noqa: RUF012  (Gymnasium's own declaration)
     max_turns: int | None = None
     """Turns after which the episode is truncated; None means no limit."""
     is_blocking: ClassVar[bool] = False
@@ -116,7 +116,7 @@ class Env(gymnasium.Env[Observation, Action]):
         self.__is_closed = False
         self.__thread: WorkerThread | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         refuse_taken_names(cls)
 
@@ -158,7 +158,7 @@ class Env(gymnasium.Env[Observation, Action]):
     def stop(self) -> None:
         """Free what the environment holds; called once, by ``close``."""
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         """Return keys of the environment's own for a turn's ``info``. Called once at the end of each turn."""
         return {}
 
@@ -220,7 +220,7 @@ class Env(gymnasium.Env[Observation, Action]):
     # ------------------------------------------------------------------------------------------------ gymnasium's
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode.
 
@@ -236,8 +236,8 @@ class Env(gymnasium.Env[Observation, Action]):
         return self._begun(self.start(task))
 
     async def areset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         """:meth:`reset` as a coroutine."""
         task = self._begin(seed, options)
         return self._begun(await self.astart(task))
@@ -354,7 +354,7 @@ class Env(gymnasium.Env[Observation, Action]):
 
     # -------------------------------------------------------------------------------------------------- snapshots
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         """A copy of the world's state, or None if it can only be rebuilt by replay."""
         return None
 
@@ -437,7 +437,7 @@ class Env(gymnasium.Env[Observation, Action]):
                 f"recorded was {snapshot.state_key!r}; is all randomness drawn from self.np_random?"
             )
 
-    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Task:
+    def _begin(self, seed: int | None, options: dict[str, object] | None) -> Task:
         if self.__is_closed:
             raise ClosedError(f"{self.env_id} is closed; make a new one")
         if unknown := sorted(set(options or {}) - set(self.reset_options)):
@@ -447,7 +447,7 @@ class Env(gymnasium.Env[Observation, Action]):
         super().reset(seed=self.__episode.seed)
         return task
 
-    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, object]]:
         self._observe(said)
         self.__episode.parts = []
         return self.__episode.last_observation, {"task_id": self.task.id}
@@ -514,7 +514,7 @@ class Env(gymnasium.Env[Observation, Action]):
         info = cast(StepInfo, {**info, **self.own_info()})
         return self.__episode.last_observation, sum((part.value for part in parts), 0.0), terminated, truncated, info
 
-    async def _in_thread(self, function: Callable[..., Result], *args: Any) -> Result:
+    async def _in_thread(self, function: Callable[..., Result], *args: object) -> Result:
         if self.__thread is None:
             self.__thread = WorkerThread(self.env_id)
         return await self.__thread.call(function, *args)

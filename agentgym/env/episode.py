@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.types import Message, Observation, RewardPart, Task, ToolCall
@@ -49,11 +48,11 @@ class EpisodeState:
         return f"turn {self.turn}" + (f" ({names})" if names else "")
 
     @property
-    def progress(self) -> tuple[Any, ...]:
+    def progress(self) -> tuple[int, bool, float, Observation]:
         """The part of a snapshot beside the actions."""
         return self.turn, self.is_over, self.outcome, self.last_observation
 
-    def resume(self, progress: tuple[Any, ...], actions: Sequence[Message]) -> None:
+    def resume(self, progress: tuple[int, bool, float, Observation], actions: Sequence[Message]) -> None:
         """Go on from :attr:`progress`."""
         self.turn, self.is_over, self.outcome, self.last_observation = progress
         self.actions = list(actions)

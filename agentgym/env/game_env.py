@@ -18,7 +18,8 @@ import numpy as np
 
 from agentgym.canonical import canonical
 from agentgym.env.env import Env
-from agentgym.errors import ResetNeededError, UsageError, unknown_name
+from agentgym.errors import ResetNeededError, UsageError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.types import Message, Observation, RewardPart, Task
 
 SELF, RANDOM = "self", "random"
@@ -92,12 +93,10 @@ class GameEnv(Env):
         render_mode: str | None = None,
     ) -> None:
         known = {RANDOM: random_opponent, **self.opponents}
-        if opponent not in (SELF, *known):
-            raise unknown_name("opponent", opponent, (SELF, *known))
+        require_known("opponent", opponent, (SELF, *known))
         if seat is not None and not 0 <= seat < len(self.players):
             raise UsageError(f"seat is a player from 0 to {len(self.players) - 1}, or None; got {seat!r}")
-        if max_errors < 0:
-            raise UsageError(f"max_errors must be at least 0, got {max_errors}")
+        check_number("max_errors", max_errors, Range(at_least=0))
         self.__opponent = known.get(opponent)
         self.__given_seat, self.__explain, self.__max_errors = seat, explain, max_errors
         self.__state: GameState | None = None
@@ -221,7 +220,7 @@ class GameEnv(Env):
             return canonical([self.__loser, [self.state.view(player) for player in range(len(self.players))]])
         return canonical([self.player, self.state.view(self.player)])
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return self.__state, self.__seat, self.__acted, self.__errors, self.__loser
 
     def load_state(self, state: Any) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
@@ -48,7 +48,7 @@ class SharedObservations(Sequence[Observation]):
     def __len__(self) -> int:
         return self._num_envs
 
-    def __deepcopy__(self, _: dict[int, Any]) -> tuple[Observation, ...]:
+    def __deepcopy__(self, _: dict[int, object]) -> tuple[Observation, ...]:
         return tuple(self)
 
 
@@ -58,7 +58,7 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 @create_shared_memory.register(MessageSpace)
-def _create(space: MessageSpace, n: int = 1, ctx: Any = None) -> SharedObservations:
+def _create(space: MessageSpace, n: int = 1, ctx: object = None) -> SharedObservations:
     return SharedObservations(n)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gymnasium
 
@@ -17,11 +16,11 @@ class MessageSpace(gymnasium.Space[Observation]):
     def __init__(self) -> None:
         super().__init__(shape=None, dtype=None)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Observation:
+    def sample(self, mask: object = None, probability: object = None) -> Observation:
         """An observation of one short user message."""
         return (Message("user", f"observation {int(self.np_random.integers(1000))}"),)
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, tuple) and all(isinstance(message, Message) for message in x)
 
     def __eq__(self, other: object) -> bool:
@@ -37,14 +36,14 @@ class ActionSpace(gymnasium.Space[Message | str]):
         super().__init__(shape=None, dtype=None)
         self.tools = tuple(tools)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Message | str:
+    def sample(self, mask: object = None, probability: object = None) -> Message | str:
         """A call of a random tool with random arguments, or a random word where there are no tools."""
         if not self.tools:
             return ("look", "wait", "go")[int(self.np_random.integers(3))]
         spec = self.tools[int(self.np_random.integers(len(self.tools)))]
         return Message("assistant", calls=(random_call(spec, self.np_random),))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return isinstance(x, str) or (isinstance(x, Message) and x.role == "assistant")
 
     def __eq__(self, other: object) -> bool:

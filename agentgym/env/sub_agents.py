@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 from agentgym.env.env import Env
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.types import Task
 
 
@@ -69,8 +69,7 @@ class AsksAgents(Env):
             UsageError: nobody plays it: it has no limit of turns, or asks sub-agents itself.
             InfrastructureError: its episode was lost, and so this one is.
         """
-        if agent not in self.agents:
-            raise unknown_name("sub-agent", agent, self.agents)
+        require_known("sub-agent", agent, self.agents)
         if env.max_turns is None:
             raise UsageError(f"the sub-agent {agent} may take for ever: give its environment max_turns")
         if isinstance(env, AsksAgents):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, overload
+from typing import ClassVar, overload
 
-from agentgym.errors import unknown_name
+from agentgym.errors import require_known
 from agentgym.types import Task
 
 
@@ -30,10 +30,12 @@ class SeededTasks(Sequence[Task]):
     _FIRST_SEED: ClassVar[Mapping[str, int]] = {"train": 0, "valid": 1_000_000_000, "test": 2_000_000_000}
 
     def __init__(
-        self, split: str, num_tasks: int, data: Mapping[str, Any] | Callable[[int], Mapping[str, Any]] | None = None
+        self,
+        split: str,
+        num_tasks: int,
+        data: Mapping[str, object] | Callable[[int], Mapping[str, object]] | None = None,
     ) -> None:
-        if split not in self._FIRST_SEED:
-            raise unknown_name("split", split, self._FIRST_SEED)
+        require_known("split", split, self._FIRST_SEED)
         self._split, self._num_tasks = split, num_tasks
         self._data = data if callable(data) else dict(data or {})
 

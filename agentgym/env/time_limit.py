@@ -94,14 +94,14 @@ class Limited(Awaitable[T], Generic[T]):
             self.hung = error
             raise
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def __await__(self) -> Generator[object, object, T]:
         token = _AROUND.set(self)
         try:
             return (yield from self._in_slices())
         finally:
             _AROUND.reset(token)
 
-    def _in_slices(self) -> Generator[Any, Any, T]:
+    def _in_slices(self) -> Generator[object, object, T]:
         inner: Any = self._awaitable.__await__()
         proceed: Callable[[], Any] = partial(next, inner)
         while True:

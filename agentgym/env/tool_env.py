@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from agentgym.call_syntax import parse_calls
 from agentgym.env.env import Env
@@ -40,7 +39,7 @@ class ToolEnv(Env):
 
     _tools: Mapping[str, Tool] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls._tools = tools_of(cls)
 
@@ -95,7 +94,7 @@ class ToolEnv(Env):
         """Return True for a tool that holds up the event loop while it runs."""
         return not (tool.is_async or self.is_blocking or tool.timeout_s is not None)
 
-    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
+    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, object]]:
         if isinstance(call, MalformedCall):
             raise ToolError(f"could not read the call {call.text!r}: {call.reason}", "malformed_call")
         if self.episode.is_over:

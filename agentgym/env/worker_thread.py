@@ -29,7 +29,7 @@ class WorkerThread:
         self._num_put, self._num_done = 0, 0  # each written by one thread alone: no lock needed
         threading.Thread(target=self._work, name=f"env {name}", daemon=True).start()
 
-    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+    async def call(self, function: Callable[..., Result], *args: object) -> Result:
         """Run ``function(*args)`` in the thread and give its result or exception."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
@@ -70,7 +70,7 @@ class WorkerThread:
             job()
 
 
-async def call_in_own_thread(function: Callable[..., Result], *args: Any) -> Result:
+async def call_in_own_thread(function: Callable[..., Result], *args: object) -> Result:
     """Run one call in a daemon thread made for it, so that several run at the same time."""
     thread = WorkerThread("call")
     try:

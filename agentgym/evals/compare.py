@@ -132,7 +132,7 @@ def pair_evaluations(a: Mapping[str, Evaluation], b: Mapping[str, Evaluation]) -
     return common
 
 
-def config_differences(a: Path, b: Path) -> dict[str, tuple[Any, Any]]:
+def config_differences(a: Path, b: Path) -> dict[str, tuple[object, object]]:
     """Return the settings in which two runs' ``config.json`` differ, by dotted name; None stands for a missing one.
 
     Raises:
@@ -159,7 +159,7 @@ def journal_differences(a: Path, b: Path) -> list[str]:
     return journal.differences(*({k: v for k, v in one[-1].items() if k not in compared} for one in (of_a, of_b)))
 
 
-def flat_items(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_items(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield the values of nested settings by dotted name.
 
     Example:
@@ -256,7 +256,12 @@ def _of_env(folder: Path) -> Evaluation:
 
 
 def _played(
-    folder: Path, label: str, env: str, kwargs: Mapping[str, Any], policy: str, scoring: Mapping[str, Any] | None = None
+    folder: Path,
+    label: str,
+    env: str,
+    kwargs: Mapping[str, object],
+    policy: str,
+    scoring: Mapping[str, object] | None = None,
 ) -> Evaluation:
     rows = _by_key(read_rows(folder))
     content = {"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]}
@@ -311,7 +316,7 @@ def _check_finished(folder: Path) -> None:
         raise CorruptDataError(f"{folder} is no finished evaluation; go on with it: agentgym eval --resume RUN_DIR")
 
 
-def _by_key(rows: Iterable[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+def _by_key(rows: Iterable[dict[str, object]]) -> dict[Key, dict[str, object]]:
     return {key_of(row): row for row in rows}
 
 

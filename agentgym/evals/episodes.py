@@ -46,7 +46,7 @@ def key_of(row: dict[str, Any]) -> Key:
     return str(row["task_id"]), str(row["content_hash"]), int(row["seed"])
 
 
-def row_of(trajectory: Trajectory) -> dict[str, Any]:
+def row_of(trajectory: Trajectory) -> dict[str, object]:
     """One finished episode as a row of ``episodes.jsonl``.
 
     ``num_tokens`` counts sampled tokens; ``num_invalid_turns`` turns with a call that could not be read or was refused;
@@ -83,12 +83,12 @@ def _answer(trajectory: Trajectory) -> str | None:
     return answer if len(answer) <= _LONGEST_ANSWER else digest(answer)
 
 
-def _unscored(row: dict[str, Any], trajectory: Trajectory) -> dict[str, Any]:
+def _unscored(row: dict[str, object], trajectory: Trajectory) -> dict[str, object]:
     """Return a row as it was before scorers; a scorer may have failed where the episode did not."""
     return row_of(trajectory) | {"seconds": row.get("seconds", 0.0)}  # which no record keeps
 
 
-def _with_score(row: dict[str, Any], scored: Scored | InfrastructureError) -> dict[str, Any]:
+def _with_score(row: dict[str, object], scored: Scored | InfrastructureError) -> dict[str, object]:
     """Return a row with its score; the environment's own word is kept apart."""
     if isinstance(scored, InfrastructureError):
         failed = {
@@ -165,8 +165,11 @@ class EpisodeFiles:
     async def score(self, scoring: Scoring) -> None:
         """Score all episodes that came to an end, and write their rows anew.
 
-        An episode that a scorer fails at, a judge that cannot be reached for one, counts as failed.
+        An episode that a scorer fails at, a judge that cannot be reached for one, counts as failed. Without scorers the
+        rows stay as they are.
         """
+        if not scoring.scorers:
+            return
         grader = Grader(scoring, self._dir)
         graded = [key for key, group in self._groups.items() if _is_evidence(group)]
         try:

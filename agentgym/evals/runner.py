@@ -111,8 +111,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
     with locked(out_dir):
-        files = EpisodeFiles(out_dir, resume=resume)
-        keys = _keys(tasks, seed)
+        files, keys = EpisodeFiles(out_dir, resume=resume), _keys(tasks, seed)
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
@@ -122,8 +121,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
 
         config = replace(group_config, group_size=1, min_valid=1)
         await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
-        if scoring.scorers:
-            await files.score(scoring)
+        await files.score(scoring)
         return _finish(files, keys, out_dir, suite_or_env, policy)
 
 
@@ -251,15 +249,15 @@ def repeats_of(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, dict[s
     return found
 
 
-def _wins_vote(rows: Sequence[Mapping[str, Any]]) -> bool:
+def _wins_vote(rows: Sequence[Mapping[str, object]]) -> bool:
     """Return True if the answer that most trials gave is right; of answers given as often the first one counts."""
     answers = [normalize(str(row["answer"])) for row in rows]
     chosen = max(answers, key=answers.count)
     return bool(rows[answers.index(chosen)]["success"])
 
 
-def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    tasks: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+def _by_task(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, object]]]:
+    tasks: dict[tuple[str, str, str], list[dict[str, object]]] = {}
     for row in rows:
         tasks.setdefault((row.get("part", ""), row["task_id"], row["content_hash"]), []).append(row)
     return list(tasks.values())

@@ -22,7 +22,7 @@ from agentgym.errors import AgentGymError, ConfigError, InfrastructureError
 from agentgym.plugins import Component, Options, kind, read_options
 from agentgym.scoring.answer import final_answer
 from agentgym.scoring.component import SCORERS
-from agentgym.settings import checked
+from agentgym.settings import PositiveFraction, check_ranges, checked
 from agentgym.types import Trajectory
 
 _ROUNDING = 1e-9
@@ -38,17 +38,16 @@ class Scoring:
         'numeric'
     """
 
-    scorers: tuple[Mapping[str, Any], ...] = ()
+    scorers: tuple[Mapping[str, object], ...] = ()
     """Each ``{"kind": NAME, "weight": 1.0, ...}`` with the scorer's own settings."""
-    success_at: float = 1.0
+    success_at: PositiveFraction = 1.0
     """Least score of a success."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.success_at <= 1:
-            raise ConfigError(f"success_at is above 0 and at most 1, got {self.success_at}")
+        check_ranges(self)
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Scoring:
+    def read(cls, values: Mapping[str, object]) -> Scoring:
         """Read what a user gave: ``scorers`` and ``success_at``, or one scorer's own keys with ``success_at``.
 
         Raises:
@@ -82,7 +81,7 @@ class _Scorer:
     weight: float
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> _Scorer:
+    def read(cls, values: Mapping[str, object]) -> _Scorer:
         own = dict(values)
         reference, weight = own.pop("kind", None), own.pop("weight", 1.0)
         if not isinstance(reference, str):
@@ -117,7 +116,7 @@ class Grader:
 
     scoring: Scoring
     folder: Path
-    _kept: dict[str, Any] = field(default_factory=dict)
+    _kept: dict[str, object] = field(default_factory=dict)
 
     async def close(self) -> None:
         """Close what scorers keep open."""

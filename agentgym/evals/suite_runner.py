@@ -115,7 +115,7 @@ async def run_suite(suite: Suite, play: Play) -> SuiteResult:
     )
 
 
-def rows_of_suite(out_dir: Path, suite: Suite) -> list[dict[str, Any]]:
+def rows_of_suite(out_dir: Path, suite: Suite) -> list[dict[str, object]]:
     """The episodes of all parts; those of several parts name theirs."""
     if len(suite.parts) == 1:
         return read_rows(out_dir)

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 from agentgym.canonical import digest, read_json
 from agentgym.env.env import Env
-from agentgym.errors import AgentGymError, CorruptDataError, UsageError, unknown_name
+from agentgym.errors import AgentGymError, CorruptDataError, UsageError, require_known
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.registry import make
 from agentgym.settings import checked
@@ -83,7 +83,7 @@ class SuitePart:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     paths: Mapping[str, DataPath] = field(default_factory=dict)
     """Arguments of the environment that are paths on this machine."""
-    scorers: tuple[Mapping[str, Any], ...] = ()
+    scorers: tuple[Mapping[str, object], ...] = ()
     """What a success is, in place of the environment's word (:mod:`agentgym.evals.scoring`)."""
     success_at: float = 1.0
     """Least score of a success, by the scorers."""
@@ -246,8 +246,7 @@ def load_suite(reference: str) -> Suite:
     """
     path = Path(reference)
     if path.suffix not in SUFFIXES:
-        if reference not in suite_names():
-            raise unknown_name("suite", reference, suite_names(), "or the path of a .toml or .json file")
+        require_known("suite", reference, suite_names(), "or the path of a .toml or .json file")
         path = FOLDER / f"{reference}.toml"
     if not path.is_file():
         raise UsageError(f"no suite file {reference!r}")
@@ -258,7 +257,7 @@ def load_suite(reference: str) -> Suite:
         raise CorruptDataError(f"{path} is not a suite: {error}") from None
 
 
-def suite_from_dict(values: Mapping[str, Any]) -> Suite:
+def suite_from_dict(values: Mapping[str, object]) -> Suite:
     """A suite from what its file holds.
 
     Raises:
@@ -267,7 +266,7 @@ def suite_from_dict(values: Mapping[str, Any]) -> Suite:
     return checked(Suite, values)
 
 
-def suite_to_dict(suite: Suite) -> dict[str, Any]:
+def suite_to_dict(suite: Suite) -> dict[str, object]:
     """What :func:`suite_from_dict` reads."""
     return asdict(suite)
 

@@ -61,7 +61,7 @@ class ChatRenderer:
         self._ends = self._find_ends()
         self.turn_end_ids = tuple(self._ends)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ChatRenderer, (self._tokenizer, self.config)  # caches of bound methods cannot be pickled
 
     @property
@@ -395,5 +395,5 @@ def _reply(role: Role, text: str) -> Message:
     return Message(role, text, result=ToolResult(text, _PROBE.name) if role == "tool" else None)
 
 
-def _facts(message: Message) -> list[tuple[str, Any]]:
+def _facts(message: Message) -> list[tuple[str, object]]:
     return [(c.name, dict(c.arguments)) if isinstance(c, ToolCall) else ("", c.text) for c in message.calls]

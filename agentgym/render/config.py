@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from agentgym.errors import unknown_name
 from agentgym.settings import checked
@@ -24,7 +24,7 @@ class ChatConfig:
 
     codec: str = "auto"
     """Tool-call format; ``auto`` takes that of the template's family."""
-    template_args: Mapping[str, Any] = field(default_factory=dict)
+    template_args: Mapping[str, object] = field(default_factory=dict)
     """Further variables of the chat template, for instance ``{"enable_thinking": False}``."""
     tools_style: ToolsStyle = "schema"
     """``compact`` describes each tool in one line of the first message, for models with a short context."""
@@ -36,7 +36,7 @@ class ChatConfig:
         """These settings alone, for classes that add some of their own."""
         return ChatConfig(**{part.name: getattr(self, part.name) for part in fields(ChatConfig)})
 
-    def changed(self, values: Mapping[str, Any]) -> Self:
+    def changed(self, values: Mapping[str, object]) -> Self:
         """Return a copy with some values replaced.
 
         Raises:

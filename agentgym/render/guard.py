@@ -104,7 +104,7 @@ class ContentGuard:
         """Return a text from outside with stand-ins."""
         return self._found.sub(lambda found: _OPEN + chr(_FIRST + self._number[found.group()]), text)
 
-    def hidden_call(self, value: Any) -> Any:
+    def hidden_call(self, value: object) -> object:
         """Return the arguments of a call with stand-ins; the renderer's own marks, which it puts there, stay."""
         if isinstance(value, str):
             return "".join(
@@ -155,7 +155,7 @@ class ContentGuard:
         rest = text[1:]
         return ids + (self._plainly(rest, encode) if self._found.search(rest) else list(encode(rest)))
 
-    def _hidden_json(self, value: Any) -> Any:
+    def _hidden_json(self, value: object) -> Any:
         if isinstance(value, str):
             return self.hidden(value)
         if isinstance(value, dict):

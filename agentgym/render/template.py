@@ -29,7 +29,7 @@ class Tokenizer(Protocol):
     eos_token_id: Any
 
     def apply_chat_template(self, conversation: Any, **kwargs: Any) -> Any: ...
-    def __call__(self, text: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, text: object, **kwargs: object) -> object: ...
     def encode(self, text: Any, **kwargs: Any) -> Any: ...
     def decode(self, token_ids: Any, **kwargs: Any) -> Any: ...
 
@@ -190,11 +190,11 @@ class ChatTemplate:
         # templates that take parts write a space of their own before them
         return message.content.strip() if self.abilities.parts else message.content
 
-    def _arguments(self, call: ToolCall) -> Any:
+    def _arguments(self, call: ToolCall) -> object:
         arguments = self._guard.hidden_call(dict(call.arguments))  # they may quote a page, or escape what they hold
         return json.dumps(arguments, ensure_ascii=False) if self.abilities.arguments == "text" else arguments
 
-    def _result(self, message: Message, open_ids: list[str]) -> dict[str, Any]:
+    def _result(self, message: Message, open_ids: list[str]) -> dict[str, object]:
         can, text = self.abilities, self._guard.hidden(message.text)
         if not can.results or (not open_ids and not can.results_alone):
             return {"role": "user", "content": result_text(text)}

@@ -54,7 +54,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return "|".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def _example(schema: Mapping[str, Any]) -> Any:
+def _example(schema: Mapping[str, Any]) -> object:
     if schema.get("enum"):
         return schema["enum"][0]
     kind = schema.get("type")

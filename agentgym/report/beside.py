@@ -22,7 +22,7 @@ def name_beside(run: RunFolder, other: RunFolder) -> str:
     return other.name if other.name != run.name else str(other.path)
 
 
-def compared(run: RunFolder, other: RunFolder) -> dict[str, Any]:
+def compared(run: RunFolder, other: RunFolder) -> dict[str, object]:
     """Return the evaluations of the same tasks, pair by pair, and the settings that differ; empty where there is none.
 
     Differences are of this run minus the other one.
@@ -52,7 +52,7 @@ def compared(run: RunFolder, other: RunFolder) -> dict[str, Any]:
     return {"name": name_beside(run, other), "path": str(other.path), "rows": rows, "why": why, "settings": settings}
 
 
-def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> dict[str, Any]:
+def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> dict[str, object]:
     """Return the traces of both runs; sections of the other one bear its name."""
     for member in (m for section in others["sections"] for group in section["groups"] for m in group["members"]):
         member["at"] = [member["at"][0] + len(traces["blocks"]), member["at"][1]]
@@ -68,5 +68,5 @@ def join_traces(traces: dict[str, Any], others: dict[str, Any], name: str) -> di
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)

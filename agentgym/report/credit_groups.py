@@ -115,8 +115,8 @@ def _differences(columns: Sequence[Floats]) -> Floats:
     return np.asarray(np.ptp(np.stack(scaled), axis=0), dtype=np.float64)
 
 
-def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
-    members: list[dict[str, Any]] = []
+def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, object]:
+    members: list[dict[str, object]] = []
     states: dict[Any, int] = {}
     row = 0
     for trajectory in candidate.group.trajectories:
@@ -144,7 +144,7 @@ def _group(candidate: Candidate, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _member(trajectory: Trajectory, turns: list[dict[str, Any]]) -> dict[str, Any]:
+def _member(trajectory: Trajectory, turns: list[dict[str, object]]) -> dict[str, object]:
     return {
         "status": trajectory.status.value,
         "success": trajectory.success,
@@ -154,7 +154,7 @@ def _member(trajectory: Trajectory, turns: list[dict[str, Any]]) -> dict[str, An
     }
 
 
-def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
+def _turn(turn: Turn, credit: list[dict[str, object] | None]) -> dict[str, object]:
     return {
         "action": action_text(turn.action),
         "reply": _said(turn.replies),
@@ -164,13 +164,13 @@ def _turn(turn: Turn, credit: list[dict[str, Any] | None]) -> dict[str, Any]:
     }
 
 
-def _credit(credit: CreditColumns, row: int, reward: float) -> dict[str, Any] | None:
+def _credit(credit: CreditColumns, row: int, reward: float) -> dict[str, object] | None:
     """Advantage ``a`` and return to go ``g``; where it is not the usual, anchor group ``k``, shaped reward ``r``, loss
     weight ``w``, a closed gate ``shut``."""
     weight, advantage, shaped = (float(c[row]) for c in (credit.loss_weight, credit.advantage, credit.shaped_reward))
     if math.isnan(weight):
         return None
-    given: dict[str, Any] = {"a": _short(advantage), "g": _short(float(credit.return_to_go[row]))}
+    given: dict[str, object] = {"a": _short(advantage), "g": _short(float(credit.return_to_go[row]))}
     if credit.anchor_size[row]:
         given["k"] = int(credit.anchor_group[row])
     if abs(shaped - reward) > EXACT:

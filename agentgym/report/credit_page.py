@@ -11,7 +11,7 @@ from agentgym.credit.config import CreditConfig
 from agentgym.credit.recredit import RECORDED, CreditSummary, CreditTally, has_memory, recredit
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.credit_groups import GroupSample
-from agentgym.report.document import assets, render, script_data
+from agentgym.report.page import assets, render, script_data
 from agentgym.rollout.record import recorded_steps, replace_text
 from agentgym.rollout.recredit import RecreditPlan, read_batches
 
@@ -153,7 +153,7 @@ def _page(run_dir: Path, plan: RecreditPlan, steps: Sequence[int], report: Credi
     )
 
 
-def _row(summary: CreditSummary, plan: RecreditPlan) -> dict[str, Any]:
+def _row(summary: CreditSummary, plan: RecreditPlan) -> dict[str, object]:
     is_recorded = summary.name == RECORDED
     config = plan.own if is_recorded else plan.configs[summary.name]
     words: list[str] = [config.estimator] if is_recorded and config is not None else []

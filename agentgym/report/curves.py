@@ -70,9 +70,9 @@ class Rows:
     """The metrics of another run, for curves beside this run's."""
 
     name: str
-    rl: Sequence[dict[str, Any]] = ()
+    rl: Sequence[dict[str, object]] = ()
     sft: Sequence[dict[str, Any]] = ()
-    evals: Sequence[dict[str, Any]] = ()
+    evals: Sequence[dict[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +109,9 @@ def success_curve(
 
 
 def small_multiples(
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, object]],
     known: dict[str, tuple[str, Format, str]],
-    beside: Sequence[dict[str, Any]] = (),
+    beside: Sequence[dict[str, object]] = (),
     beside_name: str = "",
 ) -> list[Curve]:
     """The known curves that the rows hold, each with that of the run beside it."""
@@ -151,13 +151,13 @@ def other_curves(
     return small_multiples(rows, {name: (name, _NUMBER, "as logged") for name in names}, beside, beside_name)
 
 
-def status_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
+def status_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
     """How episodes ended, stacked per step, with a legend of totals; None if it was not logged."""
     names = {f"status/{status}": (str(status), f"part-{at}") for at, status in enumerate(Status)}
     return _stack(rows, names, as_number, lambda total, share: f"{total:,.0f}")
 
 
-def time_chart(rows: Sequence[dict[str, Any]]) -> tuple[Markup, list[Share]] | None:
+def time_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
     """Where the wall time went, stacked per step, with the shares of the whole run; None if it was not logged."""
     keys = dict.fromkeys(name for row in rows for name in row if name.startswith("time/"))
     names = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % NUM_COLOURS}") for at, n in enumerate(keys)}

@@ -79,7 +79,7 @@ def _of_rl(row: Mapping[str, Any], run: RunFolder) -> list[Row]:
     return found
 
 
-def _value(label: str, row: Mapping[str, Any], name: str) -> Row:
+def _value(label: str, row: Mapping[str, object], name: str) -> Row:
     value = row.get(name)
     return label, as_number(float(value)) if isinstance(value, int | float) else "–", False
 

@@ -10,7 +10,6 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 BLOCK_CHARACTERS = 150_000
 """Of a block before it is compressed: what is read when one of its episodes is opened."""
@@ -20,7 +19,7 @@ _FIRST_RATIO = 0.25
 LIGHT = ("task", "status", "success", "return", "seed", "hash", "player", "cells")
 """Fields of an episode that its row in the list needs."""
 
-Packed = dict[str, Any]
+Packed = dict[str, object]
 
 
 class Packer:
@@ -43,7 +42,7 @@ class Packer:
         """Bytes that are still free; what is not compressed yet is estimated."""
         return self._room - self._open_size * self._ratio
 
-    def takes(self, episodes: Sequence[Mapping[str, Any]], keep: float = 0) -> list[Packed] | None:
+    def takes(self, episodes: Sequence[Mapping[str, object]], keep: float = 0) -> list[Packed] | None:
         """Pack some episodes if that leaves at least ``keep`` bytes, and return their light halves; else None."""
         light = [{name: one[name] for name in LIGHT if name in one} for one in episodes]
         heavy = [json.dumps({name: value for name, value in one.items() if name not in LIGHT}) for one in episodes]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 
 from agentgym.errors import UsageError
 from agentgym.evals.runner import REPEATS, EvalSummary
@@ -22,7 +26,6 @@ from agentgym.report.curves import (
     success_curve,
     time_chart,
 )
-from agentgym.report.document import assets, render, script_data
 from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
@@ -108,7 +111,7 @@ def render_report(
     )
 
 
-def _shown(run: RunFolder, traces: dict[str, Any]) -> str:
+def _shown(run: RunFolder, traces: dict[str, object]) -> str:
     """Return how many of the recorded steps the page holds, empty if it holds all."""
     if traces["num_steps"] == len(run.steps):
         return ""
@@ -183,7 +186,7 @@ def _by_env(run: RunFolder) -> dict[str, dict[str, EvalSummary]]:
     return {name: summaries for name, summaries in found.items() if summaries}
 
 
-def _overview(run: RunFolder) -> dict[str, Any] | None:
+def _overview(run: RunFolder) -> dict[str, object] | None:
     """Success of each finished evaluation with its interval, environment by environment."""
     if not run.summaries:
         return None
@@ -206,7 +209,7 @@ def _overview(run: RunFolder) -> dict[str, Any] | None:
     }
 
 
-def _repeats(run: RunFolder) -> list[dict[str, Any]]:
+def _repeats(run: RunFolder) -> list[dict[str, object]]:
     """Return what several trials of each task say, one row for each evaluation and measure."""
     return [
         {"evaluation": label or "this", "measure": REPEATS[name], "values": [(k, as_share(v)) for k, v in by_k.items()]}
@@ -215,7 +218,7 @@ def _repeats(run: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _types(run: RunFolder) -> dict[str, Any] | None:
+def _types(run: RunFolder) -> dict[str, object] | None:
     """Return the success of each type of task in each evaluation; None if tasks are of one type."""
     shown = {label or "success": summary.by_type for label, summary in run.summaries.items() if summary.by_type}
     if not shown or run.kind == "suites":
@@ -234,7 +237,7 @@ def _of_type(found: dict[str, float] | None) -> dict[str, str]:
     return {"success": as_share(round(found["success"], 4)), "interval": interval}
 
 
-def _headline(label: str, summary: EvalSummary) -> dict[str, Any]:
+def _headline(label: str, summary: EvalSummary) -> dict[str, object]:
     return {
         "label": label,
         "value": as_share(round(summary.success, 4)),
@@ -242,3 +245,38 @@ def _headline(label: str, summary: EvalSummary) -> dict[str, Any]:
         "num_episodes": summary.num_episodes - summary.num_failed,
         "num_failed": summary.num_failed,
     }
+
+
+# ----- one HTML file that needs nothing beside itself: templates, assets, and data that cannot break out of its element
+
+
+def render(template: str, **values: object) -> str:
+    """A page from one of this package's templates; whatever is not :class:`Markup` is escaped."""
+    return str(_templates().get_template(template).render(**values))
+
+
+def assets(*names: str) -> Markup:
+    """Style sheets or scripts of this package, joined."""
+    return Markup("\n".join(_asset(name) for name in names))
+
+
+def script_data(value: object) -> Markup:
+    """JSON that cannot end the script element it stands in.
+
+    Example:
+        >>> print(script_data({"said": "</script>"}))
+        {"said":"\\u003c/script\\u003e"}
+    """
+    text = json.dumps(value, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _asset(name: str) -> str:
+    return (files("agentgym.report") / name).read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        autoescape=True, loader=FunctionLoader(_asset), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.errors import MissingExtraError, UsageError, unknown_name
+from agentgym.errors import UsageError, require_extra, require_known
 from agentgym.evals.compare import flat_items
 from agentgym.evals.statistics import student_interval
 from agentgym.report.run_folder import RunFolder, open_run_folder
@@ -125,11 +125,11 @@ def _short(name: str) -> str:
     return parts[-1]
 
 
-def _settings(run: RunFolder) -> dict[str, Any]:
+def _settings(run: RunFolder) -> dict[str, object]:
     return {name: value for name, value in flat_items(run.config) if not name.startswith(_NOT_A_DIFFERENCE)}
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -140,8 +140,7 @@ def _curve(run: RunFolder, metric: str, axis: Axis, held_out: bool, smooth: int)
         missing = "evaluation" if held_out else "RL step"
         raise UsageError(f"{run.path} has no {missing} in its metrics yet")
     known = sorted({name for row in rows for name in row} - {"phase", "step"})
-    if metric not in known:
-        raise unknown_name(f"metric in {run.path}", metric, known)
+    require_known(f"metric in {run.path}", metric, known)
     measured = [row for row in rows if isinstance(row.get(metric), int | float) and math.isfinite(row[metric])]
     if not measured:
         raise UsageError(f"{run.path} never measured {metric}")
@@ -194,10 +193,9 @@ def _line(label: str, curves: Sequence[Curve]) -> Line:
 
 
 def _draw(lines: Sequence[Line], out: Path, across: str, up: str, size: tuple[float, float]) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtraError("agentgym plot", "plot") from error
+    require_extra("agentgym plot", "plot", "matplotlib")
+    import matplotlib as mpl
+
     mpl.use("agg")
     from matplotlib import pyplot as plt
     from matplotlib.ticker import EngFormatter

@@ -88,7 +88,7 @@ def _order(folder: Path) -> tuple[int, str]:
 
 
 def _read_metrics(path: Path) -> dict[str, list[dict[str, Any]]]:
-    phases: dict[str, list[dict[str, Any]]] = {}
+    phases: dict[str, list[dict[str, object]]] = {}
     for number, row in enumerate(read_json_lines(path), 1):
         if not isinstance(row, dict) or not isinstance(row.get("step"), int) or "phase" not in row:
             raise CorruptDataError(f"{path}, line {number}: expected an object with phase and step")

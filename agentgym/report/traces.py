@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agentgym.evals.episodes import read_groups
 from agentgym.report.packing import Packer
-from agentgym.report.pictures import images_of
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.token_text import TokenText
 from agentgym.rollout.record import GroupRecord, read_records, record_path
-from agentgym.types import MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
+from agentgym.types import ImagePart, MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MEGABYTES = 12.0
 """Size of all episodes in a page together, compressed, unless asked otherwise."""
@@ -22,7 +24,7 @@ GROUPS_PER_STEP = 16
 LONGEST_TEXT = 6_000
 
 
-def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = MEGABYTES) -> dict[str, Any]:
+def sample_traces(run: RunFolder, decode: TokenText | None, megabytes: float = MEGABYTES) -> dict[str, object]:
     """Return sections of groups of episodes of turns, ready for JSON, with the scale of their advantages.
 
     Training steps are taken from coarse to fine, evenly from the first to the last, until the size is reached. Of each
@@ -102,12 +104,12 @@ def _dullness(record: GroupRecord) -> tuple[bool, bool]:
 
 def _eval_section(
     run: RunFolder, label: str, decode: TokenText | None, budget: Packer, kept_for_steps: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     groups = read_groups(run.evals[label])
     # of an evaluation beside others each may get a share, and a short sample shows both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
-    kept: list[dict[str, Any]] = []
+    kept: list[dict[str, object]] = []
     has_tokens = False
     for group in chosen:
         if group.trajectories:
@@ -155,7 +157,7 @@ def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
     }
 
 
-def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[Any]]]:
+def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[object]]]:
     """Return each turn of some episodes in short: advantage, validity, and the number of its state among theirs."""
     numbers: dict[str | None, int] = {}
     return [
@@ -179,7 +181,7 @@ def _rounded(advantage: float | None) -> float | None:
     return None if advantage is None else float(f"{advantage:.4g}")
 
 
-def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, Any]:
+def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, object]:
     turns = trajectory.turns
     begins = [at > 0 and n == 0 for at, segment in enumerate(trajectory.segments) for n in range(len(segment.turns))]
     agents = [segment.agent for segment in trajectory.segments for _ in segment.turns]
@@ -206,13 +208,13 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
     }
 
 
-def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, Any]:
+def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, object]:
     """Whether the context begins anew with a turn, and with what; whose it is."""
     prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
     return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
 
 
-def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, Any]:
+def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, object]:
     completion = turn.completion
     row: dict[str, Any] = {
         "action": action_text(turn.action),
@@ -243,7 +245,7 @@ def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> di
     return row
 
 
-def _tokens(turn: Turn, decode: TokenText | None) -> list[list[Any]] | None:
+def _tokens(turn: Turn, decode: TokenText | None) -> list[list[object]] | None:
     completion = turn.completion
     if decode is None or not completion.token_ids:
         return None
@@ -258,7 +260,7 @@ def action_text(action: Message) -> str:
     return _cut(action.text or "\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
 
 
-def _reply(message: Message) -> dict[str, Any]:
+def _reply(message: Message) -> dict[str, object]:
     result = message.result
     return {
         "role": message.role,
@@ -281,7 +283,7 @@ def _cut(text: str) -> str:
     return cut_text(text, LONGEST_TEXT)
 
 
-def _scale(sections: Sequence[dict[str, Any]]) -> float:
+def _scale(sections: Sequence[dict[str, object]]) -> float:
     """The size of an advantage that gets the full colour: all but the largest twentieth fit below it."""
     sizes = sorted(abs(advantage) for advantage, *_ in _cells(sections) if advantage)
     return float(sizes[int(len(sizes) * 0.95)]) if sizes else 1.0
@@ -292,3 +294,54 @@ def _cells(sections: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
         for group in section["groups"]:
             for member in group["members"]:
                 yield from member["cells"]
+
+
+# --------------- pictures of a message for a report: small, so that whole episodes of screenshots have room in one file
+
+LONGEST_IMAGE = 100_000
+"""Characters of a picture that is taken as it is, where Pillow is not installed to make it smaller."""
+WIDTH = 560
+"""Pixels of a picture in a report, which is enough to read a page's larger print."""
+_QUALITY = 55
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+
+def images_of(message: Message) -> list[dict[str, Any]]:
+    """A message's pictures, each with ``type`` and ``data`` (base64) and its ``size`` before it was made smaller.
+
+    What is no PNG is left out, and what is too long to be shown.
+    """
+    if isinstance(message.content, str):
+        return []
+    found = (_shown(part.png_base64) for part in message.content if isinstance(part, ImagePart))
+    return [image for image in found if image is not None]
+
+
+def _shown(png_base64: str) -> dict[str, object] | None:
+    try:
+        png = base64.b64decode(png_base64, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if not png.startswith(_PNG_MAGIC) or len(png) < 24:
+        return None
+    size = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]  # the header's width and height
+    if (webp := _smaller(png)) is not None:
+        return {"type": "image/webp", "data": base64.b64encode(webp).decode(), "size": size}
+    return {"type": "image/png", "data": png_base64, "size": size} if len(png_base64) <= LONGEST_IMAGE else None
+
+
+def _smaller(png: bytes) -> bytes | None:
+    """The picture as a small WebP, None if that cannot be."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        return None
+    try:
+        image = Image.open(io.BytesIO(png)).convert("RGB")
+    except (OSError, SyntaxError, Image.DecompressionBombError):  # a broken file; Pillow raises SyntaxError for some
+        return None
+    if image.width > WIDTH:
+        image = image.resize((WIDTH, max(1, round(image.height * WIDTH / image.width))), Image.Resampling.LANCZOS)
+    out = io.BytesIO()
+    image.save(out, "webp", quality=_QUALITY)
+    return out.getvalue()

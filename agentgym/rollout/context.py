@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentgym.env.env import Env
-from agentgym.errors import ConfigError, unknown_name
-from agentgym.rollout.example import worked_example
+from agentgym.errors import ConfigError, UsageError, unknown_name
 from agentgym.rollout.memory import (
     HINT,
     NOW,
@@ -33,7 +32,7 @@ from agentgym.rollout.memory import (
     with_turns_left,
 )
 from agentgym.rollout.session import Session
-from agentgym.settings import checked
+from agentgym.settings import Count, Natural, check_ranges, checked
 from agentgym.types import Completion, MalformedCall, Message, Observation, ToolSpec
 
 if TYPE_CHECKING:
@@ -45,33 +44,32 @@ class ContextConfig:
     """Which history goes into the next prompt; the same in training, demonstrations and evaluation."""
 
     policy: Literal["full", "window", "summarise"] = "full"
-    num_turns: int = 2
+    num_turns: Natural = 2
     """``window``: past turns in a prompt; fewer if they do not fit."""
     turns_left: bool = False
     """Add to every observation how many turns are left; the environment must have a limit."""
-    example_turns: int = 0
+    example_turns: Natural = 0
     """``full``: begin prompts with so many turns of a worked example: the oracle's, on a training task. A model that
     knows no tool-call format may act by it, and can then be trained by RL alone."""
     examples: tuple[Message, ...] = ()
     """The messages of the worked example; filled in when a run or an evaluation starts."""
-    window_tokens: int = 0
+    window_tokens: Natural = 0
     """Longest segment; 0 takes the engine's limit (``model.max_context_tokens``)."""
-    summary_tokens: int = 128
+    summary_tokens: Count = 128
     """``summarise``: longest summary. Every segment keeps room for it."""
-    max_summaries: int = 7
+    max_summaries: Natural = 7
     """``summarise``: summaries per episode (SUPO's S). After the last one a full window ends the episode."""
     instruction: str = "Your context is full. Summarise what you need to go on with the task."
     """``summarise``: the message that asks for a summary."""
 
     def __post_init__(self) -> None:
-        if self.num_turns < 0 or self.window_tokens < 0 or self.max_summaries < 0:
-            raise ConfigError("context.num_turns, window_tokens and max_summaries must be at least 0")
-        if self.example_turns < 0 or (self.example_turns and self.policy != "full"):
-            raise ConfigError("context.example_turns must be at least 0, and needs context.policy=full")
-        if self.summary_tokens < 1 or not self.instruction.strip():
-            raise ConfigError("context.summary_tokens must be at least 1 and context.instruction must say something")
+        check_ranges(self, "context.")
+        if self.example_turns and self.policy != "full":
+            raise ConfigError("context.example_turns needs context.policy=full")
+        if not self.instruction.strip():
+            raise ConfigError("context.instruction must say something")
 
-    def changed(self, values: Mapping[str, Any]) -> ContextConfig:
+    def changed(self, values: Mapping[str, object]) -> ContextConfig:
         """Return a copy with values replaced, by name.
 
         Raises:
@@ -299,3 +297,38 @@ def _as_said(message: Message, renderer: ChatRenderer, tools: Sequence[ToolSpec]
 def _said(message: Message) -> str:
     """Return the text of a message after its thinking."""
     return message.text.rpartition("</think>")[2].strip()
+
+
+# -------- A worked example in the prompt: the first turns of an episode of the oracle's, for models that know no format
+
+_MAX_TASKS = 50
+
+
+def worked_example(env: Env, num_turns: int) -> tuple[Message, ...]:
+    """Play the oracle on the first training task that takes at least ``num_turns`` turns, and return what was said.
+
+    The result ends with an action, so that a task can follow.
+
+    Raises:
+        UsageError: the environment has no oracle, or its episodes are shorter.
+    """
+    for task in env.tasks("train")[:_MAX_TASKS]:
+        messages, is_over = [*env.reset(options={"task": task})[0]], False
+        for turn in range(num_turns):
+            if is_over:
+                break
+            try:
+                action = env.oracle()
+            except UsageError as error:
+                raise UsageError(
+                    f"context.example_turns={num_turns} shows what the oracle of {env.env_id} does, and it has none"
+                ) from error
+            replies, _, terminated, truncated, _ = env.step(action)
+            is_over = terminated or truncated
+            messages += [action, *(replies if turn + 1 < num_turns else ())]
+            if turn + 1 == num_turns:
+                return tuple(messages)
+    raise UsageError(
+        f"context.example_turns={num_turns}: no episode of the oracle of {env.env_id} is so long, on {_MAX_TASKS} "
+        "training tasks; lower it"
+    )

@@ -24,6 +24,7 @@ from agentgym.rollout.pool import Pool, is_evidence
 from agentgym.rollout.quorum import Quorum, first_valid
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.seeds import derive_seed
+from agentgym.settings import Count, Fraction, Natural, check_ranges
 from agentgym.tool import cut_output
 from agentgym.types import CutMember, CutReason, Status, Task, Trajectory, TrajectoryGroup, Turn
 
@@ -40,26 +41,21 @@ ChooseStarts = Callable[[Sequence[Trajectory], int], Sequence[Start]]
 class GroupConfig:
     """Settings of group rollouts."""
 
-    group_size: int = 8
+    group_size: Count = 8
     min_valid: int = 2
     """Members that must be evidence about the policy; a group with fewer is dropped and counted."""
-    num_envs: int = 64
+    num_envs: Count = 64
     """Episodes played at the same time."""
-    max_retries: int = 2
+    max_retries: Natural = 2
     """Times an episode is repeated after the infrastructure failed."""
-    max_failure_rate: float = 0.5
+    max_failure_rate: Fraction = 0.5
     """Share of episodes that failed after all retries, above which the run stops."""
     limits: EpisodeLimits = EpisodeLimits()
 
     def __post_init__(self) -> None:
-        if self.group_size < 1:
-            raise ConfigError(f"group_size must be at least 1, got {self.group_size}")
+        check_ranges(self)
         if not 1 <= self.min_valid <= self.group_size:
             raise ConfigError(f"min_valid must be between 1 and group_size ({self.group_size}), got {self.min_valid}")
-        if self.num_envs < 1 or self.max_retries < 0:
-            raise ConfigError("num_envs must be at least 1 and max_retries at least 0")
-        if not 0 <= self.max_failure_rate <= 1:
-            raise ConfigError(f"max_failure_rate must be between 0 and 1, got {self.max_failure_rate}")
 
 
 class GroupPlayer:

@@ -33,7 +33,7 @@ _NOT_A_DIFFERENCE = ("at", "processor")
 """What differs from run to run and changes no result."""
 
 
-def made_with(**facts: Any) -> dict[str, Any]:
+def made_with(**facts: object) -> dict[str, Any]:
     """Return what a run is made with here and now.
 
     Args:
@@ -55,7 +55,7 @@ def made_with(**facts: Any) -> dict[str, Any]:
     }
 
 
-def note(folder: Path, **facts: Any) -> list[str]:
+def note(folder: Path, **facts: object) -> list[str]:
     """Append a line to the journal of a run's folder; return how it differs from the line before.
 
     Raises:
@@ -79,7 +79,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differences(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
     """Return what differs between two lines, each as ``name: this, that``.
 
     Example:
@@ -129,7 +129,7 @@ def _content_digest(path: Path) -> bytes:
         return hashlib.sha256(head + source.read(_END)).digest()
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

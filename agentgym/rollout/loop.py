@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from agentgym.env.env import Env, StepInfo
+from agentgym.canonical import encodable
+from agentgym.env.env import Env, StepInfo, TypedStep
 from agentgym.env.observations import as_observation
+from agentgym.env.rewards import require_finite, role_of
 from agentgym.env.sub_agents import AsksAgents
 from agentgym.env.time_limit import Limited
 from agentgym.errors import (
@@ -30,13 +32,12 @@ from agentgym.errors import (
     boundary,
 )
 from agentgym.rollout.agent import Agent, GuidedAgent
-from agentgym.rollout.answers import checked_key, checked_step
 from agentgym.rollout.branch import Branch
 from agentgym.rollout.delegation import Delegation
 from agentgym.rollout.request import EpisodeLimits, RolloutRequest
 from agentgym.rollout.voids import kind_of_action
 from agentgym.tool import cut_output
-from agentgym.types import Message, Observation, Segment, Status, Task, Trajectory, Turn
+from agentgym.types import Message, Observation, RewardPart, Segment, Status, Task, Trajectory, Turn
 
 T = TypeVar("T")
 _PASSING = (InfrastructureError, ToolError, PolicyFaultError, PromptTooLongError)
@@ -296,3 +297,51 @@ def as_segments(turns: Sequence[tuple[Turn, bool]]) -> tuple[Segment, ...]:
             segments.append([])
         segments[-1].append(turn)
     return tuple(Segment(tuple(segment)) for segment in segments)
+
+
+# -------------------------------- what an environment returned, checked and in the types that credit and records expect
+# Environments may be wrong, or hostile: a number that is numpy's, a key that cannot be hashed or a message of another
+# type would otherwise fail much later, and end the run instead of one episode.
+
+
+def checked_step(stepped: TypedStep, where: str) -> TypedStep:
+    """Return a step with plain types.
+
+    Raises:
+        EnvError: a reward part is not finite, or too large; the message begins with ``where``.
+        KeyError, TypeError, ValueError: the step has another shape.
+    """
+    said, reward, terminated, truncated, info = stepped
+    return as_observation(said), float(reward), bool(terminated), bool(truncated), _checked_info(info, where)
+
+
+def checked_key(state_key: object) -> str:
+    """Return a state's key.
+
+    Raises:
+        TypeError: it is not text.
+    """
+    if not isinstance(state_key, str):
+        raise TypeError(f"state_key() returns text, got {type(state_key).__name__}; use canonical(state)")
+    return encodable(state_key)
+
+
+def _checked_info(info: Mapping[str, Any], where: str) -> StepInfo:
+    parts = tuple(
+        RewardPart(encodable(str(part.name)), float(part.value), role_of(part.role)) for part in info["reward_parts"]
+    )
+    require_finite(parts, where)
+    checked: StepInfo = {"reward_parts": parts, "is_valid": bool(info["is_valid"])}
+    success, played = info.get("success"), info.get("played")
+    if success is not None:
+        checked["success"] = bool(success)
+    if played is not None:
+        checked["played"] = _played(played)
+    return checked
+
+
+def _played(action: object) -> Message:
+    if not isinstance(action, Message) or action.role != "assistant":
+        raise TypeError(f"an action that is played instead is an assistant message, got {action!r:.100}")
+    (sound,) = as_observation((action,))
+    return sound

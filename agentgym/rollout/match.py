@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from agentgym.env.actions import Action
 from agentgym.env.env import Env, StepInfo, TypedStep
@@ -156,8 +155,8 @@ class _Seat(Env):
         super().__init__()
 
     async def areset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Observation, dict[str, object]]:
         await self._match.turn_of(self._player)
         if self._match.is_over:
             raise EnvError("the game was over before this player's first move")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym.errors import ConfigError
+from agentgym.settings import PositiveFraction, check_ranges
 
 WeightsAt = Callable[[int], Sequence[float]]
 """Returns the weight of each environment at a step."""
@@ -26,12 +26,11 @@ class MixtureConfig:
     by: Literal["weight", "progress"] = "weight"
     """``weight``: by the environments' weights alone. ``progress``: weights are multiplied by learning progress, the
     distance between a fast and a slow average of success, so that what is solved or hopeless gets fewer groups."""
-    floor: float = 0.2
+    floor: PositiveFraction = 0.2
     """With ``progress``, the share of groups that still goes by weight, so that no environment is forgotten."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.floor <= 1:
-            raise ConfigError(f"mixture.floor must be above 0 and at most 1, got {self.floor}")
+        check_ranges(self, "mixture.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

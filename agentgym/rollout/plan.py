@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from agentgym.errors import UsageError
 from agentgym.rollout.branch import Start
 from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.replay import Place, SuccessStore, Swap, choose_swap
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.types import Task, Trajectory, TrajectoryGroup
@@ -49,9 +49,9 @@ class PlanState:
     """Steps whose groups are planned."""
     plans: Mapping[int, GroupPlan] = field(default_factory=dict)
     """Planned groups that were not trained yet, by ordinal."""
-    history: tuple[Mapping[int, Any], ...] = ()
+    history: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """The results of each environment's tasks."""
-    successes: tuple[Mapping[int, Any], ...] = ()
+    successes: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """The successes of each environment that can be trained again."""
 
     @classmethod
@@ -248,3 +248,39 @@ class GroupPlanner:
             plans = env.plan(at, [places[ordinal][1] for ordinal in own], step)
             self._plans |= dict(zip(own, plans, strict=True))
         self._num_steps += 1
+
+
+# ------------------------------------- the order in which a run takes its tasks: a function of the seed and the ordinal
+
+
+class TaskSchedule:
+    """Every task once per epoch, in an order that depends on the seed and the epoch.
+
+    Example:
+        >>> from agentgym.env.tasks import SeededTasks
+        >>> schedule = TaskSchedule(SeededTasks("train", 4), seed=0)
+        >>> sorted(task.id for _, task in schedule.take(0, 4))
+        ['train-0', 'train-1', 'train-2', 'train-3']
+    """
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        if not tasks:
+            raise UsageError("there are no tasks in this split")
+        self._tasks, self._seed = tasks, seed
+        self._epoch = -1
+
+    def take(self, first_ordinal: int, count: int) -> list[tuple[int, Task]]:
+        """Return ``count`` tasks from ``first_ordinal`` on, each with its ordinal."""
+        return [(ordinal, self.task(ordinal)) for ordinal in range(first_ordinal, first_ordinal + count)]
+
+    def task(self, ordinal: int) -> Task:
+        """Return the task of an ordinal."""
+        return self._tasks[self.index(ordinal)]
+
+    def index(self, ordinal: int) -> int:
+        """Return the index of an ordinal's task."""
+        epoch, position = divmod(ordinal, len(self._tasks))
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng([self._seed, epoch]).permutation(len(self._tasks))
+        return int(self._order[position])

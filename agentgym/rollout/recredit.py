@@ -23,7 +23,7 @@ from agentgym.rollout.record import GroupRecord, read_json_object, read_records,
 from agentgym.settings import checked, read_pair
 
 KEYS = tuple(field.name for field in fields(CreditConfig))
-Setting = tuple[tuple[str, ...], Any]
+Setting = tuple[tuple[str, ...], object]
 """Path below ``credit``, and the value."""
 
 
@@ -122,7 +122,7 @@ def read_held_columns(run_dir: Path, env_name: str = "") -> tuple[str, ...]:
     return ()
 
 
-def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, Any] | None:
+def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, object] | None:
     """Return the section ``credit`` of the run's ``config.json``; None if there is no such file or section.
 
     Args:
@@ -147,7 +147,7 @@ def read_credit_settings(run_dir: Path, env_name: str = "") -> Mapping[str, Any]
 
 def plan_recredit(
     estimators: Sequence[str],
-    settings: Mapping[str, Any] | None,
+    settings: Mapping[str, object] | None,
     overrides: Sequence[str] = (),
     held: Collection[str] = (),
 ) -> RecreditPlan:
@@ -214,7 +214,7 @@ def _refuse_missing(configs: Iterable[CreditConfig], held: Collection[str]) -> N
         )
 
 
-def _own_config(settings: Mapping[str, Any] | None, notes: list[str], held: Collection[str]) -> CreditConfig | None:
+def _own_config(settings: Mapping[str, object] | None, notes: list[str], held: Collection[str]) -> CreditConfig | None:
     if settings is None:
         return None
     try:

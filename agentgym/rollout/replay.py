@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from agentgym.errors import CorruptDataError
 from agentgym.rollout.record import read_records, record_path
@@ -62,7 +61,7 @@ class SuccessStore:
         return {task: [(at.step, at.ordinal, at.member) for at in places] for task, places in self._places.items()}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[int, Any]) -> SuccessStore:
+    def from_dict(cls, saved: Mapping[int, Sequence[tuple[int, int, int]]]) -> SuccessStore:
         """Return the store that :meth:`to_dict` described."""
         return cls({int(task): tuple(Place(*place) for place in places) for task, places in saved.items()})
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from agentgym.canonical import read_json
 from agentgym.types import Message, ToolCall, Trajectory, Turn
@@ -44,7 +43,7 @@ def transcript(trajectory: Trajectory, max_chars: int) -> str:
     return "\n".join([*first, *(line for lines in turns for line in lines), end])
 
 
-def read_answer_object(text: str) -> Mapping[str, Any]:
+def read_answer_object(text: str) -> Mapping[str, object]:
     """Return the JSON object that an answer is, after the model's thinking and without a fence around it.
 
     Raises:

@@ -21,9 +21,13 @@ import numpy as np
 
 from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.config import GraOptions, InformationGainOptions, OtcOptions, SaltOptions, VoidTurnsOptions
 from agentgym.credit.estimators.gigpo import gigpo
 from agentgym.credit.estimators.hgpo import hgpo
+from agentgym.credit.modulators.salt import SaltOptions
+from agentgym.credit.selections.filters import VoidTurnsOptions
+from agentgym.credit.shapers.gating import GraOptions
+from agentgym.credit.shapers.information_gain import InformationGainOptions
+from agentgym.credit.shapers.tool_use import OtcOptions
 from agentgym.credit.table import TurnTable
 
 NUM_TRAJECTORIES = 1024

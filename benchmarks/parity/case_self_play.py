@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from released import Case, Release, gap, load
 
-from agentgym.credit.estimators.rae import RaeOptions, rae
-from agentgym.credit.shapers.self_play import spiral_split
+from agentgym.credit.estimators.spo import RaeOptions, rae
+from agentgym.credit.shapers.attempts import spiral_split
 from agentgym.credit.table import TurnTable
 
 AUTHORS = Release("spiral-rl/spiral", "a02d0ed")

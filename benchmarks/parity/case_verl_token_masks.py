@@ -18,7 +18,7 @@ from agentgym.trainers.data.layout import PaddedRows
 from agentgym.trainers.losses.config import Aggregation, LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts
 from agentgym.trainers.losses.loss import BatchLogprobs, gated_loss, policy_loss
-from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
+from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import choose_tokens
 
 VERL = Release("volcengine/verl", "b178a3c")

@@ -19,8 +19,7 @@ from typing import Any
 
 from agentgym.envs.domains.database import Database
 from agentgym.envs.domains.task import GoldAction
-from agentgym.envs.retail.tau2 import Tau2RetailTools
-from agentgym.envs.retail.tau2_data import Tau2Data, load_tau2
+from agentgym.envs.retail.tau2 import Tau2Data, Tau2RetailTools, load_tau2
 from agentgym.envs.retail.tools import REASONS
 from agentgym.errors import ToolError
 

@@ -29,8 +29,8 @@ from agentgym.credit.compose import CreditConfig, credit_groups
 from agentgym.registry import make
 from agentgym.rollout.agent import ScriptedAgent
 from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.sandboxes.ladder import open_sandbox
 from agentgym.sandboxes.pool import SandboxPool
 

@@ -20,8 +20,8 @@ from agentgym.engine import SamplingParams
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.group import GroupConfig
+from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.record import read_json_lines
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig

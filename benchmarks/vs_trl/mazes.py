@@ -12,7 +12,7 @@ from transformers.utils import get_json_schema
 from agentgym import register
 from agentgym.call_syntax import format_call
 from agentgym.envs.games.maze import MazeEnv, way
-from agentgym.trainers.trl.schemas import tool_method
+from agentgym.trainers.trl.environments import tool_method
 from agentgym.types import Message, ToolCall, ToolSpec
 
 

@@ -19,8 +19,8 @@ from agentgym.env.env import Env
 from agentgym.registry import make
 from agentgym.render.chat import ChatRenderer
 from agentgym.render.formats.hermes import Hermes
+from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import EnvPool
-from agentgym.rollout.schedule import TaskSchedule
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import ModelConfig

@@ -1,6 +1,6 @@
 """Draws a repair problem from a seed: a small module, public and hidden tests, and a bug that the tests catch.
 
-Modules are drawn from families of functions (:mod:`agentgym.envs.code.families`), bugs from
+Modules are drawn from families of functions (:mod:`agentgym.envs.code.function_families`), bugs from
 :data:`~agentgym.envs.code.mutations.BUG_KINDS`. Nothing is a bug here that the hidden tests do not catch, and the
 module without it is the repair. Its split is a property of that module's text, so that no module is in two splits.
 """
@@ -13,12 +13,20 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from agentgym.envs.code.families import BRANCHES, FOLDS, LOOPS, ONE_LINERS, WITH_HELPERS
-from agentgym.envs.code.function_families import Family, Function, draw
+from agentgym.envs.code.function_families import (
+    BRANCHES,
+    FOLDS,
+    LOOPS,
+    ONE_LINERS,
+    WITH_HELPERS,
+    Family,
+    Function,
+    draw,
+)
 from agentgym.envs.code.mutations import BUG_KINDS, Mutation, mutations
 from agentgym.envs.code.problems import RepairProblem, is_in_split
 from agentgym.envs.code.trusted_code import EndlessError, Outcome, TrustedModules
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 
 PublicTests = Literal["fail", "pass", "none"]
 """Public tests that the bug fails, that it passes (then only the docstrings tell of it), or none."""
@@ -75,11 +83,9 @@ class BugDifficulty:
         most = _LEVELS[self.level].num_functions
         if self.num_bugs is not None and not 1 <= self.num_bugs <= most:
             raise UsageError(f"num_bugs must be from 1 to {most} at level {self.level}, got {self.num_bugs}")
-        if self.public_tests not in get_args(PublicTests):
-            raise unknown_name("kind of public tests", self.public_tests, get_args(PublicTests))
+        require_known("kind of public tests", self.public_tests, get_args(PublicTests))
         for kind in self.bug_kinds:
-            if kind not in BUG_KINDS:
-                raise unknown_name("kind of bug", kind, BUG_KINDS)
+            require_known("kind of bug", kind, BUG_KINDS)
         if not self.bug_kinds:
             raise UsageError(f"bug_kinds is empty; name some of {', '.join(BUG_KINDS)}")
 
@@ -233,7 +239,7 @@ class _Module:
         return [case for case in self.cases if case in shown]
 
 
-def is_right(outcome: Outcome, expected: Any) -> bool:
+def is_right(outcome: Outcome, expected: object) -> bool:
     """True if a test that compares with ``expected`` passes."""
     return not outcome.raised and bool(outcome.value == expected)
 
@@ -266,7 +272,7 @@ def render_tests(class_name: str, imports: str, cases: Sequence[Case]) -> str:
     )
 
 
-def _value(outcome: Outcome, call: str) -> Any:
+def _value(outcome: Outcome, call: str) -> object:
     assert not outcome.raised, f"{call} raises {outcome.raised}"
     return outcome.value
 

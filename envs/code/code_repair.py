@@ -14,7 +14,7 @@ from agentgym.envs.code.mutations import BUG_KINDS
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.workspace import Assignment
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.submit import SubmitTool
 from agentgym.tools.testing import RunTestsTool
@@ -63,8 +63,7 @@ class CodeRepairEnv(RepairEnv, SubmitTool, RunTestsTool, WriteFileTool, EditFile
         exercism_path: str | Path | None = None,
         **others: Any,
     ) -> None:
-        if source not in get_args(Source):
-            raise unknown_name("source", source, get_args(Source))
+        require_known("source", source, get_args(Source))
         self.source: Source = source
         public: PublicTests = public_tests or ("fail" if source == "generated" else "none")
         self.difficulty = BugDifficulty(level, num_bugs, public, bug_kinds, shows_file)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from agentgym.canonical import digest
 from agentgym.envs.code.problems import RepairProblem, is_in_split
-from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, UsageError, require_known
 from agentgym.types import Task
 
 DATA_VARIABLE: Final = "AGENTGYM_SHARED_DATA"
@@ -117,7 +117,7 @@ class ExercismTasks(Sequence[Task]):
         extra_data: what a task's data holds beside the slug and a digest of the content.
     """
 
-    def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path | None, split: str, extra_data: Mapping[str, object]) -> None:
         exercises = load_exercises(find_exercises(path)).values()
         self._tasks = tuple(
             Task(
@@ -146,8 +146,7 @@ def exercise_of(task: Task, path: str | Path | None) -> Exercise:
     """
     exercises = load_exercises(find_exercises(path))
     slug = str(task.data.get("slug", ""))
-    if slug not in exercises:
-        raise unknown_name("exercise", slug, exercises)
+    require_known("exercise", slug, exercises)
     if task.data.get("content_hash", exercises[slug].content_hash) != exercises[slug].content_hash:
         raise UsageError(f"exercise {slug!r} differs from the one that task {task.id} was made of; use the same data")
     return exercises[slug]
@@ -197,7 +196,7 @@ def _files(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
-def _texts(files: Any) -> dict[str, str]:
+def _texts(files: object) -> dict[str, str]:
     if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()) or not files:
         raise TypeError(f"expected a map from file names to texts, got {type(files).__name__}")
     return dict(files)

@@ -64,10 +64,10 @@ class Function:
     words: str
     source: str
     """The reference solution."""
-    run: Callable[[Any], Any]
-    examples: tuple[Any, ...]
+    run: Callable[[object], object]
+    examples: tuple[object, ...]
     """Arguments to show, with what the function gives."""
-    hidden: tuple[Any, ...]
+    hidden: tuple[object, ...]
     """Arguments to grade with."""
 
 
@@ -173,6 +173,10 @@ def _possible(rng: np.random.Generator, kind: Kind, level: int) -> list[Step]:
             Step("take the length of {x}", "len({bare})", "number", "length", True),
             Step(f"count how often {letter!r} is in {{x}}", f"{{x}}.count({letter!r})", "number", "count", True),
         ]
+    return _of_lists(n, factor)
+
+
+def _of_lists(n: int, factor: int) -> list[Step]:
     return [
         Step("reverse {x}", "{x}[::-1]", "list", "order", True),
         Step("sort {x}", "sorted({bare})", "list", "order", True),
@@ -213,9 +217,9 @@ def _condition(rng: np.random.Generator, kind: Kind) -> tuple[str, str]:
     return choices[int(rng.integers(len(choices)))]
 
 
-def _inputs(rng: np.random.Generator, kind: Kind) -> list[Any]:
+def _inputs(rng: np.random.Generator, kind: Kind) -> list[object]:
     """Different arguments: those to show and those to grade with."""
-    found: list[Any] = []
+    found: list[object] = []
     while len(found) < NUM_EXAMPLES + NUM_HIDDEN:
         value: Any = int(rng.integers(-20, 21))
         if kind == "list":
@@ -230,7 +234,7 @@ def _inputs(rng: np.random.Generator, kind: Kind) -> list[Any]:
 # ------------------------------------------------------------------------------------------- as words and as code
 
 
-def _compiled(source: str) -> Callable[[Any], Any]:
+def _compiled(source: str) -> Callable[[object], object]:
     """The reference solution itself: what it gives is right."""
     names: dict[str, Any] = {}
     exec(source, names)

@@ -32,7 +32,7 @@ from agentgym.envs.code.inside import wire
 from agentgym.envs.code.shared_pool import SharedPool
 from agentgym.envs.code.workspace import Files, Grade, packed
 from agentgym.errors import EnvError
-from agentgym.tools.program import program_of
+from agentgym.tools.python import program_of
 
 _INSIDE = "agentgym.envs.code.inside"
 _MODULES = ("wire", "candidate", "proxies", "judge")
@@ -123,7 +123,7 @@ def modules_of(work: Files) -> set[str]:
     return names
 
 
-def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _judged(pool: SharedPool, work: Files, request: Mapping[str, object]) -> list[dict[str, Any]]:
     """What the judge told, row by row."""
     modules = ("wire", "candidate", "proxies", "suite", "judge") if request["kind"] == "suite" else _MODULES
     program = program_of(_INSIDE, *modules) + "module.main()"
@@ -141,7 +141,7 @@ def _judged(pool: SharedPool, work: Files, request: Mapping[str, Any]) -> list[d
     return report
 
 
-def _grade(report: Sequence[Mapping[str, Any]], num_tests: int, num_passed: int) -> Grade:
+def _grade(report: Sequence[Mapping[str, object]], num_tests: int, num_passed: int) -> Grade:
     is_collected = any(row.get("collected") is True for row in report)
     notes = [str(row["note"]) for row in report if row.get("collected") is False]
     errors = [str(row["error"]) for row in report if "error" in row]
@@ -179,5 +179,5 @@ def _canonical(data: object) -> object:
     return found
 
 
-def _unknown(value: object) -> dict[str, Any]:
+def _unknown(value: object) -> dict[str, object]:
     raise TypeError(f"a {type(value).__name__} is no plain value")

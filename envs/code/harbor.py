@@ -113,7 +113,7 @@ class HarborTasks(Sequence[Task]):
         UsageError: there is no task in the folder.
     """
 
-    def __init__(self, path: str | Path, split: str, extra_data: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path, split: str, extra_data: Mapping[str, object]) -> None:
         self._split, self._extra_data = split, extra_data
         self._folders = task_folders(path)
 
@@ -143,21 +143,21 @@ def task_folders(path: str | Path) -> tuple[Path, ...]:
 # ----------------------------------------------------------------------------------------------------- task.toml
 
 
-def _read_config(file: Path) -> dict[str, Any]:
+def _read_config(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise CorruptDataError(f"{file} cannot be read: {error}") from error
 
 
-def _table(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _table(config: Mapping[str, object], name: str) -> Mapping[str, Any]:
     found = config.get(name, {})
     if not isinstance(found, dict):
         raise CorruptDataError(f"task.toml: {name} is not a table but {found!r}")
     return found
 
 
-def _refuse_unsupported(root: Path, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+def _refuse_unsupported(root: Path, config: Mapping[str, object], environment: Mapping[str, object]) -> None:
     reasons = {
         "steps in task.toml": bool(config.get("steps")),
         "environment/docker-compose.yaml": (root / "environment" / "docker-compose.yaml").exists(),

@@ -80,5 +80,5 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
         """1,000,000 to train on, 1,000 each to validate and test; the answer is in ``data["answers"]``."""
         return SeededTasks(split, _NUM_TRAIN if split == "train" else _NUM_HELD_OUT, self._data_of)
 
-    def _data_of(self, seed: int) -> dict[str, Any]:
+    def _data_of(self, seed: int) -> dict[str, object]:
         return {"level": self.level, "answers": [str(make_problem(seed, self.level).answer)]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any
 
 from agentgym.canonical import digest
 from agentgym.envs.splits import is_byte_in_split
@@ -31,7 +30,7 @@ class RepairProblem:
     """Hidden tests that pass before anything was done; None if not known."""
 
 
-def is_in_split(content: Any, split: str) -> bool:
+def is_in_split(content: object, split: str) -> bool:
     """True if a problem with this content is one of ``split``: a property of the content, whatever the seeds.
 
     Raises:

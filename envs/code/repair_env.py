@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import tomllib
 from abc import abstractmethod
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any, Final, Literal, get_args
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import digest
 from agentgym.envs.code.grading import grade_suite
 from agentgym.envs.code.problems import RepairProblem, edits
 from agentgym.envs.code.sandbox_env import SandboxEnv
-from agentgym.envs.code.visible_tests import command_for
 from agentgym.envs.code.workspace import Assignment, Files, Grade
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import unknown_name
+from agentgym.errors import require_known
 from agentgym.types import Message, Task, ToolCall
 
 Outcome = Literal["all", "share"]
@@ -38,8 +41,7 @@ class RepairEnv(SandboxEnv):
     """The problem of the current episode."""
 
     def __init__(self, *, outcome: Outcome = "all", **others: Any) -> None:
-        if outcome not in get_args(Outcome):
-            raise unknown_name("outcome", outcome, get_args(Outcome))
+        require_known("outcome", outcome, get_args(Outcome))
         self.outcome: Outcome = outcome
         super().__init__(**others)
 
@@ -120,3 +122,26 @@ class RepairEnv(SandboxEnv):
 
 
 _passing_at_start: dict[str, int] = {}
+
+
+# ---- the tests that the agent may see, as a command for its own sandbox; what it shows is the same each time it is run
+
+_PROGRAM: Final = tomllib.loads(
+    resources.files(__package__).joinpath("visible_tests.toml").read_text(encoding="utf-8")
+)["program"]
+_MOST_SHOWN = 5
+_WIDEST = 400
+
+
+def command_for(tests: Sequence[str]) -> str:
+    """A shell line that runs test files, shows why the first ones fail, and ends with how many pass.
+
+    Example:
+        >>> command_for([])
+        "echo 'There are no visible tests.'"
+    """
+    if not tests:
+        return "echo 'There are no visible tests.'"
+    names = [path.removesuffix(".py").replace("/", ".") for path in tests]
+    program = _PROGRAM.replace("{most}", str(_MOST_SHOWN)).replace("{widest}", str(_WIDEST)).strip()
+    return shlex.join(["python3", "-c", program, *names])

@@ -20,7 +20,7 @@ from agentgym.envs.code.mutations import BUG_KINDS, Mutation, mutations
 from agentgym.envs.code.problems import RepairProblem, is_in_split
 from agentgym.envs.code.themes import THEMES, Theme, draw_call
 from agentgym.envs.code.trusted_code import EndlessError, TrustedModules
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 
 IssueDetail = Literal["example", "plain"]
 """An issue with a call, what it gives and what it should give; or one that only names the function."""
@@ -63,10 +63,9 @@ class RepositoryDifficulty:
             if not names:
                 raise UsageError(f"no {what} is given; name some of {', '.join(known)}")
             for name in names:
-                if name not in known:
-                    raise unknown_name(what, name, known)
+                require_known(what, name, known)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The difficulty as a task's data."""
         return {"themes": list(self.themes), "num_bugs": self.num_bugs, "issue": self.issue,
                 "bug_kinds": list(self.bug_kinds)}  # fmt: skip

@@ -25,6 +25,7 @@ from agentgym.errors import ClosedError, ConfigError, SandboxFileError, SandboxS
 from agentgym.sandbox import Limits, Mount, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.pool import PooledSandbox
+from agentgym.settings import Range, check_number
 from agentgym.tool import Tool
 from agentgym.tools.in_sandbox import InSandbox
 from agentgym.types import Call, Message, Observation, RewardRole, Task, TextPart, ToolCall
@@ -103,8 +104,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if not 0 < tool_timeout_s <= LIMITS.wall_s:
-            raise ConfigError(f"tool_timeout_s must be above 0 and at most {LIMITS.wall_s:g}, got {tool_timeout_s}")
+        check_number("tool_timeout_s", tool_timeout_s, Range(above=0, at_most=LIMITS.wall_s))
         self.kind = SandboxKind(
             backend=sandbox, require=frozenset(require), image=image, limits=LIMITS, max_open=max_sandboxes
         )
@@ -167,7 +167,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         await self._in_thread(self._end_turn)
         return self._warned(said)
 
-    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, Any]]:
+    def _checked(self, call: Call) -> tuple[Tool, ToolCall, dict[str, object]]:
         checked = super()._checked(call)
         if checked[1].name != _SUBMIT:  # handing in late is better than not at all
             self.call_timeout_s()
@@ -243,7 +243,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     # --------------------------------------------------------------------------------------------------- private
 
-    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, object]]:
         observation, info = super()._begun(said)
         return observation, info | {"sandbox": self.pool.backend}
 

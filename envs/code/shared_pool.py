@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from agentgym.errors import ConfigError, unknown_name
+from agentgym.errors import unknown_name
 from agentgym.sandbox import Limits, Mount, Sandbox
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 from agentgym.sandboxes.ladder import BACKENDS, Backend, open_sandbox
 from agentgym.sandboxes.pool import PooledSandbox, SandboxPool
+from agentgym.settings import Range, check_number
 
 Wanted = Backend | Literal["auto"]
 _NUM_READY = 2
@@ -52,8 +53,7 @@ class SandboxKind:
     def __post_init__(self) -> None:
         if self.backend not in ("auto", *get_args(Backend)):
             raise unknown_name("sandbox", self.backend, ("auto", *BACKENDS))
-        if self.max_open < 1:
-            raise ConfigError(f"max_open must be at least 1, got {self.max_open}")
+        check_number("max_open", self.max_open, Range(at_least=1))
 
 
 class SharedPool:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, get_args
+import difflib
+import io
+import os
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal, get_args
 
 from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
@@ -12,14 +16,13 @@ from agentgym.envs.code.harbor import HarborTask, HarborTasks, load_harbor_task,
 from agentgym.envs.code.harbor_grading import LIMITS as HARBOR_LIMITS
 from agentgym.envs.code.harbor_grading import environment_of, grade_harbor, kind_of, lay_out
 from agentgym.envs.code.mutations import BUG_KINDS
-from agentgym.envs.code.patches import files_of, patch_of
 from agentgym.envs.code.problems import RepairProblem
 from agentgym.envs.code.repair_env import RepairEnv
 from agentgym.envs.code.repositories import IssueDetail, RepositoryDifficulty, generate_repository
 from agentgym.envs.code.shared_pool import SharedPool, shared_pool
 from agentgym.envs.code.themes import THEMES
 from agentgym.envs.code.workspace import Assignment, Files, Grade, content_key
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.sandbox import Snapshot
 from agentgym.tools.files import EditFileTool, ReadFileTool, WriteFileTool
 from agentgym.tools.shell import BashTool
@@ -74,8 +77,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         harbor_split: str = "test",
         **others: Any,
     ) -> None:
-        if source not in get_args(Source):
-            raise unknown_name("source", source, get_args(Source))
+        require_known("source", source, get_args(Source))
         if (source == "harbor") != (harbor_path is not None):
             raise UsageError("harbor_path, a folder of task directories, goes with source='harbor', and only with it")
         self.source: Source = source
@@ -146,7 +148,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         return {"patch": self.patch()} if self.episode.is_over else {}
 
     def tasks(self, split: str) -> Sequence[Task]:
@@ -194,3 +196,67 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
                     raise UsageError(f"Harbor task {found.name!r} differs from the one that task {task.id} was made of")
                 return found
         raise UsageError(f"{self.env_id}: no Harbor task {task.data.get('name')!r} in {str(self.harbor_path)!r}")
+
+
+# ------------------------------------------- A workspace's changes as a patch that ``git apply`` and ``patch -p1`` take
+
+_LEFT_OUT: Final = ("__pycache__", ".pytest_cache")
+
+
+def files_of(snapshot: Snapshot) -> dict[str, bytes]:
+    """The files of a workspace by path; links and caches are left out."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(snapshot.tar), mode="r:") as tar:
+        for entry in tar:
+            path = PurePosixPath(entry.name)
+            if not entry.isreg() or any(part in _LEFT_OUT for part in path.parts):  # tarfile follows links, and fails
+                continue
+            data = tar.extractfile(entry)
+            if data is not None:
+                found[os.fsencode(path).decode(errors="backslashreplace")] = data.read()
+    return found
+
+
+def patch_of(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
+    """The unified diff between two sets of files, by path; files that are not UTF-8 are named, not shown.
+
+    Example:
+        >>> print(patch_of({"a.py": b"x = 1\\n"}, {"a.py": b"x = 2\\n"}), end="")
+        diff --git a/a.py b/a.py
+        --- a/a.py
+        +++ b/a.py
+        @@ -1 +1 @@
+        -x = 1
+        +x = 2
+    """
+    return "".join(
+        text
+        for path in sorted({*before, *after})
+        if before.get(path) != after.get(path)
+        for text in _file_patch(path, before.get(path), after.get(path))
+    )
+
+
+def _file_patch(path: str, before: bytes | None, after: bytes | None) -> Iterator[str]:
+    yield f"diff --git a/{path} b/{path}\n"
+    if before is None:
+        yield "new file mode 100644\n"
+    if after is None:
+        yield "deleted file mode 100644\n"
+    try:
+        old, new = _lines(before), _lines(after)
+    except UnicodeDecodeError:
+        yield f"Binary files {_side('a', path, before)} and {_side('b', path, after)} differ\n"
+        return
+    for line in difflib.unified_diff(old, new, _side("a", path, before), _side("b", path, after)):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _lines(content: bytes | None) -> list[str]:
+    text = (content or b"").decode()
+    lines = text.split("\n")  # not splitlines(), which knows more ends of lines than patch does
+    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
+def _side(letter: str, path: str, content: bytes | None) -> str:
+    return "/dev/null" if content is None else f"{letter}/{path}"

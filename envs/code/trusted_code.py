@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Final
 
 _MAX_TICKS: Final = 20_000
 """Turns of loops and calls of functions in one evaluation."""
@@ -39,7 +39,7 @@ class Outcome:
         Outcome(value=3, raised='')
     """
 
-    value: Any
+    value: object
     raised: str = ""
 
 
@@ -93,7 +93,7 @@ class TrustedModules:
         if self._ticks_left < 0:
             raise EndlessError(f"over {_MAX_TICKS} steps")
 
-    def _import(self, name: str, *_: Any) -> ModuleType:
+    def _import(self, name: str, *_: object) -> ModuleType:
         if name not in self._modules:
             raise ImportError(f"{name} is not among {', '.join(self._modules) or 'nothing'}")
         return self._modules[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -11,13 +11,13 @@ from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.domains.database import Changes, Database
-from agentgym.envs.domains.grading import Grade, grade, is_told
 from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.toolkit import Toolkit, bound
 from agentgym.envs.domains.users import TRANSFER, ScenarioUser, User, is_end, is_yes, spoken
 from agentgym.envs.since_reset import SinceReset
 from agentgym.errors import ToolError, UsageError
+from agentgym.settings import Range, check_number
 from agentgym.tool import Tool
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
 
@@ -77,21 +77,20 @@ class DomainEnv(ToolEnv):
     case = SinceReset[Case]()
     """What the current episode began with."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls._tools = {name: bound(tool, _run_tool) for name, tool in cls.toolkit_class.tools.items()}
 
     def __init__(
         self,
         *,
-        user: str | Mapping[str, Any] | UserModel = "scripted",
+        user: str | Mapping[str, object] | UserModel = "scripted",
         violation_cost: float = 0.1,
         max_turns: int = 60,
         render_mode: str | None = None,
     ) -> None:
         self._user_model = _user_model(user)
-        if violation_cost < 0:
-            raise UsageError(f"violation_cost must be at least 0, got {violation_cost}")
+        check_number("violation_cost", violation_cost, Range(at_least=0))
         self._violation_cost = violation_cost
         self._http = None if self._user_model is None else user_http()
         super().__init__(max_turns=max_turns, render_mode=render_mode)
@@ -149,7 +148,7 @@ class DomainEnv(ToolEnv):
             self.finish(float(self.grade().is_right))
         return said
 
-    def _use(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
+    def _use(self, tool: Tool, arguments: Mapping[str, object]) -> str:
         """Run a tool and note what that says of the agent's conduct."""
         action, now = GoldAction(tool.name, arguments), self.conversation
         self.conversation = now = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
@@ -165,7 +164,7 @@ class DomainEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         info = {**self._told_of_user(), "violations": self.conversation.violations}
         if not self.episode.is_over:
             return info
@@ -264,17 +263,17 @@ class DomainEnv(ToolEnv):
     def _note_words(self, said: str) -> None:
         self._users_words = said
 
-    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, Any]]:
+    def _begun(self, said: str | Observation) -> tuple[Observation, dict[str, object]]:
         observation, info = super()._begun(said)
         return observation, {**info, **self._told_of_user()}
 
-    def _told_of_user(self) -> dict[str, Any]:
+    def _told_of_user(self) -> dict[str, object]:
         """The user's words of this turn, and the seed they were made with; nothing if it said none."""
         words, self._users_words = self._users_words, None
         return {} if words is None else {"user": {"said": words, "seed": self._user_seed}}
 
 
-def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, Any]) -> str:
+def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, object]) -> str:
     return env._use(tool, arguments)
 
 
@@ -298,3 +297,49 @@ def _user_model(user: str | Mapping[str, Any] | UserModel) -> UserModel | None:
     if user != "scripted":
         raise UsageError(f"user is 'scripted' or the model that plays it, with url and model; got {user!r}")
     return None
+
+
+# ---------- what an episode was worth: the database as the gold actions leave it, and the user told what was to be told
+# The rules are tau2's (``evaluator_env.py`` and ``evaluator_communicate.py`` of sierra-research/tau2-bench): gold
+# actions are replayed on a fresh database, errors among them ignored, and the hashes compared; a text counts as told if
+# a message to the user contains it, in lower case and without commas. tau2 further asks a language model about
+# ``nl_assertions``, which is not done here; ``communicate_info`` says the same in texts to look for.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """The two halves of a success."""
+
+    is_database_right: bool
+    untold: tuple[str, ...]
+    """What the user was to be told and was not."""
+
+    @property
+    def is_right(self) -> bool:
+        return self.is_database_right and not self.untold
+
+
+def grade(case: Case, toolkit: Toolkit, told: Collection[str]) -> Grade:
+    """Compare what an episode left behind with what its gold actions leave behind.
+
+    Args:
+        case: what the episode began with.
+        toolkit: the tools over the database of the episode.
+        told: those of the task's ``communicate_info`` that were told.
+    """
+    gold = type(toolkit)(Database(case.tables))
+    gold.replay(case.task.actions)
+    return Grade(
+        is_database_right=toolkit.db.hash() == gold.db.hash(),
+        untold=tuple(text for text in case.task.communicate_info if text not in told),
+    )
+
+
+def is_told(info: str, said: str) -> bool:
+    """True if a message to the user says something that was to be told.
+
+    Example:
+        >>> is_told("1126.04", "You will get $1,126.04 back."), is_told("Mastercard", "You paid by visa.")
+        (True, False)
+    """
+    return info.lower() in said.lower().replace(",", "")

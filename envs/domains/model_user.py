@@ -120,7 +120,7 @@ class ModelUser:
             raise EnvError(f"the user's model at {options.url} answered {str(answer)[:200]!r}, no completion") from None
         return content if isinstance(content, str) else ""
 
-    def _post(self, body: Mapping[str, Any]) -> Any:
+    def _post(self, body: Mapping[str, object]) -> Any:
         import httpx
 
         url, key = f"{self._options.url.rstrip('/')}/chat/completions", os.environ.get(self._options.api_key_variable)

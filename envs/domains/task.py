@@ -15,7 +15,7 @@ class GoldAction:
     """A call that leads to what the user wants. Some are recorded wrong turns, which the tools refuse."""
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

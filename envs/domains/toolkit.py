@@ -44,7 +44,7 @@ class Toolkit:
     """Names of the tools that give the id of a user: by one of them the agent finds out whom it talks with."""
     tools: ClassVar[dict[str, Tool]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.tools = tools_of(cls)
         for name in (*cls.writes, *cls.identifies, *filter(None, [cls.transfer])):
@@ -89,11 +89,11 @@ class Toolkit:
                 continue
 
 
-def bound(tool: Tool, run: Callable[..., Any]) -> Tool:
+def bound(tool: Tool, run: Callable[..., object]) -> Tool:
     """A toolkit's tool as one of an environment: the same to the model, run by ``run(env, tool, arguments)``."""
 
     @functools.wraps(tool.function)
-    def call(env: Any, **arguments: Any) -> Any:
+    def call(env: object, **arguments: object) -> Any:
         return run(env, tool, arguments)
 
     return replace(tool, function=call)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from agentgym.canonical import canonical
 from agentgym.envs.games.solo_game import SoloGame
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ToolError, UsageError
+from agentgym.errors import ToolError
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.types import Message, Task
 
@@ -104,8 +105,9 @@ class CarDealerEnv(SoloGame):
         turn_cost: float = 0.0,
         render_mode: str | None = None,
     ) -> None:
-        if not 2 <= max_patience <= 20 or not 0 <= tightness <= 0.5 or turn_cost < 0:
-            raise UsageError("max_patience must be between 2 and 20, tightness between 0 and 0.5, turn_cost at least 0")
+        check_number("max_patience", max_patience, Range(at_least=2, at_most=20))
+        check_number("tightness", tightness, Range(at_least=0, at_most=0.5))
+        check_number("turn_cost", turn_cost, Range(at_least=0))
         self._turn_cost = turn_cost
         knobs = {"max_patience": max_patience, "tightness": tightness}
         super().__init__(knobs, max_turns=2 * max_patience, render_mode=render_mode)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentgym.envs.games.guessing import GuessingEnv
-from agentgym.errors import UsageError
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.types import ToolCall
 
@@ -78,8 +78,7 @@ class GuessCityEnv(GuessingEnv):
         max_turns: int = 20,
         render_mode: str | None = None,
     ) -> None:
-        if not 2 <= num_cities <= 60:
-            raise UsageError(f"num_cities must be between 2 and 60, got {num_cities}")
+        check_number("num_cities", num_cities, Range(at_least=2, at_most=60))
         super().__init__(
             {"num_cities": num_cities}, question_cost=question_cost, max_turns=max_turns, render_mode=render_mode
         )

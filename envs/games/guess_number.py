@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agentgym.canonical import canonical
 from agentgym.envs.games.solo_game import SoloGame
-from agentgym.errors import ToolError, UsageError
+from agentgym.errors import ToolError
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.types import Message, Task
 
@@ -46,8 +47,7 @@ class GuessNumberEnv(SoloGame):
         max_turns: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if not 2 <= largest <= 1_000_000:
-            raise UsageError(f"largest must be between 2 and 1,000,000, got {largest}")
+        check_number("largest", largest, Range(at_least=2, at_most=1_000_000))
         limit = (largest.bit_length() if hints else largest) if max_turns is None else max_turns
         super().__init__({"largest": largest, "hints": hints}, max_turns=limit, render_mode=render_mode)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical
 from agentgym.envs.games.solo_game import SoloGame
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import ToolError, UsageError, unknown_name
+from agentgym.errors import ToolError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.types import Message, Task, ToolCall
 
 YES, NO = "Yes.", "No."
@@ -28,16 +29,15 @@ class GuessingEnv(SoloGame):
     _left: tuple[int, ...] = ()
 
     def __init__(
-        self, knobs: Mapping[str, Any], *, question_cost: float, max_turns: int, render_mode: str | None
+        self, knobs: Mapping[str, object], *, question_cost: float, max_turns: int, render_mode: str | None
     ) -> None:
-        if question_cost < 0:
-            raise UsageError(f"question_cost must be at least 0, got {question_cost}")
+        check_number("question_cost", question_cost, Range(at_least=0))
         self._question_cost = question_cost
         super().__init__(knobs, max_turns=max_turns, render_mode=render_mode)
 
     # ------------------------------------------------------------------------------------ what subclasses implement
 
-    def make(self, knobs: Mapping[str, Any]) -> Sequence[str]:
+    def make(self, knobs: Mapping[str, object]) -> Sequence[str]:
         """Make the things of an episode from ``self.np_random``; gives their names."""
         raise NotImplementedError(f"{type(self).__name__} must implement make(knobs)")
 
@@ -53,8 +53,7 @@ class GuessingEnv(SoloGame):
 
     def start(self, task: Task) -> str:
         for name in task.data:
-            if name not in self._knobs:
-                raise unknown_name(f"{self.env_id} task data", name, self._knobs)
+            require_known(f"{self.env_id} task data", name, self._knobs)
         self._names = tuple(self.make({**self._knobs, **task.data}))
         self._secret = int(self.np_random.integers(len(self._names)))
         self._left = tuple(range(len(self._names)))

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from agentgym.env.game_env import GameEnv, GameState, Opponent, random_opponent
-from agentgym.errors import UsageError
+from agentgym.settings import Range, check_number
 from agentgym.types import Task
 
 GOODS = ("wheat", "wood", "ore")
@@ -183,8 +183,7 @@ class NegotiationEnv(GameEnv):
         max_errors: int = 1,
         render_mode: str | None = None,
     ) -> None:
-        if not 2 <= num_turns <= 20:
-            raise UsageError(f"num_turns must be between 2 and 20, got {num_turns}")
+        check_number("num_turns", num_turns, Range(at_least=2, at_most=20))
         self._num_turns = num_turns
         super().__init__(opponent=opponent, seat=seat, explain=explain, max_errors=max_errors, render_mode=render_mode)
 

@@ -21,7 +21,7 @@ class SoloGame(ToolEnv):
     state_names: ClassVar[tuple[str, ...]]
     """The attributes that change in an episode; their values are never changed in place."""
 
-    def __init__(self, knobs: Mapping[str, Any], *, max_turns: int, render_mode: str | None) -> None:
+    def __init__(self, knobs: Mapping[str, object], *, max_turns: int, render_mode: str | None) -> None:
         self._knobs = dict(knobs)
         super().__init__(max_turns=max_turns, render_mode=render_mode)
 
@@ -30,7 +30,7 @@ class SoloGame(ToolEnv):
         if cost:
             self.award(-cost, name, RewardRole.COST)
 
-    def move_of(self, name: str, **arguments: Any) -> Message:
+    def move_of(self, name: str, **arguments: object) -> Message:
         """A call of a tool as the assistant message that makes it."""
         call = ToolCall(name, arguments, "0")
         return Message("assistant", format_call(call, self.tools), (call,))
@@ -39,7 +39,7 @@ class SoloGame(ToolEnv):
         """1,000,000 to train on, 1,000 to validate, 1,000 to test; they differ by seed alone."""
         return SeededTasks(split, 1_000_000 if split == "train" else 1_000, self._knobs)
 
-    def dump_state(self) -> tuple[Any, ...]:
+    def dump_state(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in self.state_names)
 
     def load_state(self, state: tuple[Any, ...]) -> None:

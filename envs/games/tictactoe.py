@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from agentgym.env.game_env import GameEnv, GameState, Opponent, random_opponent
-from agentgym.errors import UsageError
+from agentgym.settings import Range, check_number
 from agentgym.types import Task
 
 MARKS = ("X", "O")
@@ -124,8 +124,7 @@ class TicTacToeEnv(GameEnv):
         max_errors: int = 1,
         render_mode: str | None = None,
     ) -> None:
-        if not 0 <= num_random_moves <= 4:
-            raise UsageError(f"num_random_moves must be between 0 and 4, got {num_random_moves}")
+        check_number("num_random_moves", num_random_moves, Range(at_least=0, at_most=4))
         self._num_random_moves = num_random_moves
         super().__init__(opponent=opponent, seat=seat, explain=explain, max_errors=max_errors, render_mode=render_mode)
 

@@ -212,7 +212,7 @@ class TryAgainEnv(Env):
         tried = sorted({answer for answer in self._attempts.answers if answer is not None})
         return canonical([self.question[0], tried])
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return self.question, self._attempts
 
     def load_state(self, state: Any) -> None:

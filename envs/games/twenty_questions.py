@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentgym.envs.games.guessing import GuessingEnv
-from agentgym.errors import ToolError, UsageError
+from agentgym.errors import ToolError
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.types import ToolCall
 
@@ -71,11 +72,8 @@ class TwentyQuestionsEnv(GuessingEnv):
         max_turns: int = 20,
         render_mode: str | None = None,
     ) -> None:
-        if not 2 <= num_objects <= len(NOUNS) or not 3 <= num_attributes <= len(ATTRIBUTES):
-            raise UsageError(
-                f"num_objects must be between 2 and {len(NOUNS)}, num_attributes between 3 and {len(ATTRIBUTES)}; "
-                f"got {num_objects} and {num_attributes}"
-            )
+        check_number("num_objects", num_objects, Range(at_least=2, at_most=len(NOUNS)))
+        check_number("num_attributes", num_attributes, Range(at_least=3, at_most=len(ATTRIBUTES)))
         self._shows_table = shows_table
         knobs = {"num_objects": num_objects, "num_attributes": num_attributes}
         super().__init__(knobs, question_cost=question_cost, max_turns=max_turns, render_mode=render_mode)

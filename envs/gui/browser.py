@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentgym.envs.gui import guard
 from agentgym.envs.gui.chromium import UNWANTED, find_chromium, flags
-from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, boundary
+from agentgym.errors import EnvError, EnvTimeoutError, boundary, require_extra
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -70,10 +70,9 @@ class Browser:
             EnvError: there is no Chromium, or it does not start.
             MissingExtraError: Playwright is not installed.
         """
-        try:
-            from playwright.async_api import async_playwright
-        except ModuleNotFoundError:
-            raise MissingExtraError("a browser", "gui") from None
+        require_extra("a browser", "gui", "playwright")
+        from playwright.async_api import async_playwright
+
         chromium = find_chromium()
         with boundary(EnvError, f"starting {chromium}"):
             playwright = await async_playwright().start()

@@ -35,7 +35,7 @@ class BrowserSession:
         self._num_dialogs = 0
         self._has_window = asyncio.Event()
         self._adopting: dict[Page, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = self._is_opening = False
         self._kept_document: str | None = None
 

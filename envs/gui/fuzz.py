@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from agentgym.call_syntax import format_call
@@ -22,7 +20,7 @@ def fuzz_action(env: GuiEnv, rng: np.random.Generator) -> Message:
         return env.parse_action(str(rng.choice(allowed)))
     spec = env.tools[int(rng.integers(len(env.tools)))]
     drawn = random_call(spec, rng, [*(node.id for node in env.page.nodes if node.id), _NO_ELEMENT])
-    arguments: dict[str, Any] = dict(drawn.arguments)
+    arguments: dict[str, object] = dict(drawn.arguments)
     for names, size in ((("x", "to_x"), env.kind.viewport[0]), (("y", "to_y"), env.kind.viewport[1])):
         arguments |= {name: int(rng.integers(size)) for name in names if name in arguments}
     if "key" in arguments:

@@ -12,7 +12,7 @@ A subclass says three things, all of them coroutines or plain values, and has th
         async def score(self):                  # after every turn: None to go on, a number to end with
             return 1.0 if "Ann" in await self.text() else None
 
-Everything runs in the driver's loop (:mod:`agentgym.envs.gui.driver`), whichever loop or thread the caller is in.
+Everything runs in the driver's loop (:mod:`agentgym.envs.gui.pool`), whichever loop or thread the caller is in.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.gui.actions import ACTION_SETS, BrowserActions
 from agentgym.envs.gui.browser_session import BrowserSession
 from agentgym.envs.gui.determinism import ContextKind
-from agentgym.envs.gui.driver import driver
 from agentgym.envs.gui.observe import ObservationConfig, Part, image_part, marked, page_text, tabs_line
-from agentgym.envs.gui.pool import PoolConfig, shared_pool
+from agentgym.envs.gui.pool import PoolConfig, driver, shared_pool
 from agentgym.envs.gui.site import Sites
 from agentgym.envs.gui.tab import TabDeadError
 from agentgym.envs.gui.tree import CLICKABLE_ROLES, TEXT_ROLES, Tree
-from agentgym.errors import EnvError, ResetNeededError, ToolError, unknown_name
+from agentgym.errors import EnvError, ResetNeededError, ToolError, require_known
 from agentgym.types import ImagePart, Message, Observation, Task, TextPart, ToolCall, ToolResult
 
 _EMPTY = Tree("", "", ())
@@ -66,8 +65,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         render_mode: str | None = None,
     ) -> None:
         for name in actions:
-            if name not in ACTION_SETS:
-                raise unknown_name("set of actions", name, ACTION_SETS)
+            require_known("set of actions", name, ACTION_SETS)
         offered = {tool for name in actions for tool in ACTION_SETS[name]}
         browsing = {tool for names in ACTION_SETS.values() for tool in names}
         self._tools = {  # an instance's own choice

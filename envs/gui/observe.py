@@ -7,10 +7,10 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from agentgym.envs.gui.tree import Node, Tree
-from agentgym.errors import ConfigError, MissingExtraError, unknown_name
+from agentgym.errors import ConfigError, require_extra, require_known
 from agentgym.types import ImagePart
 
 Part = Literal["tree", "html", "screenshot", "marks"]
@@ -38,8 +38,7 @@ class ObservationConfig:
 
     def __post_init__(self) -> None:
         for part in self.parts:
-            if part not in get_args(Part):
-                raise unknown_name("part of an observation", part, get_args(Part))
+            require_known("part of an observation", part, get_args(Part))
         if not self.parts or self.max_tokens < 100:
             raise ConfigError("an observation has at least one part and at least 100 tokens")
 
@@ -120,10 +119,9 @@ def marked(png: bytes, tree: Tree) -> tuple[bytes, list[str]]:
     Raises:
         MissingExtraError: Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ModuleNotFoundError:
-        raise MissingExtraError("marks on a screenshot", "gui") from None
+    require_extra("marks on a screenshot", "gui", "PIL")
+    from PIL import Image, ImageDraw, ImageFont
+
     image = Image.open(io.BytesIO(png)).convert("RGB")
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(size=11)
     ids: list[str] = []
@@ -170,7 +168,7 @@ def _row_of(nodes: Sequence[Node]) -> str:
     heads = [at for at, node in enumerate(rest) if node.depth == row.depth + 1]
     for start, end in pairwise([*heads, len(rest)]):
         cell, *inner = rest[start:end]
-        own: Mapping[str, Any] = cell.states
+        own: Mapping[str, object] = cell.states
         is_plain = cell.role in ("cell", "gridcell", "text") and not cell.id and not own
         head = cell.name if is_plain else line_of(cell, indent=False)
         cells.append(" ".join(filter(None, [head, *(line_of(node, indent=False) for node in inner)])))

@@ -38,7 +38,7 @@ class Recording:
     rewards: tuple[float, ...]
     has_ended: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain data, for a file."""
         return asdict(self)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agentgym.env.worker_thread import call_in_own_thread
-from agentgym.envs.gui.driver import driver
+from agentgym.envs.gui.pool import driver
 
 _HANDLERS: Final = frozenset({"on", "once", "route", "expose_function", "expose_binding", "add_locator_handler"})
 """Methods whose functions Playwright awaits; those of others are predicates, which it calls where it stands."""

@@ -83,7 +83,7 @@ class Tab:
         """A name of the document that is open, of which no other has the same; None while one is being made."""
         return self._worlds.get(self._frame)
 
-    async def evaluate(self, expression: str) -> Any:
+    async def evaluate(self, expression: str) -> object:
         """The JSON value of an expression in the page's own world.
 
         Raises:
@@ -149,7 +149,7 @@ class Tab:
         await self._cdp.send("Page.navigateToHistoryEntry", {"entryId": entries[at - 1]["id"]})
         return True
 
-    async def settle(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+    async def settle(self, grant_ms: float, everything: bool) -> dict[str, object]:
         """Let the page come to rest and look at it.
 
         What the last action set off is awaited first: navigation, and requests, as long as they make progress within
@@ -198,7 +198,7 @@ class Tab:
             self._loading.clear()
             self._requests.clear()
 
-    async def _advance(self, grant_ms: float, everything: bool) -> dict[str, Any]:
+    async def _advance(self, grant_ms: float, everything: bool) -> dict[str, object]:
         for frame in [frame for frame in self._worlds if frame != self._frame]:  # those of another origin keep step
             with suppress(TimeoutError, EnvError):
                 async with asyncio.timeout(self._timeout_s):
@@ -207,7 +207,7 @@ class Tab:
         seen: dict[str, Any] = await self.call("look", grant_ms, everything)
         return seen
 
-    async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> Any:
+    async def _call(self, frame: str, name: str, arguments: tuple[object, ...]) -> object:
         from playwright.async_api import Error
 
         given = ", ".join(json.dumps(value) for value in (name, *arguments))
@@ -266,8 +266,8 @@ class Tab:
         on("Network.loadingFinished", lambda event: self._requests.pop(event["requestId"], None))
         on("Network.loadingFailed", lambda event: self._requests.pop(event["requestId"], None))
 
-    def _listen(self, event: str, handle: Callable[[dict[str, Any]], object]) -> None:
-        def handled(given: dict[str, Any]) -> None:
+    def _listen(self, event: str, handle: Callable[[dict[str, object]], object]) -> None:
+        def handled(given: dict[str, object]) -> None:
             handle(given)
             self._changed.set()
 
@@ -278,7 +278,7 @@ class Tab:
         if context["name"] == WORLD:
             self._worlds[context["auxData"]["frameId"]] = context["uniqueId"]
 
-    def _on_world_gone(self, event: dict[str, Any]) -> None:
+    def _on_world_gone(self, event: dict[str, object]) -> None:
         gone = event.get("executionContextUniqueId")
         self._worlds = {frame: world for frame, world in self._worlds.items() if world != gone}
 
@@ -287,12 +287,12 @@ class Tab:
         if event.get("disposition", "currentTab") == "currentTab":
             self._loading.add(event["frameId"])
 
-    def _on_detached(self, event: dict[str, Any]) -> None:
+    def _on_detached(self, event: dict[str, object]) -> None:
         gone = event["frameId"]
         self._loading.discard(gone)
         self._requests = {request: frame for request, frame in self._requests.items() if frame != gone}
 
-    def _on_window(self, event: dict[str, Any]) -> None:
+    def _on_window(self, event: dict[str, object]) -> None:
         self.num_windows_asked += bool(event["userGesture"])  # others are not opened
 
     def _on_request(self, event: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from agentgym.envs.household.vocabulary import (
 )
 from agentgym.envs.household.world import Goal, House, World
 from agentgym.envs.splits import is_byte_in_split
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 
 MIN_RECEPTACLES, MAX_RECEPTACLES = 3, 30
 MIN_OBJECTS, MAX_OBJECTS = 3, 60
@@ -73,7 +73,7 @@ class Difficulty:
                 having = [name for name, room in ROOMS.items() if task_type in room.task_types]
                 raise UsageError(f"{task_type} needs one of the rooms {', '.join(having)}; got {', '.join(self.rooms)}")
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The difficulty as a task's data.
 
         Example:
@@ -90,8 +90,7 @@ class Difficulty:
             UsageError: if the data holds anything else.
         """
         for name in data:
-            if name not in _KNOBS:
-                raise unknown_name("household task data", name, _KNOBS)
+            require_known("household task data", name, _KNOBS)
         return Difficulty(**data)
 
 
@@ -247,8 +246,7 @@ def _checked_names(knob: str, kind: str, names: Sequence[str], known: tuple[str,
     if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise UsageError(f"{knob} is a non-empty sequence of {', '.join(known)}; got {names!r}")
     for name in names:
-        if name not in known:
-            raise unknown_name(kind, name, known)
+        require_known(kind, name, known)
     return tuple(names)
 
 

@@ -56,7 +56,7 @@ CAN_HOLD: Final[Mapping[str, frozenset[str]]] = {
 """Object types that a receptacle type can hold."""
 
 
-def _room(fields: dict[str, Any]) -> Room:
+def _room(fields: dict[str, object]) -> Room:
     given: dict[str, Any] = {
         name: tuple(value.split()) if isinstance(value, str) else value for name, value in fields.items()
     }

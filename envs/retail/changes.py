@@ -9,9 +9,10 @@ from typing import Any
 
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
-from agentgym.envs.retail.phrases import (
+from agentgym.envs.retail.request import (
     TO_CANCEL,
     TO_RETURN,
+    Request,
     address_text,
     ids_about,
     item_texts,
@@ -20,7 +21,6 @@ from agentgym.envs.retail.phrases import (
     order_texts,
     spelled,
 )
-from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.shop import Shop, drawn_address
 from agentgym.envs.retail.tools import REASONS
 
@@ -163,9 +163,9 @@ def _return(order: Record, item: Record, method: Mapping[str, Any], wish: str) -
     )
 
 
-def _refund_method(shop: Shop, order: Record, rng: random.Random) -> Mapping[str, Any]:
+def _refund_method(shop: Shop, order: Record, rng: random.Random) -> Mapping[str, object]:
     methods = shop.customer["payment_methods"]
     allowed = {order["payment_history"][0]["payment_method_id"]}
     allowed |= {key for key, method in methods.items() if method["source"] == "gift_card"}
-    method: Mapping[str, Any] = methods[rng.choice(sorted(allowed))]
+    method: Mapping[str, object] = methods[rng.choice(sorted(allowed))]
     return method

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from agentgym.env.tasks import SeededTasks
+from agentgym.envs.domains.database import Database
 from agentgym.envs.domains.env import DomainEnv
 from agentgym.envs.domains.task import Case, GoldAction
 from agentgym.envs.domains.users import User
-from agentgym.envs.retail.actions import PHRASES, random_calls
-from agentgym.envs.retail.customer import Customer
+from agentgym.envs.retail.customer import Customer, Mind
 from agentgym.envs.retail.generator import Difficulty, case_of_seed, difficulty_of_data
-from agentgym.envs.retail.oracle import next_message
+from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.tools import RetailTools
 from agentgym.errors import UsageError
 from agentgym.types import Message, Task
+
+# ------------------------------------------ what a random policy does in the shop: phrases, and calls that are possible
+
+PHRASES: Final = (
+    "Could you tell me your email, or your name and zip code?",
+    "What is the order number, and what is the reason?",
+    "Which items is it about, which options would you like, and which payment method should be used?",
+    "What is the new address?",
+    "I am sorry, that is not possible.",
+    "Is there anything else I can help with?",
+)
+
+
+def random_calls(database: Database, user_id: str) -> Iterator[GoldAction]:
+    """Calls about a customer: looking at everything, and cancelling what can be cancelled."""
+    user = dict(database.rows("users"))[user_id]
+    yield GoldAction("get_user_details", {"user_id": user_id})
+    for order_id in user["orders"]:
+        yield GoldAction("get_order_details", {"order_id": order_id})
+        yield GoldAction("cancel_pending_order", {"order_id": order_id, "reason": "no longer needed"})
+    yield GoldAction("list_all_product_types", {})
+
+
+# ------------------- ``agentgym/Retail-v0``: the support agent of a shop, which is drawn from a seed with its customers
 
 
 class RetailEnv(DomainEnv):
@@ -98,3 +122,55 @@ class RetailEnv(DomainEnv):
     def random_calls(self) -> Iterable[GoldAction]:
         user_id, _ = next(self.toolkit.db.rows("users"))  # the customer is the first
         return random_calls(self.toolkit.db, user_id)
+
+
+# ----- A gold policy for the generated shop: asks who writes, asks what is open, proposes, waits for the yes, then acts
+
+_ASKS: Final = {
+    "order": "What is the order number?",
+    "reason": "What is the reason?",
+    "item": "Which items is it about?",
+    "options": "Which options would you like?",
+    "payment": "Which payment method should be used?",
+    "address": "What is the new address?",
+}
+
+
+def next_message(env: DomainEnv, customer: Customer) -> Message:
+    """The next action of the gold policy."""
+    now = env.conversation
+    mind: Mind = now.user
+    if now.is_transferred:
+        return _said("You are being transferred to a person. Please hold on.")
+    if not now.who:
+        if not mind.has_told_who:
+            return _said("I am glad to help. Could you tell me your email, or your name and zip code?")
+        return env.message_of(env.case.task.actions[0])
+    return _for_request(env, customer.requests[mind.request], mind)
+
+
+def _for_request(env: DomainEnv, request: Request, mind: Mind) -> Message:
+    open_slots = [slot for slot in request.facts if slot not in mind.revealed]
+    if open_slots:
+        return _said(" ".join(_ASKS[slot] for slot in open_slots))
+    left = [action for action in request.actions if not _is_made(env, action)]
+    writes = [action for action in left if action.name in env.toolkit.writes]
+    looking_up = [action for action in left if action not in writes]
+    if looking_up:
+        return env.message_of(looking_up[0])
+    if mind.has_agreed:
+        return env.message_of(writes[0]) if writes else _said("It is done. Is there anything else I can help with?")
+    if request.denial and not mind.is_refused:
+        return _said(request.denial)
+    if request.consents and request.proposal:
+        return _said(f"{request.proposal} Do you confirm (yes/no)?")
+    return _said(request.proposal or request.denial)
+
+
+def _is_made(env: DomainEnv, action: GoldAction) -> bool:
+    """True if a gold call was made; requests that share a call look it up once."""
+    return any(env.case.task.actions[place] == action for place in env.conversation.made)
+
+
+def _said(text: str) -> Message:
+    return Message("assistant", text)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from importlib import resources
 from typing import Any, Final
 
 from agentgym.envs.domains.database import Database, Record
@@ -13,9 +15,8 @@ from agentgym.envs.domains.task import Case, GoldAction, task_of_record
 from agentgym.envs.retail import changes, questions, swaps
 from agentgym.envs.retail.request import Request
 from agentgym.envs.retail.shop import Shop, drawn_shop
-from agentgym.envs.retail.shop_rules import SHOP_RULES
 from agentgym.envs.retail.tools import RetailTools
-from agentgym.errors import ToolError, UsageError, unknown_name
+from agentgym.errors import ToolError, UsageError, require_known
 
 _Draw = Callable[[Shop, Record, random.Random], Request | None]
 
@@ -45,6 +46,9 @@ _FORBIDDEN: Final[Mapping[_Draw, Sequence[str]]] = {
 _FIRST: Final = ("question", "payment refused")
 """Kinds that rest on what a gift card holds at the start."""
 _MOST_REQUESTS: Final = 3
+_RULES: Final = tomllib.loads(resources.files(__package__).joinpath("shop_rules.toml").read_text(encoding="utf-8"))[
+    "text"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ class Difficulty:
                 f"num_products is 12 to 24 and num_users 1 to 100; got {self.num_products} and {self.num_users}"
             )
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """What a task's data says of it."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -87,8 +91,7 @@ def difficulty_of_data(data: Mapping[str, Any]) -> Difficulty:
     """
     known = [field.name for field in fields(Difficulty)]
     for name in data:
-        if name not in known:
-            raise unknown_name("retail task data", name, known)
+        require_known("retail task data", name, known)
     return Difficulty(**data)
 
 
@@ -107,7 +110,7 @@ def case_of_seed(seed: int, difficulty: Difficulty) -> Case:
         requests = _requests(shop, difficulty, rng)
         if requests is not None and _is_sound(shop, requests):
             record = _record(f"seed-{seed}", shop, requests, rng)
-            return Case(policy=SHOP_RULES, tables=shop.tables, task=task_of_record(record))
+            return Case(policy=_RULES, tables=shop.tables, task=task_of_record(record))
 
 
 def _requests(shop: Shop, difficulty: Difficulty, rng: random.Random) -> list[Request] | None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
 from agentgym.envs.retail.changes import look_up
-from agentgym.envs.retail.phrases import ids_about, named, spelled
-from agentgym.envs.retail.request import Request
+from agentgym.envs.retail.request import Request, ids_about, named, spelled
 from agentgym.envs.retail.shop import Shop
 
 _BAD_REASONS = ("I found it cheaper somewhere else", "the delivery takes too long", "I do not like the colour any more")

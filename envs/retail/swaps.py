@@ -9,8 +9,16 @@ from typing import Any
 from agentgym.envs.domains.database import Record
 from agentgym.envs.domains.task import GoldAction
 from agentgym.envs.retail.changes import cancel, give_back, look_up
-from agentgym.envs.retail.phrases import ids_about, item_texts, method_texts, options_text, order_texts, spelled
-from agentgym.envs.retail.request import Consent, Request
+from agentgym.envs.retail.request import (
+    Consent,
+    Request,
+    ids_about,
+    item_texts,
+    method_texts,
+    options_text,
+    order_texts,
+    spelled,
+)
 from agentgym.envs.retail.shop import Shop
 
 _MARGIN = 25.0

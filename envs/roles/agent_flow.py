@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from agentgym.call_syntax import format_call
 from agentgym.canonical import canonical, digest
@@ -66,7 +65,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         self,
         *,
         env: str = "agentgym/PythonMath-v0",
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         answer_tool: str | None = None,
         max_turns: int = 6,
         render_mode: str | None = None,

@@ -12,8 +12,9 @@ from agentgym.env.env import TypedStep
 from agentgym.env.tool_env import ToolEnv
 from agentgym.envs.search.question import Question
 from agentgym.envs.since_reset import SinceReset
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.scoring.text import Metric, check_metric, score
+from agentgym.settings import Range, check_number
 from agentgym.tool import tool
 from agentgym.tools.reading import Budget
 from agentgym.tools.retrieval.types import Retriever
@@ -43,8 +44,7 @@ class SearchRewards:
         """
         known = [item.name for item in fields(SearchRewards)]
         for name, value in (values or {}).items():
-            if name not in known:
-                raise unknown_name("reward", name, known)
+            require_known("reward", name, known)
             if value < 0:
                 raise UsageError(f"rewards: {name} must be at least 0, got {value}; costs are taken off")
         return SearchRewards(**(values or {}))
@@ -96,8 +96,7 @@ class QuestionEnv(ToolEnv):
         render_mode: str | None = None,
     ) -> None:
         check_metric(outcome)
-        if not 1 <= max_results <= MAX_RESULTS:
-            raise UsageError(f"max_results must be from 1 to {MAX_RESULTS}, got {max_results}")
+        check_number("max_results", max_results, Range(at_least=1, at_most=MAX_RESULTS))
         self.outcome: Metric = outcome
         self.rewards = SearchRewards.of(rewards)
         self.max_results = max_results
@@ -172,14 +171,14 @@ class QuestionEnv(ToolEnv):
 
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
-    def own_info(self) -> Mapping[str, Any]:
+    def own_info(self) -> Mapping[str, object]:
         progress = self.progress
         return {
             "num_void_turns": progress.num_void_turns,
             "num_repeated_queries": progress.num_repeated_queries,
         }
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return self.question, self.progress
 
     def load_state(self, state: Any) -> None:

@@ -98,7 +98,7 @@ def read_json_records(path: Path) -> Iterator[Any]:
         raise CorruptDataError(f"{path} is not JSON (a pointer to the real file, or cut off?): {error}") from error
 
 
-def format_of(record: Any, source: str) -> Format:
+def format_of(record: object, source: str) -> Format:
     """What a record's keys say.
 
     Raises:
@@ -130,7 +130,7 @@ def _is_lines(text: str) -> bool:
     return bool(rest.strip())
 
 
-def _from_datasets(name: str) -> Iterable[Any]:
+def _from_datasets(name: str) -> Iterable[object]:
     path, _, split = name.removeprefix(DATASETS).partition("@")
     path, _, config = path.partition("#")
     try:

@@ -88,7 +88,7 @@ class SearchEnv(SearchTools, QuestionEnv):
         asked = digest([question.text, question.gold, question.answers])
         return canonical([asked, reading.found, reading.doc_id, reading.page])
 
-    def dump_state(self) -> Any:
+    def dump_state(self) -> object:
         return super().dump_state(), self.reading
 
     def load_state(self, state: Any) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from random import Random
-from typing import Any
 
 from agentgym.envs.search.question import Question
-from agentgym.envs.search.world_facts import RELATION_NAMES, Facts, draw_facts
-from agentgym.envs.search.world_names import MAX_VOCABULARY
+from agentgym.envs.search.world_facts import (
+    MAX_VOCABULARY,
+    RELATION_NAMES,
+    Facts,
+    Relation,
+    Value,
+    draw_facts,
+    relations_of,
+)
 from agentgym.envs.search.world_pages import Page, PageCounts, render
-from agentgym.envs.search.world_questions import MAX_HOPS, ask, draw_chain
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.tools.retrieval.memory import MemoryRetriever
 from agentgym.tools.retrieval.types import Retriever
 
@@ -52,25 +58,24 @@ class Difficulty:
     """Worlds of a split; 0 gives every task a world of its own."""
 
     def __post_init__(self) -> None:
-        _check_range("num_pages", self.num_pages, MIN_PAGES, MAX_PAGES)
+        check_number("num_pages", self.num_pages, Range(at_least=MIN_PAGES, at_most=MAX_PAGES))
         object.__setattr__(self, "hops", tuple(self.hops))  # a task's data, read from JSON, has lists
         object.__setattr__(self, "relations", tuple(self.relations))
         if not self.hops:
             raise UsageError(f"hops must name at least one number from 1 to {MAX_HOPS}")
         for hops in self.hops:
-            _check_range("hops", hops, 1, MAX_HOPS)
+            check_number("hops", hops, Range(at_least=1, at_most=MAX_HOPS))
         for name in ("aliases", "stale_pages", "distractors", "injections"):
-            _check_range(name, getattr(self, name), 0, 1)
+            check_number(name, getattr(self, name), Range(at_least=0, at_most=1))
         if self.stale_pages + self.distractors + self.injections > 0.5:
             raise UsageError("stale_pages, distractors and injections must sum to at most 0.5: things need pages, too")
-        _check_range("vocabulary", self.vocabulary, 2, MAX_VOCABULARY)
-        _check_range("fillers", self.fillers, 0, 20)
-        _check_range("num_worlds", self.num_worlds, 0, 1_000_000)
+        check_number("vocabulary", self.vocabulary, Range(at_least=2, at_most=MAX_VOCABULARY))
+        check_number("fillers", self.fillers, Range(at_least=0, at_most=20))
+        check_number("num_worlds", self.num_worlds, Range(at_least=0, at_most=1_000_000))
         for name in self.relations:
-            if name not in RELATION_NAMES:
-                raise unknown_name("relation", name, RELATION_NAMES)
+            require_known("relation", name, RELATION_NAMES)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> dict[str, object]:
         """The difficulty as a task's data."""
         return asdict(self)
 
@@ -134,6 +139,76 @@ _small_world = lru_cache(maxsize=128)(World)
 _large_world = lru_cache(maxsize=3)(World)
 
 
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise UsageError(f"{name} must be from {low:,} to {high:,}, got {value}")
+# ----------- questions of one to four hops about a world, each with one right answer and a gold plan of what to look up
+
+MAX_HOPS = 4
+_PATIENCE = 500
+"""Walks that may come to nothing before a world is said to have no question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """From a thing along relations to the answer: ``things[i]``'s ``relations[i]`` is ``things[i + 1]``."""
+
+    things: tuple[int, ...]
+    """The thing that is asked about, and those on the way; the answer left out."""
+    relations: tuple[str, ...]
+    answer: Value
+    by_alias: bool = False
+    """True if the question names the first thing by its alias."""
+
+
+def draw_chain(facts: Facts, num_hops: int, relations: Sequence[str], rng: Random) -> Chain:
+    """A chain of so many hops that meets nothing twice.
+
+    Raises:
+        UsageError: this world has none.
+    """
+    for _ in range(_PATIENCE):
+        chain = _walk(facts, num_hops, relations, rng)
+        if chain is not None:
+            return chain
+    raise UsageError(f"this world has no question of {num_hops} hops: make num_pages larger or name more relations")
+
+
+def ask(facts: Facts, chain: Chain) -> Question:
+    """The chain as a question."""
+    first = facts.things[chain.things[0]]
+    start = facts.names_of(chain.things[0])[-1] if chain.by_alias else first.name
+    phrase = start
+    for relation in chain.relations:
+        phrase = f"the {relation} of {phrase}"
+    is_person = not isinstance(chain.answer, str) and facts.things[chain.answer].kind == "person"
+    mentions = [facts.mention_of(thing, name) for thing, name in zip(chain.things, chain.relations, strict=True)]
+    return Question(
+        text=f"{'Who' if is_person else 'What'} is {phrase}?",
+        answers=facts.names_of(chain.answer),
+        gold=tuple(facts.things[thing].name for thing in chain.things),
+        queries=(start, *mentions[:-1]),
+    )
+
+
+def _walk(facts: Facts, num_hops: int, relations: Sequence[str], rng: Random) -> Chain | None:
+    start = rng.randrange(len(facts.things))
+    things: list[int] = [start]
+    names: list[str] = []
+    while True:
+        here = things[-1]
+        is_last = len(names) == num_hops - 1
+        choices = [
+            step for step in relations_of(facts.things[here].kind, relations) if _fits(facts, step, things, is_last)
+        ]
+        if not choices:
+            return None
+        names.append(rng.choice(choices).name)
+        value = facts.values[here, names[-1]]
+        if is_last:
+            by_alias = facts.things[start].alias is not None and rng.random() < 0.5
+            return Chain(tuple(things), tuple(names), value, by_alias)
+        assert isinstance(value, int)
+        things.append(value)
+
+
+def _fits(facts: Facts, step: Relation, things: Sequence[int], is_last: bool) -> bool:
+    value = facts.values.get((things[-1], step.name))
+    return value is not None and value not in things and (is_last or isinstance(value, int))

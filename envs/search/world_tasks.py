@@ -90,7 +90,7 @@ class WorldEnv(QuestionEnv):
 
     # --------------------------------------------------------------------------------------------------- private
 
-    def _data_of(self, seed: int) -> Mapping[str, Any]:
+    def _data_of(self, seed: int) -> Mapping[str, object]:
         world_seed = world_seed_of(self.difficulty, seed)
         question = world_of(self.difficulty, world_seed).question(seed)
         following = {"world": world_seed, "question": question.text, "answers": question.answers}

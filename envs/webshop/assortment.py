@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.webshop import original
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.generator import check_num_products, generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed
-from agentgym.envs.webshop.kiosk import kiosk_catalogue
-from agentgym.envs.webshop.product import Goal
-from agentgym.errors import UsageError, unknown_name
+from agentgym.envs.webshop.product import Goal, Product
+from agentgym.envs.webshop.vocabulary import Kind, kinds
+from agentgym.errors import UsageError, require_known
 from agentgym.types import Task
 
 Stock = Literal["mall", "kiosk"]
@@ -49,8 +51,7 @@ class Assortment:
         data_dir: str | Path | None = None,
     ) -> None:
         self._original = None if data_dir is None else original.load_original(data_dir, num_products)
-        if stock not in STOCKS:
-            raise unknown_name("stock", stock, STOCKS)
+        require_known("stock", stock, STOCKS)
         self._knobs: dict[str, Any] = {
             "num_products": 1_000 if num_products is None else num_products,
             "catalogue_seed": catalogue_seed,
@@ -74,12 +75,10 @@ class Assortment:
         if self._original is not None:
             return self._original.catalogue
         for name in task.data:
-            if name not in _KNOBS:
-                raise unknown_name("WebShop task data", name, _KNOBS)
+            require_known("WebShop task data", name, _KNOBS)
         named: dict[str, Any] = {**self._knobs, **task.data}
         stock = named.get("stock", "mall")
-        if stock not in STOCKS:
-            raise unknown_name("stock", stock, STOCKS)
+        require_known("stock", stock, STOCKS)
         make = kiosk_catalogue if stock == "kiosk" else generated_catalogue
         return make(named["num_products"], named["catalogue_seed"])
 
@@ -114,3 +113,66 @@ def _original_goal(shop: original.OriginalShop, task: Task) -> Goal:
             f"{len(shop.goals) - 1}; take tasks from this environment's tasks(split)"
         )
     return shop.goals[number]
+
+
+# --------- draws a small shop from a seed: few kinds of products, and pages of a few lines, which small models can read
+
+RESULTS_PER_PAGE: Final = 4
+_QUERIES: Final = (
+    "toothpaste",
+    "lip care",
+    "men's polos",
+    "women's sweaters",
+    "bluetooth speakers",
+    "desks",
+    "nightstands",
+    "beverages",
+)
+_NUM_ATTRIBUTES = 4
+"""Of each sort are known here."""
+_NUM_VALUES = 3
+"""Of each option, in all products of a kind."""
+_MOST_DOLLARS = 95
+
+
+@lru_cache(maxsize=4)
+def kiosk_catalogue(num_products: int, seed: int) -> Catalogue:
+    """The small shop of a seed.
+
+    A product has two attributes, both in its name, one price in whole dollars, the options of its kind with three
+    values each, and nothing on its sub-pages; its code is a few digits. Products of one name, which differ in price,
+    are a family.
+
+    Example:
+        >>> product = kiosk_catalogue(200, seed=0).products[0]
+        >>> product.asin, product.name, product.price_tag
+        ('B079', 'Slim Fit Polo Shirt with Button Closure', '$35.0')
+    """
+    rng = random.Random(f"webshop kiosk {seed}")
+    sold = [kind for kind in kinds() if kind.query in _QUERIES]
+    width = len(str(num_products - 1))
+    codes = [f"B{number:0{width}}" for number in range(num_products)]
+    rng.shuffle(codes)
+    products = [_product(rng.choice(sold), code, rng) for code in codes]
+    first: dict[str, int] = {}
+    families = [first.setdefault(product.name, place) for place, product in enumerate(products)]
+    return Catalogue(products, families, RESULTS_PER_PAGE)
+
+
+def _product(kind: Kind, code: str, rng: random.Random) -> Product:
+    is_ = rng.choice(kind.attributes.is_[:_NUM_ATTRIBUTES])
+    has = rng.choice(kind.attributes.has[:_NUM_ATTRIBUTES])
+    price = float(round(rng.uniform(kind.dollars[0], min(kind.dollars[1], _MOST_DOLLARS))))
+    return Product(
+        asin=code,
+        name=f"{is_.title()} {kind.heads[0]} with {has.title()}",
+        category=kind.category,
+        query=kind.query,
+        product_category=kind.path,
+        attributes=(is_, has),
+        description="",
+        features=(),
+        prices=(price,),
+        price=price,
+        options={option.name: option.values[:_NUM_VALUES] for option in kind.options},
+    )

@@ -10,9 +10,8 @@ from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical, digest
 from agentgym.envs.interfaces import Interface, InterfaceEnv
 from agentgym.envs.since_reset import SinceReset
-from agentgym.envs.webshop.actions import Act, parse_act
 from agentgym.envs.webshop.assortment import Assortment, Stock
-from agentgym.envs.webshop.oracle import next_act
+from agentgym.envs.webshop.oracle import Act, next_act, parse_act
 from agentgym.envs.webshop.product import Goal
 from agentgym.envs.webshop.reward import Score
 from agentgym.envs.webshop.visit import View, Visit

@@ -24,7 +24,7 @@ from typing import Any, Final
 from agentgym.envs.webshop.catalogue import Catalogue
 from agentgym.envs.webshop.goals import price_limit
 from agentgym.envs.webshop.product import Goal, Product
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 
 PRODUCT_FILES: Final = ("items_shuffle_1000.json", "items_shuffle.json")
 ATTRIBUTE_FILES: Final = ("items_ins_v2_1000.json", "items_ins_v2.json")
@@ -60,8 +60,7 @@ class OriginalShop:
         if num_goals < 2 * (test + valid):
             test = valid = num_goals // _SHARE
         bounds = {"test": (0, test), "valid": (test, test + valid), "train": (test + valid, num_goals)}
-        if split not in bounds:
-            raise unknown_name("split", split, bounds)
+        require_known("split", split, bounds)
         return range(*bounds[split])
 
 
@@ -156,7 +155,7 @@ class _Wish:
     options: tuple[str, ...]
 
 
-_WishesOf = Callable[[Product, Any], Iterator[_Wish]]
+_WishesOf = Callable[[Product, object], Iterator[_Wish]]
 
 
 def _goals(

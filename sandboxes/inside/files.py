@@ -111,7 +111,7 @@ def _check_amount(workspace: str, max_bytes: int) -> None:
                 folders.append(entry.path)
 
 
-def load_files(workspace: str, _request: dict[str, Any]) -> None:
+def load_files(workspace: str, _request: dict[str, object]) -> None:
     """A tar on standard input becomes all that is in the workspace."""
     empty(workspace)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

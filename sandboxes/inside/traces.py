@@ -37,7 +37,7 @@ def clear_traces(settings: dict[str, Any]) -> str:
     return ""
 
 
-def clear_shared_objects(settings: dict[str, Any]) -> list[tuple[str, int]]:
+def clear_shared_objects(settings: dict[str, object]) -> list[tuple[str, int]]:
     """Remove the System V objects that jobs made; return kind and number of those that stay."""
 
     def remove_all() -> None:

@@ -49,9 +49,9 @@ class Host:
         os.dup2(null, 1)
         os.close(null)
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> dict[str, object]:
         (length,) = struct.unpack(">I", self._exactly(4))
-        request: dict[str, Any] = json.loads(self._exactly(length))
+        request: dict[str, object] = json.loads(self._exactly(length))
         return request
 
     def some(self, count: int) -> bytes:
@@ -65,7 +65,7 @@ class Host:
         while view:
             view = view[os.write(self.write_fd, view) :]
 
-    def reply(self, **fields: Any) -> None:
+    def reply(self, **fields: object) -> None:
         self.send(b"R", json.dumps(fields).encode())
 
     def _exactly(self, count: int) -> bytes:

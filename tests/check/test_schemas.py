@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from agentgym.check.schemas import schema_problems, undescribed
+from agentgym.check.contract import schema_problems, undescribed
 from agentgym.tool import tool, tool_of
 
 

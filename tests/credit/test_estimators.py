@@ -24,10 +24,8 @@ from agentgym.credit.estimators.hgpo import HgpoOptions, hgpo
 from agentgym.credit.estimators.igpo import igpo
 from agentgym.credit.estimators.m_grpo import MGrpoOptions, m_grpo
 from agentgym.credit.estimators.multi_reward import gdpo, mt_grpo
-from agentgym.credit.estimators.rae import RaeOptions, rae
-from agentgym.credit.estimators.reinforce_pp import reinforce_pp
-from agentgym.credit.estimators.returns import returns
-from agentgym.credit.estimators.spo import SpoOptions, spo, spo_prior
+from agentgym.credit.estimators.reinforce_pp import reinforce_pp, returns
+from agentgym.credit.estimators.spo import RaeOptions, SpoOptions, rae, spo, spo_prior
 from agentgym.credit.estimators.ui_s1 import UiS1Options, ui_s1
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
 from agentgym.credit.state import CreditState

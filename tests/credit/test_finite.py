@@ -15,9 +15,7 @@ from testkit.credit_tables import Batch, batch_table, batches, table_of
 
 from agentgym.credit.component import FAMILIES, CreditComponent, Shared
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.modulators.modulated import Modulated
-from agentgym.credit.parts import on_last_turn
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Modulated, Shaped, on_last_turn
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import TurnAdvantages, TurnTable
 from agentgym.errors import ConfigError

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from testkit.credit_tables import Batch, assert_close, batch_table, batches, few
 
 from agentgym.credit.estimators.gae import archer
-from agentgym.credit.estimators.rae import rae
-from agentgym.credit.estimators.spo import spo
+from agentgym.credit.estimators.spo import rae, spo
 from agentgym.credit.modulators.branches import r3l_pivot
 from agentgym.credit.parts import on_last_turn
 from agentgym.credit.selections.downsampling import RocOptions, roc

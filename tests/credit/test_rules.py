@@ -18,10 +18,10 @@ from agentgym.credit.modulators.entropy import AepoOptions, EmpgOptions
 from agentgym.credit.modulators.salt import SaltOptions
 from agentgym.credit.selections.downsampling import D3sOptions, PodsOptions, RocOptions
 from agentgym.credit.selections.filters import DynamicSamplingOptions, OverlongMaskOptions, VoidTurnsOptions
+from agentgym.credit.shapers.attempts import SpiralSplitOptions
 from agentgym.credit.shapers.gating import GraOptions
 from agentgym.credit.shapers.information_gain import InformationGainOptions
 from agentgym.credit.shapers.penalties import InvalidCallOptions
-from agentgym.credit.shapers.self_play import SpiralSplitOptions
 from agentgym.credit.shapers.tool_use import ToolBonusOptions
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError

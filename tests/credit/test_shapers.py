@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from testkit.credit_tables import assert_close, bandits, few, table_of
 
 from agentgym.credit.compose import CreditConfig, credit_turns
-from agentgym.credit.shapers.attempts import UfoOptions, ufo
+from agentgym.credit.shapers.attempts import UfoOptions, spiral_split, ufo
 from agentgym.credit.shapers.gating import GraOptions, g_ra
 from agentgym.credit.shapers.information_gain import InformationGainOptions, information_gain
 from agentgym.credit.shapers.penalties import InvalidCallOptions, OverlongOptions, invalid_call, overlong_penalty
 from agentgym.credit.shapers.progress import progress_loss, spa
-from agentgym.credit.shapers.self_play import spiral_split
 from agentgym.credit.shapers.tool_use import OtcOptions, ToolBonusOptions, otc, otc_factor, tool_bonus
 from agentgym.credit.statistics import per_trajectory, returns_to_go
 from agentgym.credit.table import TurnTable

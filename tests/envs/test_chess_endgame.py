@@ -10,7 +10,7 @@ import pytest
 from agentgym.check.conformance import check_env
 from agentgym.check.episodes import play
 from agentgym.check.policies import oracle_action
-from agentgym.envs.games.endgame_table import Piece, Table, endgame_table
+from agentgym.envs.games.chess_endgame import Piece, Table, endgame_table
 
 chess: Any = pytest.importorskip("chess", reason="needs the extra chess")
 

@@ -8,8 +8,7 @@ import pytest
 from testkit.unittest_runs import passed_tests
 
 from agentgym.envs.code.bugs import FILE, BugDifficulty, PublicTests, generate_repair
-from agentgym.envs.code.families import BRANCHES, FOLDS, LOOPS, ONE_LINERS, WITH_HELPERS
-from agentgym.envs.code.function_families import Family, draw
+from agentgym.envs.code.function_families import BRANCHES, FOLDS, LOOPS, ONE_LINERS, WITH_HELPERS, Family, draw
 from agentgym.envs.code.mutations import BUG_KINDS, mutations
 from agentgym.envs.code.problems import RepairProblem, edits
 from agentgym.envs.code.trusted_code import EndlessError, TrustedModules

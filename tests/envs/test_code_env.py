@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from testkit.tokenizers_for_tests import trained
 
-from agentgym.check.cheats import cheats
 from agentgym.check.conformance import CHECKS
+from agentgym.check.injection import cheats
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.envs.code.env import SOLUTION, CodeEnv

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from agentgym.envs.code.env import load_problems
 from agentgym.envs.code.grading import grade_calls, grade_check, grade_suite
-from agentgym.envs.code.humaneval import load_problems
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool, shared_pool
 
 CHAMELEON = """

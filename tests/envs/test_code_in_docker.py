@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentgym.check.cheats import cheats
+from agentgym.check.injection import cheats
 from agentgym.check.subject import Subject
-from agentgym.envs.code.env import CodeEnv
+from agentgym.envs.code.env import CodeEnv, Problem, load_problems
 from agentgym.envs.code.grading import grade_check
-from agentgym.envs.code.humaneval import Problem, load_problems
 from agentgym.envs.code.shared_pool import SandboxKind, shared_pool
 
 pytestmark = pytest.mark.docker

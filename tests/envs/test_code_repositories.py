@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from testkit.unittest_runs import passed_tests
 
-from agentgym.envs.code.patches import patch_of
 from agentgym.envs.code.problems import edits
 from agentgym.envs.code.repositories import RepositoryDifficulty, generate_repository
+from agentgym.envs.code.swe import patch_of
 from agentgym.envs.code.themes import THEMES
 from agentgym.envs.splits import SPLIT_SHARES
 from agentgym.errors import UnknownNameError, UsageError

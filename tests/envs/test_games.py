@@ -24,8 +24,7 @@ from agentgym.envs.games.negotiation import NegotiationEnv, NegotiationState, wi
 from agentgym.envs.games.tictactoe import TicTacToeEnv, TicTacToeState, value
 from agentgym.envs.games.try_again import TryAgainEnv, normalised
 from agentgym.envs.games.twenty_questions import TwentyQuestionsEnv
-from agentgym.envs.games.wordle import WordleEnv, feedback, words_of
-from agentgym.envs.games.words import WORDS
+from agentgym.envs.games.wordle import WORDS, WordleEnv, feedback, words_of
 from agentgym.errors import CorruptDataError, UsageError
 from agentgym.types import RewardPart, RewardRole
 

@@ -227,7 +227,7 @@ def test_requests_of_all_kinds_go_nowhere_else() -> None:
           await new Promise(done => {{ const w = new Worker(URL.createObjectURL(new Blob([code]))); w.onmessage = e => {{ results.push(e.data); done(); }}; }});
           return results.map(String);
         }})()"""
-        from agentgym.envs.gui.driver import driver
+        from agentgym.envs.gui.pool import driver
 
         results = await driver().acall(env.evaluate(tries))
         await env.aclose()

@@ -10,8 +10,7 @@ import pytest
 from playwright.async_api import Error as PlaywrightError
 from testkit.gui_pages import NEEDS_CHROMIUM, PageEnv
 
-from agentgym.envs.gui.driver import driver
-from agentgym.envs.gui.pool import PoolConfig, close_browsers
+from agentgym.envs.gui.pool import PoolConfig, close_browsers, driver
 from agentgym.types import Task
 
 pytestmark = NEEDS_CHROMIUM

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from testkit.gui_pages import NEEDS_CHROMIUM, opened
 
-from agentgym.envs.gui.driver import driver
 from agentgym.envs.gui.gui_env import GuiEnv
+from agentgym.envs.gui.pool import driver
 from agentgym.envs.gui.web_forms.env import WebFormsEnv
 from agentgym.envs.gui.web_forms.problems import KINDS
 

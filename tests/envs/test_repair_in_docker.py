@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentgym.check.cheats import cheats
+from agentgym.check.injection import cheats
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.envs.code.code_repair import CodeRepairEnv

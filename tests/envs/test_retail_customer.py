@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from agentgym.envs.domains.users import STOP, is_end, is_yes
 from agentgym.envs.retail.customer import Customer, Mind
-from agentgym.envs.retail.env import RetailEnv
+from agentgym.envs.retail.env import RetailEnv, next_message
 from agentgym.envs.retail.generator import Difficulty, case_of_seed
-from agentgym.envs.retail.oracle import next_message
 
 
 def request(**fields: Any) -> dict[str, Any]:

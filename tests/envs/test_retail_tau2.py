@@ -19,8 +19,7 @@ from agentgym.check import check_env
 from agentgym.check.episodes import play, replay
 from agentgym.check.policies import oracle_action
 from agentgym.envs.domains.database import Database
-from agentgym.envs.retail.tau2 import DATA_VARIABLE, Tau2RetailEnv, Tau2RetailTools
-from agentgym.envs.retail.tau2_data import load_tau2
+from agentgym.envs.retail.tau2 import DATA_VARIABLE, Tau2RetailEnv, Tau2RetailTools, load_tau2
 from agentgym.errors import CorruptDataError, ToolError, UsageError
 from agentgym.types import Message, ToolCall
 

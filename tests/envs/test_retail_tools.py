@@ -12,7 +12,7 @@ from testkit.retail_tables import HOME, TABLES
 
 from agentgym.envs.domains.database import Database
 from agentgym.envs.domains.task import GoldAction
-from agentgym.envs.retail.arithmetic import calculated
+from agentgym.envs.retail.look_ups import calculated
 from agentgym.envs.retail.tools import MODIFIED, RetailTools
 from agentgym.errors import ToolDefinitionError, ToolError
 

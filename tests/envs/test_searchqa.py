@@ -12,9 +12,8 @@ import pytest
 from testkit.qa_data import HOTPOTQA, MUSIQUE, QA, needs_hotpotqa, needs_musique
 
 from agentgym.check import check_env
-from agentgym.envs.search.passages import PassageBook
 from agentgym.envs.search.question_files import read_questions
-from agentgym.envs.search.question_set import split_of
+from agentgym.envs.search.question_set import PassageBook, split_of
 from agentgym.envs.search.searchqa import SearchQAEnv
 from agentgym.errors import CorruptDataError, EnvError, UnknownNameError, UsageError
 from agentgym.registry import make

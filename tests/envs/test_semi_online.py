@@ -15,8 +15,7 @@ from agentgym.check import check_env
 from agentgym.env.env import Env
 from agentgym.envs.games.maze import MazeEnv
 from agentgym.envs.gui.replay import Recording
-from agentgym.envs.semi_online.env import SemiOnlineEnv
-from agentgym.envs.semi_online.matching import compare
+from agentgym.envs.semi_online.env import SemiOnlineEnv, compare
 from agentgym.envs.semi_online.traces import read_traces, record_traces, write_traces
 from agentgym.errors import CorruptDataError, EnvError, ResetNeededError, UnknownNameError, UsageError
 from agentgym.registry import make

@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from agentgym.envs.webshop.assortment import kiosk_catalogue
 from agentgym.envs.webshop.catalogue import search_text
 from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.envs.webshop.generator import generated_catalogue
 from agentgym.envs.webshop.goals import goal_of_seed, places_of_split, price_limit
-from agentgym.envs.webshop.kiosk import kiosk_catalogue
 from agentgym.envs.webshop.pages import item_page
 from agentgym.envs.webshop.product import NO_PRICE_LIMIT
 from agentgym.envs.webshop.vocabulary import kinds

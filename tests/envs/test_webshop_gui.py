@@ -12,8 +12,7 @@ from testkit.gui_pages import NEEDS_CHROMIUM
 from agentgym.check import check_env
 from agentgym.envs.gui.pool import close_browsers
 from agentgym.envs.gui.shop.env import WebShopGUIEnv, order_value
-from agentgym.envs.gui.shop.listing import Listing, num_pages
-from agentgym.envs.gui.shop.site import Line, ShopSite
+from agentgym.envs.gui.shop.site import Line, Listing, ShopSite, num_pages
 from agentgym.envs.webshop.env import WebShopEnv
 from agentgym.errors import EnvError, ResetNeededError, UnknownNameError
 from agentgym.registry import make

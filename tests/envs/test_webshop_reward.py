@@ -9,9 +9,18 @@ import pytest
 from testkit.webshop_data import needs_webshop_data, sessions
 
 from agentgym.envs.webshop import reward
-from agentgym.envs.webshop.matching import normalised_color, nouns, token_set_ratio
 from agentgym.envs.webshop.product import Goal, Product
-from agentgym.envs.webshop.reward import Score, TypeMatch, count_attributes, count_options, match_type, score_purchase
+from agentgym.envs.webshop.reward import (
+    Score,
+    TypeMatch,
+    count_attributes,
+    count_options,
+    match_type,
+    normalised_color,
+    nouns,
+    score_purchase,
+    token_set_ratio,
+)
 
 SNEAKERS = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
 SOUNDBAR_CORD = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar"

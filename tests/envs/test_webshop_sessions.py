@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from testkit.webshop_data import needs_webshop_data, sessions
 
-from agentgym.envs.webshop.actions import parse_act
 from agentgym.envs.webshop.catalogue import Catalogue
-from agentgym.envs.webshop.matching import nouns
+from agentgym.envs.webshop.oracle import parse_act
 from agentgym.envs.webshop.product import Goal, Product
+from agentgym.envs.webshop.reward import nouns
 from agentgym.envs.webshop.visit import Visit
 
 NAMES = ("20220427_1_12", "20220427_1_13", "20220427_1_15", "20220427_1_17", "20220427_1_18")

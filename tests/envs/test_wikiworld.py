@@ -14,8 +14,7 @@ from agentgym.check import check_env
 from agentgym.check.policies import random_action
 from agentgym.envs.search.wikiworld import WikiWorldEnv
 from agentgym.envs.search.world import Difficulty, World, world_of
-from agentgym.envs.search.world_facts import RELATION_NAMES, RELATIONS
-from agentgym.envs.search.world_names import draw_names, name_words
+from agentgym.envs.search.world_facts import RELATION_NAMES, RELATIONS, draw_names, name_words
 from agentgym.errors import UnknownNameError, UsageError
 from agentgym.registry import make
 from agentgym.types import Task
@@ -277,15 +276,15 @@ def test_a_task_is_the_same_in_every_environment() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"num_pages": 3}, "num_pages must be from 16 to 100,000, got 3"),
-        ({"hops": (1, 5)}, "hops must be from 1 to 4, got 5"),
+        ({"num_pages": 3}, "num_pages must be between 16 and 100,000, got 3"),
+        ({"hops": (1, 5)}, "hops must be between 1 and 4, got 5"),
         ({"hops": ()}, "hops must name at least one number"),
-        ({"aliases": 1.5}, "aliases must be from 0 to 1"),
+        ({"aliases": 1.5}, "aliases must be between 0 and 1"),
         ({"stale_pages": 0.4, "distractors": 0.2}, "must sum to at most 0.5"),
         ({"relations": ["mayr"]}, "did you mean 'mayor'"),
-        ({"vocabulary": 1}, "vocabulary must be from 2"),
+        ({"vocabulary": 1}, "vocabulary must be between 2"),
         ({"page_tokens": 0}, "budgets are at least 16 tokens"),
-        ({"max_results": 0}, "max_results must be from 1 to 20"),
+        ({"max_results": 0}, "max_results must be between 1 and 20"),
         ({"rewards": {"tool": 0.1}}, "unknown reward 'tool'"),
         ({"rewards": {"tool_call": -0.1}}, "tool_call must be at least 0"),
     ],

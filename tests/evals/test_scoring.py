@@ -125,7 +125,7 @@ def test_scorers_are_put_together_by_weight(tmp_path: Path) -> None:
     [
         ({"kind": "f2"}, "did you mean 'f1'"),
         ({"success_at": 0.5}, "scorer.kind=NAME"),
-        ({"kind": "em", "success_at": 0}, "success_at is above 0"),
+        ({"kind": "em", "success_at": 0}, "success_at must be above 0"),
         ({"kind": "em", "tolerance": 1}, "em has no settings; got tolerance"),
         ({"kind": "em", "weight": 0}, "weight is a number above 0, got 0"),
         ({"kind": "numeric", "tolerance": -1}, "at least 0"),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentgym.report import pictures
-from agentgym.report.pictures import images_of
+from agentgym.report import traces as pictures
+from agentgym.report.traces import images_of
 from agentgym.types import ImagePart, Message, TextPart
 
 Image = pytest.importorskip("PIL.Image")

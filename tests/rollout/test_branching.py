@@ -30,8 +30,7 @@ from agentgym.rollout.record import GroupRecord, read_records, record_path, writ
 from agentgym.rollout.reflection import reflect_with
 from agentgym.rollout.replay import Place, Swap, swapped
 from agentgym.rollout.request import RolloutRequest
-from agentgym.rollout.strategies.aepo import AepoOptions, aepo, roots_of
-from agentgym.rollout.strategies.arpo import ArpoOptions, arpo, branch_probability
+from agentgym.rollout.strategies.aepo import AepoOptions, ArpoOptions, aepo, arpo, roots_of
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.fading import FadingOptions, fading
 from agentgym.rollout.strategies.history import Visit
@@ -295,7 +294,7 @@ RNG = np.random.default_rng
 def test_arpo_branches_where_entropy_rose() -> None:
     options = ArpoOptions(probability=0.5, weight=0.2, log_vocabulary=1.0)
     base = episode([-1.0, -2.0, -4.0, -0.5, -1.0])
-    likely = [branch_probability(base, turn, options) for turn in range(1, 5)]
+    likely = np.clip([options.chance(base, turn) for turn in range(1, 5)], 0, 1)
     assert likely == pytest.approx([0.7, 1.0, 0.4, 0.5]), "clip(p + w * (H_now - H_first), 0, 1)"
     sure = ArpoOptions(probability=0.0, weight=1.0, log_vocabulary=1.0)
     assert arpo([base], 0, 7, 8, RNG(0), sure) == [Start(parent=0, turn=1), Start(parent=0, turn=2)]

@@ -15,8 +15,7 @@ from agentgym.engine import SamplingParams
 from agentgym.errors import ConfigError, UsageError
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.agent import ModelAgent
-from agentgym.rollout.context import ContextConfig
-from agentgym.rollout.example import worked_example
+from agentgym.rollout.context import ContextConfig, worked_example
 from agentgym.types import Message
 
 RENDERER = ChatRenderer(trained())

@@ -12,13 +12,11 @@ import pytest
 from agentgym.env.tasks import SeededTasks
 from agentgym.errors import ConfigError
 from agentgym.rollout.mixture import Mixture
-from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
-from agentgym.rollout.schedule import TaskSchedule
+from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
-from agentgym.rollout.strategies.dars import DarsOptions, dars
 from agentgym.rollout.strategies.history import TaskHistory, Visit
-from agentgym.rollout.strategies.knapsack import KnapsackOptions, knapsack, value
+from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, dars, knapsack, value
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
 from agentgym.rollout.strategies.vade import VadeOptions, posterior, vade
 from agentgym.types import Status, Trajectory, TrajectoryGroup

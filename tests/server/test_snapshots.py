@@ -149,6 +149,7 @@ def test_a_state_that_is_gone_is_replayed(server: EnvServer, is_async: bool) -> 
     by_oracle(env, 2)
     snapshot = env.snapshot()
     rest = by_oracle(env, 2)
+    assert isinstance(snapshot.native, RemoteState)
     gone = (replace(snapshot.native, id="gone"), RemoteState("ws://127.0.0.1:1", "elsewhere"))
     for native in gone:
         lost = replace(snapshot, native=native)

@@ -17,9 +17,8 @@ from testkit.local_servers import Reply, Seen, serving
 
 from agentgym.errors import EnvError, ToolError
 from agentgym.tools.web import fetch as fetch_module
-from agentgym.tools.web.addresses import PORTS, address_of, is_public, parsed_url
-from agentgym.tools.web.fetch import Fetcher, FetchOptions, Page
-from agentgym.tools.web.readable import readable_document
+from agentgym.tools.web.fetch import PORTS, Fetcher, FetchOptions, Page, address_of, is_public, parsed_url
+from agentgym.tools.web.retriever import readable_document
 
 HERE = FetchOptions(allow_private=True, timeout_s=5.0, max_bytes=100_000)
 

@@ -16,10 +16,9 @@ from testkit.corpora import DOCUMENTS, WordEmbedder
 from agentgym.errors import ClosedError, CorruptDataError, EnvError, ToolError, UsageError
 from agentgym.tools.retrieval.corpus import corpus_of, jsonl_corpus
 from agentgym.tools.retrieval.fts5 import Fts5Retriever, match_expression
-from agentgym.tools.retrieval.fusion import HybridRetriever
-from agentgym.tools.retrieval.indexes import BACKENDS, IndexOptions, open_retriever
-from agentgym.tools.retrieval.snippets import snippet_of
+from agentgym.tools.retrieval.indexes import BACKENDS, HybridRetriever, IndexOptions, open_retriever
 from agentgym.tools.retrieval.types import Document, Hit, Retriever, adocument, asearch
+from agentgym.tools.retrieval.words import snippet_of
 
 CORPUS = corpus_of(DOCUMENTS)
 BY_WORDS = ("fts5", "tantivy")

@@ -15,7 +15,7 @@ from agentgym.tools.retrieval.corpus import corpus_of
 from agentgym.tools.retrieval.embedders import SentenceTransformerEmbedder
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 from agentgym.tools.web.fetch import Page
-from agentgym.tools.web.readable import readable_document
+from agentgym.tools.web.retriever import readable_document
 
 
 class Model:

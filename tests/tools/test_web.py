@@ -23,8 +23,7 @@ from agentgym.tools.web import retriever
 from agentgym.tools.web.cassette import Cassette, CassetteMissError, CassetteMode
 from agentgym.tools.web.engines import BRAVE_KEY, BraveSearch, SearxNG
 from agentgym.tools.web.fetch import Fetcher, FetchOptions, Page
-from agentgym.tools.web.readable import MAX_TAGS, readable_document
-from agentgym.tools.web.retriever import WebRetriever
+from agentgym.tools.web.retriever import MAX_TAGS, WebRetriever, readable_document
 
 JSON = {"Content-Type": "application/json"}
 SEARXNG = {

@@ -19,7 +19,7 @@ from agentgym.trainers.loop import train
 from agentgym.trainers.losses import options as of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
-from agentgym.trainers.losses.mask_options import ClipCovOptions
+from agentgym.trainers.losses.options import ClipCovOptions
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.reporting.activity import Activity, changed_by_corrections
 

@@ -319,7 +319,7 @@ def _is_refused(estimator: str) -> bool:
     ("override", "message"),
     [
         ("critic.lr=0", "must be above 0"),
-        ("critic.polyak=2", r"critic\.polyak must be in"),
+        ("critic.polyak=2", r"critic\.polyak must be above 0 and at most 1"),
         ("critic.num_updates=0", "must be at least 1"),
         ("critic.trunk=other", r"critic\.trunk: .*'copy' or 'shared'"),
     ],

@@ -24,7 +24,7 @@ from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.tiny import CHAT_TEMPLATE
-from agentgym.trainers.phases.echo import echo_of
+from agentgym.trainers.phases.added_loss import echo_of
 from agentgym.trainers.sft.rows import reply_rows
 from agentgym.types import Completion, FinishReason, Message, Segment, Status, Trajectory, TrajectoryGroup, Turn
 

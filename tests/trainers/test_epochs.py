@@ -71,7 +71,7 @@ def test_updates_by_rows_are_made(small_model: Any) -> None:
     [
         ({"minibatch": "rows"}, "rows_per_update=N"),
         ({"rows_per_update": 4}, "rows_per_update=N"),
-        ({"minibatch": "rows", "rows_per_update": -1}, "rows_per_update=N"),
+        ({"minibatch": "rows", "rows_per_update": -1}, "rows_per_update must be at least 0"),
         ({"minibatch": "rows", "rows_per_update": 4, "num_updates": 2}, "leave num_updates at 1"),
     ],
 )

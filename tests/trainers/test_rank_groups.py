@@ -20,7 +20,7 @@ from agentgym.trainers.config.ranks import RanksConfig
 from agentgym.trainers.distributed.devices import _training_stream, beside, on_this_device
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks
 from agentgym.trainers.engines.vllm.transfer import _both
-from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.trainers.trl.episode import EventLoopThread
 
 
 class Recorder:

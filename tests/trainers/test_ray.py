@@ -110,8 +110,8 @@ def generate(engine: Any, *prompts: tuple[int, ...]) -> list[Any]:
 
 @pytest.fixture
 def engine_actor(small_model: Any) -> Any:
-    from agentgym.trainers.ray.engine_actor import EngineActor
     from agentgym.trainers.ray.serving import EngineSpec
+    from agentgym.trainers.ray.vllm_actor import EngineActor
 
     torch.manual_seed(1)
     return EngineActor(EngineSpec.of(config(), small_model))

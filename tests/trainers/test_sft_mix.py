@@ -20,7 +20,7 @@ from agentgym.trainers.config.sft import SftConfig, SftMixConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.phases.mix import SftMix
+from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.sft import sft_sums
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe

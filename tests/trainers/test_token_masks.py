@@ -19,7 +19,7 @@ from agentgym.trainers.data.samples import build_samples
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
 from agentgym.trainers.losses.loss import policy_loss
-from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
+from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens, clip_cov
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe

@@ -32,9 +32,14 @@ from agentgym.rollout.request import EpisodeLimits
 from agentgym.tool import tool
 from agentgym.trainers.config.train import ModelConfig
 from agentgym.trainers.models.tiny import build_model
-from agentgym.trainers.trl.environments import TASK_COLUMNS, environment_factory, episode_return, task_dataset
+from agentgym.trainers.trl.environments import (
+    TASK_COLUMNS,
+    environment_factory,
+    episode_return,
+    task_dataset,
+    tool_method,
+)
 from agentgym.trainers.trl.episode import OVER, UNAVAILABLE
-from agentgym.trainers.trl.schemas import tool_method
 from agentgym.types import Message, Task, ToolSpec
 
 TEMPLATE = files("trl").joinpath("chat_templates/qwen2_5.jinja").read_text(encoding="utf-8")

@@ -17,7 +17,6 @@ import sys
 import traceback
 import types
 from contextlib import suppress
-from typing import Any
 
 MAX_BYTES = 8 << 20
 _OWN = ("__name__", "__builtins__", "__doc__", "__loader__", "__spec__", "__package__", "__annotations__")
@@ -44,7 +43,7 @@ def run_cell(code: str, session: str) -> int:
     return exit_code
 
 
-def _run(tree: ast.Module, main: dict[str, Any]) -> int:
+def _run(tree: ast.Module, main: dict[str, object]) -> int:
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     try:
         exec(compile(tree, "<cell>", "exec"), main)
@@ -68,7 +67,7 @@ def _run(tree: ast.Module, main: dict[str, Any]) -> int:
     return 0
 
 
-def _note_definitions(tree: ast.Module, code: str, main: dict[str, Any], definitions: dict[str, str]) -> None:
+def _note_definitions(tree: ast.Module, code: str, main: dict[str, object], definitions: dict[str, str]) -> None:
     """Keep in ``definitions`` the latest source that bound each name, where that can be run anew."""
     for node in tree.body:
         for name, source in _bound_by(node, ast.get_source_segment(code, node) or ""):
@@ -95,12 +94,12 @@ def _bound_by(node: ast.stmt, source: str) -> list[tuple[str, str]]:
     return []
 
 
-def _is_foreign(main: dict[str, Any], name: str) -> bool:
+def _is_foreign(main: dict[str, object], name: str) -> bool:
     """True for what an import or a decorator gave, such as ``from math import pi``."""
     return name in main and not isinstance(main[name], (list, dict, set, bytearray))
 
 
-def _load(session: str, main: dict[str, Any]) -> dict[str, str]:
+def _load(session: str, main: dict[str, object]) -> dict[str, str]:
     if not os.path.exists(session):
         return {}
     definitions: dict[str, str] = {}
@@ -121,7 +120,7 @@ def _load(session: str, main: dict[str, Any]) -> dict[str, str]:
     return definitions
 
 
-def _define(definitions: dict[str, str], main: dict[str, Any]) -> list[str]:
+def _define(definitions: dict[str, str], main: dict[str, object]) -> list[str]:
     """Run definitions; those that failed, which may need values first."""
     failed = []
     for name, source in definitions.items():
@@ -132,8 +131,8 @@ def _define(definitions: dict[str, str], main: dict[str, Any]) -> list[str]:
     return failed
 
 
-def _save(session: str, main: dict[str, Any], definitions: dict[str, str]) -> None:
-    values: dict[str, Any] = {}  # pickled together, so that what they share stays shared
+def _save(session: str, main: dict[str, object], definitions: dict[str, str]) -> None:
+    values: dict[str, object] = {}  # pickled together, so that what they share stays shared
     lost: list[str] = []
     for name, value in main.items():
         if name in _OWN or name in definitions:

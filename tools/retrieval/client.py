@@ -109,7 +109,7 @@ class RemoteRetriever(AsyncRetriever):
                 time.sleep(self._wait_s(num_tried))
         raise failure
 
-    async def _aask(self, path: str, body: dict[str, Any], read: Callable[[Any], Answer]) -> Answer:
+    async def _aask(self, path: str, body: dict[str, object], read: Callable[[object], Answer]) -> Answer:
         client = self._client_of_this_loop()
         for num_tried in range(1, self._options.num_tries + 1):
             try:
@@ -134,7 +134,7 @@ class RemoteRetriever(AsyncRetriever):
     def _wait_s(self, num_tried: int) -> float:
         return float(self._options.backoff_s * 2 ** (num_tried - 1))
 
-    def _read(self, path: str, response: httpx.Response, read: Callable[[Any], Answer]) -> Answer:
+    def _read(self, path: str, response: httpx.Response, read: Callable[[object], Answer]) -> Answer:
         try:
             body = read_json(response.content)
             if response.status_code != wire.POLICY_STATUS:

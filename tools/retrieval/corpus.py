@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
 
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, UsageError
@@ -87,7 +86,7 @@ def read_jsonl(path: Path) -> Iterator[Document]:
                 raise CorruptDataError(f"{path}, line {number}: {error}") from error
 
 
-def document_from(fields: Mapping[str, Any]) -> Document:
+def document_from(fields: Mapping[str, object]) -> Document:
     """A document from a JSON object.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agentgym.errors import EnvError, MissingExtraError, boundary
+from agentgym.errors import EnvError, boundary, require_extra
 from agentgym.tools.retrieval.embedders import Embedder
 from agentgym.tools.retrieval.store import LocalRetriever, write_documents, writing
 from agentgym.tools.retrieval.types import Document
@@ -79,8 +79,7 @@ def imported_faiss() -> Any:
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
-        import faiss
-    except ImportError:
-        raise MissingExtraError("a faiss index", "dense") from None
+    require_extra("a faiss index", "dense", "faiss")
+    import faiss
+
     return faiss

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agentgym.errors import EnvError, MissingExtraError, boundary
+from agentgym.errors import EnvError, boundary, require_extra
 
 
 class Embedder(Protocol):
@@ -44,10 +44,9 @@ class SentenceTransformerEmbedder:
     def __init__(
         self, model: str, *, query_prefix: str = "", passage_prefix: str = "", batch_size: int = 32, device: str = ""
     ) -> None:
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError:
-            raise MissingExtraError("dense retrieval", "dense") from None
+        require_extra("dense retrieval", "dense", "sentence_transformers")
+        from sentence_transformers import SentenceTransformer
+
         self.name = f"{_named(model)}|{query_prefix}|{passage_prefix}"
         self._prefixes = (query_prefix, passage_prefix)
         self._batch_size = batch_size

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,11 @@ from rich.progress import track
 
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
-from agentgym.errors import UsageError, unknown_name
+from agentgym.errors import UsageError, require_known
 from agentgym.tools.retrieval import dense, fts5, tantivy_index
 from agentgym.tools.retrieval.corpus import Corpus
 from agentgym.tools.retrieval.embedders import Embedder
-from agentgym.tools.retrieval.fusion import HybridRetriever
-from agentgym.tools.retrieval.types import Document, Retriever
+from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit, Retriever, adocument, asearch
 
 BACKENDS = ("fts5", "tantivy", "dense", "hybrid")
 FORMAT = 1
@@ -51,8 +51,7 @@ class IndexOptions:
     show_progress: bool = True
 
     def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
-            raise unknown_name("backend", self.backend, BACKENDS)
+        require_known("backend", self.backend, BACKENDS)
         if self.backend in ("dense", "hybrid") and self.embedder is None:
             raise UsageError(
                 f"the backend {self.backend} needs an embedder, such as SentenceTransformerEmbedder(MODEL)"
@@ -117,3 +116,71 @@ def _folder(
         (empty / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
 
     return built_once(folder, build_with_progress)
+
+
+# --------------------------------------------------------------------------- hybrid retrieval by reciprocal rank fusion
+
+RRF_K = 60
+"""Cormack, Clarke and Buettcher's constant."""
+DEPTH = 50
+"""Ranks of each retriever that count."""
+
+
+def fuse(rankings: Sequence[Sequence[Hit]], k: int, rrf_k: int = RRF_K) -> tuple[Hit, ...]:
+    """The best ``k`` of several rankings of the same corpus: a document's score is the sum of 1 / (rrf_k + rank).
+
+    Ranks count from 1; of equal scores, the one seen first, ranking by ranking, comes first. Source: "Reciprocal Rank
+    Fusion outperforms Condorcet and individual Rank Learning Methods" (Cormack, Clarke, Buettcher 2009).
+
+    Example:
+        >>> a, b = Hit("a", "A", "", 9.0), Hit("b", "B", "", 8.0)
+        >>> [(hit.doc_id, round(hit.score, 5)) for hit in fuse([[a, b], [b]], k=2)]
+        [('b', 0.03252), ('a', 0.01639)]
+    """
+    scores: dict[str, float] = {}
+    first_seen: dict[str, Hit] = {}
+    for ranking in rankings:
+        for rank, hit in enumerate(ranking, 1):
+            scores[hit.doc_id] = scores.get(hit.doc_id, 0.0) + 1 / (rrf_k + rank)
+            first_seen.setdefault(hit.doc_id, hit)
+    best = sorted(scores, key=lambda doc_id: -scores[doc_id])[: max(k, 0)]
+    return tuple(Hit(doc_id, first_seen[doc_id].title, first_seen[doc_id].snippet, scores[doc_id]) for doc_id in best)
+
+
+class HybridRetriever(AsyncRetriever):
+    """Several retrievers of the same corpus as one.
+
+    Raises:
+        UsageError: none is given, or they hold different numbers of documents.
+    """
+
+    def __init__(self, retrievers: Sequence[Retriever], rrf_k: int = RRF_K, depth: int = DEPTH) -> None:
+        if not retrievers or len({len(retriever) for retriever in retrievers}) > 1:
+            raise UsageError(
+                f"a hybrid is of retrievers of one corpus; got {[len(each) for each in retrievers]} documents"
+            )
+        self._retrievers = tuple(retrievers)
+        self._rrf_k = rrf_k
+        self._depth = depth
+
+    def search(self, query: str, k: int) -> tuple[Hit, ...]:
+        depth = max(k, self._depth)
+        return fuse([retriever.search(query, depth) for retriever in self._retrievers], k, self._rrf_k)
+
+    async def asearch(self, query: str, k: int) -> tuple[Hit, ...]:
+        depth = max(k, self._depth)
+        rankings = await asyncio.gather(*(asearch(retriever, query, depth) for retriever in self._retrievers))
+        return fuse(rankings, k, self._rrf_k)
+
+    def document(self, doc_id: str) -> Document:
+        return self._retrievers[0].document(doc_id)
+
+    async def adocument(self, doc_id: str) -> Document:
+        return await adocument(self._retrievers[0], doc_id)
+
+    def __len__(self) -> int:
+        return len(self._retrievers[0])
+
+    def close(self) -> None:
+        for retriever in self._retrievers:
+            retriever.close()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agentgym.tools.retrieval.bm25 import SearchIndex
-from agentgym.tools.retrieval.snippets import SNIPPET_CHARS, snippet_of
 from agentgym.tools.retrieval.types import Document, Hit, no_document
-from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.retrieval.words import SNIPPET_CHARS, query_words, snippet_of
 
 _NUM_NAMED = 200
 """Ids that an unknown one is compared with."""

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym.errors import ClosedError, CorruptDataError, EnvError, boundary
-from agentgym.tools.retrieval.snippets import snippet_of
 from agentgym.tools.retrieval.types import Document, Hit, no_document
-from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.retrieval.words import query_words, snippet_of
 
 FILE = "documents.sqlite"
 MAX_HITS = 1000

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import EnvError, MissingExtraError, boundary
+from agentgym.errors import EnvError, boundary, require_extra
 from agentgym.tools.retrieval.store import LocalRetriever, write_documents, writing
 from agentgym.tools.retrieval.types import Document
 from agentgym.tools.retrieval.words import query_words, telling_words
@@ -90,8 +90,7 @@ def imported_tantivy() -> Any:
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
-        import tantivy
-    except ImportError:
-        raise MissingExtraError("the backend tantivy", "search") from None
+    require_extra("the backend tantivy", "search", "tantivy")
+    import tantivy
+
     return tantivy

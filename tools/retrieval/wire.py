@@ -72,7 +72,7 @@ def contents_of(document: Document) -> dict[str, str]:
     return {"id": document.id, "contents": f'"{document.title}"\n{document.text}'}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a text, got {type(value).__name__}")
     return value

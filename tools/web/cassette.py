@@ -74,7 +74,7 @@ class Cassette:
         self._num_read = 0
         self._lock = threading.Lock()
 
-    async def answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[object]]) -> Any:
         """The recorded answer, or the one that ``ask`` gives now.
 
         What the policy did wrong (a :class:`~agentgym.errors.ToolError`) is recorded and raised again like an answer;
@@ -117,7 +117,7 @@ class Cassette:
                 self._read_new_lines()
             return self._entry(key)
 
-    def _record(self, key: Key, outcome: dict[str, Any]) -> dict[str, Any]:
+    def _record(self, key: Key, outcome: dict[str, object]) -> dict[str, Any]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"key": asdict(key), **outcome}).encode() + b"\n"
         with self._lock, self.path.open("ab") as file:
@@ -148,7 +148,7 @@ class Cassette:
                 except (ValueError, TypeError, KeyError):
                     continue  # half a line, to which another was added later: its answer is simply not there
 
-    def _entry(self, key: Key) -> dict[str, Any] | None:
+    def _entry(self, key: Key) -> dict[str, object] | None:
         if key not in self._places:
             return None
         begin, length = self._places[key]
@@ -171,7 +171,7 @@ class Cassette:
             return file.read(1) != b"\n"
 
 
-async def _outcome(ask: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+async def _outcome(ask: Callable[[], Awaitable[object]]) -> dict[str, Any]:
     try:
         return {"answer": await ask()}
     except ToolError as error:

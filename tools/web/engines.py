@@ -13,9 +13,8 @@ import httpx
 from agentgym.canonical import read_json
 from agentgym.errors import ConfigError, EnvError, EnvTimeoutError, InfrastructureError, ToolError, UsageError
 from agentgym.http_limits import limited_async_client
-from agentgym.tools.retrieval.snippets import snippet_of
 from agentgym.tools.retrieval.types import Hit
-from agentgym.tools.retrieval.words import query_words
+from agentgym.tools.retrieval.words import query_words, snippet_of
 from agentgym.tools.web.cassette import Cassette
 from agentgym.tools.web.fetch import ssl_context
 
@@ -120,7 +119,7 @@ class RecordedEngine:
         raise AssertionError("a replayed cassette asks no engine")
 
 
-def _refuse_silence(url: str, body: Any) -> None:
+def _refuse_silence(url: str, body: object) -> None:
     """Refuse an empty answer for which the instance's own engines are to blame: that is no search without a hit.
 
     Raises:
@@ -164,7 +163,7 @@ def _refused(url: str, status: int) -> EnvError:
     return EnvError(f"the search engine at {url} answers with status {status}: {why}")
 
 
-def _json(url: str, response: httpx.Response) -> Any:
+def _json(url: str, response: httpx.Response) -> object:
     try:
         return read_json(response.content)
     except ValueError as error:
@@ -180,5 +179,5 @@ def _hits(url: str, k: int, rows: Any) -> tuple[Hit, ...]:
     return tuple(Hit(page, title, snippet_of(text, ()), 1 / rank) for rank, (page, title, text) in enumerate(found, 1))
 
 
-def _plain(text: Any) -> str:
+def _plain(text: object) -> str:
     return html.unescape(_MARKUP.sub("", str(text or "")))

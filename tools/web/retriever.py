@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from itertools import islice
+from re import finditer
+from typing import Any, Final, TypeVar
 
 from agentgym.env.worker_thread import run_coroutine
-from agentgym.errors import ToolError
+from agentgym.errors import ToolError, require_extra
 from agentgym.tools.retrieval.types import AsyncRetriever, Document, Hit
 from agentgym.tools.web.cassette import LINKED_PAGE, PAGE, Cassette
 from agentgym.tools.web.engines import SearchEngine
-from agentgym.tools.web.fetch import Fetcher
-from agentgym.tools.web.readable import readable_document
+from agentgym.tools.web.fetch import Fetcher, Page
 
 Answer = TypeVar("Answer")
 READING_TIMEOUT_S = 20.0
@@ -44,7 +45,7 @@ class WebRetriever(AsyncRetriever):
         """Return a page.
 
         Args:
-            with_links: see :func:`~agentgym.tools.web.readable.readable_document`.
+            with_links: see :func:`readable_document`.
         """
 
         async def ask() -> dict[str, Any]:
@@ -71,7 +72,51 @@ class WebRetriever(AsyncRetriever):
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    async def _answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _answer(self, engine: str, query: str, k: int, ask: Callable[[], Awaitable[object]]) -> Any:
         if self._cassette is None:
             return await ask()
         return await self._cassette.answer(engine, query, k, ask)
+
+
+# ---------------------------------------------------- the text of a page that a person would read; the extra ``search``
+
+MAX_TAGS: Final = 30_000
+"""Tags of a page that are read, the rest is left out: some pages take milliseconds for each of them."""
+
+
+def readable_document(page: Page, doc_id: str, *, with_links: bool = False) -> Document:
+    """Return a page without navigation, advertisements and markup, by trafilatura.
+
+    Args:
+        doc_id: the URL it was asked for by.
+        with_links: keep links as Markdown writes them, ``[words](address)`` or ``[words](<address>)``.
+
+    Raises:
+        ToolError: type ``unreadable_page``, if there is no text in it.
+        MissingExtraError: trafilatura is not installed.
+    """
+    if page.content_type == "text/plain":
+        return Document(doc_id, page.url, _decoded(page.body, page.charset), page.url)
+    require_extra("reading web pages", "search", "trafilatura")
+    import trafilatura
+
+    body = page.body[: _end_of_tags(page.body)]
+    html = _decoded(body, page.charset) if page.charset else body  # without a declared charset it looks for one itself
+    found = trafilatura.bare_extraction(
+        html, url=page.url, with_metadata=True, include_comments=False, include_links=with_links
+    )
+    if found is None or isinstance(found, dict) or not found.text:
+        raise ToolError(f"{page.url[:200]} holds no readable text", "unreadable_page")
+    return Document(doc_id, found.title or page.url, found.text, page.url)
+
+
+def _end_of_tags(body: bytes) -> int:
+    """Return where the first tag begins that is not read."""
+    return next((tag.start() for tag in islice(finditer(b"<", body), MAX_TAGS, None)), len(body))
+
+
+def _decoded(body: bytes, charset: str) -> str:
+    try:
+        return body.decode(charset or "utf-8", errors="replace")
+    except LookupError:  # a charset nobody knows
+        return body.decode(errors="replace")

@@ -32,19 +32,19 @@ class MixedEnv:
     """Its share of the groups, relative to the weights of the others."""
     final_weight: float | None = None
     """The weight at the last step, towards which the weight changes evenly; None keeps it."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     num_train_tasks: int = 0
     """Train on the first so many tasks, which come around again; 0 takes all."""
-    credit: Mapping[str, Any] = field(default_factory=dict)
-    group: Mapping[str, Any] = field(default_factory=dict)
-    context: Mapping[str, Any] = field(default_factory=dict)
-    strategy: Mapping[str, Any] = field(default_factory=dict)
-    judge: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    credit: Mapping[str, object] = field(default_factory=dict)
+    group: Mapping[str, object] = field(default_factory=dict)
+    context: Mapping[str, object] = field(default_factory=dict)
+    strategy: Mapping[str, object] = field(default_factory=dict)
+    judge: Mapping[str, object] = field(default_factory=dict)
+    sampling: Mapping[str, object] = field(default_factory=dict)
     sft: Mapping[str, Any] = field(default_factory=dict)
     """``num_demos``, ``noise``, ``keep`` and ``without_oracle`` alone."""
-    eval: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    eval: Mapping[str, object] = field(default_factory=dict)
+    columns: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -57,7 +57,7 @@ class MixedEnv:
             raise ConfigError(f"envs.{self.name}.sft.{other[0]}: an environment sets {', '.join(OF_SFT)} alone")
 
     @property
-    def changes(self) -> dict[str, Mapping[str, Any]]:
+    def changes(self) -> dict[str, Mapping[str, object]]:
         """The values that differ from the run's, by part of the configuration."""
         return {part: getattr(self, part) for part in CHANGEABLE if getattr(self, part)}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.errors import ConfigError
+from agentgym.settings import Positive, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
     """AdamW with warm-up and a schedule over the phase's steps."""
 
-    lr: float = 2e-4
+    lr: Positive = 2e-4
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: int = 0
     final_lr_share: float = 0.1
@@ -25,5 +25,4 @@ class OptimizerConfig:
     max_grad_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.lr <= 0:
-            raise ConfigError(f"lr must be above 0, got {self.lr}")
+        check_ranges(self)

@@ -34,7 +34,7 @@ def apply_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfi
     return _changed(config, map(read_pair, overrides))
 
 
-def apply_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+def apply_changes(config: TrainConfig, changes: Mapping[str, object]) -> TrainConfig:
     """Return a copy of the configuration with values replaced, by their paths.
 
     Raises:
@@ -50,7 +50,7 @@ def apply_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfi
     return _changed(config, changes.items())
 
 
-def _changed(config: TrainConfig, changes: Iterable[tuple[str, Any]]) -> TrainConfig:
+def _changed(config: TrainConfig, changes: Iterable[tuple[str, object]]) -> TrainConfig:
     tree = to_dict(config)
     for path, value in changes:
         _set(tree, path.split("."), value, path)
@@ -62,7 +62,7 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_dict(tree: Mapping[str, Any]) -> TrainConfig:
+def from_dict(tree: Mapping[str, object]) -> TrainConfig:
     """The configuration from plain nested dicts, checked.
 
     Raises:
@@ -93,7 +93,7 @@ def load_config(path: Path) -> TrainConfig:
         raise CorruptDataError(f"{path} is not a training configuration: {error}") from error
 
 
-def _set(tree: dict[str, Any], keys: list[str], value: Any, path: str) -> None:
+def _set(tree: dict[str, object], keys: list[str], value: object, path: str) -> None:
     *parents, last = keys
     node: Any = tree
     for depth, key in enumerate(parents):

@@ -11,6 +11,7 @@ from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
 from agentgym.rollout.quorum import Quorum
+from agentgym.settings import Natural, check_ranges
 from agentgym.trainers.losses.component import LossComponent
 from agentgym.trainers.losses.config import LossConfig
 
@@ -26,7 +27,7 @@ class PipelineConfig:
     token with the version each was sampled from."""
     max_staleness: int = 1
     """In async mode, how many versions old the oldest token of a group may be when it is trained."""
-    over_provision: int = 0
+    over_provision: Natural = 0
     """Members started beyond ``group.group_size``. A group is complete with its first ``group_size`` valid members; the
     others are stopped and are neither failures nor data. This favours whatever ends soon: the longer an episode, the
     less likely it is trained on. Leave it at 0 where success and duration go together."""
@@ -41,8 +42,7 @@ class PipelineConfig:
     def __post_init__(self) -> None:
         if self.max_staleness < 1:
             raise ConfigError(f"pipeline.max_staleness must be at least 1, got {self.max_staleness}; or use mode=sync")
-        if self.over_provision < 0:
-            raise ConfigError(f"pipeline.over_provision must be at least 0, got {self.over_provision}")
+        check_ranges(self, "pipeline.")
         if self.max_in_flight != "auto" and self.max_in_flight < 0:
             raise ConfigError(f"pipeline.max_in_flight must be auto or at least 0, got {self.max_in_flight}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from agentgym.errors import ConfigError
+from agentgym.settings import Natural, Positive, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,21 +17,17 @@ class RanksConfig:
     needs the embedded engine, ``pipeline.mode=sync`` and a ``groups_per_step`` that the number of ranks divides.
     ``first``: the first rank alone, while the others wait. ``auto``: ``all`` where it is possible."""
 
-    shard_size: int = 0
+    shard_size: Natural = 0
     """Ranks that share one copy of the model, which must divide the number of ranks; 0 is all of them. With 8 ranks a
     machine, 8 keeps the gathering of weights inside each machine, and machines exchange gradients alone (HSDP)."""
-    wait_timeout_s: float = 86_400.0
+    wait_timeout_s: Positive = 86_400.0
     """Longest time that the other ranks wait while the first one plays, evaluates or writes. This limit is for a rank
     that hangs: one that dies is noticed at once, by its closed connection."""
-    collective_timeout_s: float = 600.0
+    collective_timeout_s: Positive = 600.0
     """Longest time of one collective operation on tensors, in which all ranks take part at once."""
 
     def __post_init__(self) -> None:
-        if self.shard_size < 0:
-            raise ConfigError(f"ranks.shard_size must be at least 0, got {self.shard_size}")
-        for name in ("wait_timeout_s", "collective_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"ranks.{name} must be above 0, got {getattr(self, name)}")
+        check_ranges(self, "ranks.")
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the ranks over which each copy of the model is cut up.

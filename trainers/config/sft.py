@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym.errors import ConfigError
+from agentgym.settings import Count, Fraction, Natural, NonNegative, check_ranges
 from agentgym.trainers.config.optimizer import OptimizerConfig
 
 LossRole = Literal["system", "user", "assistant", "tool"]
@@ -17,16 +18,15 @@ ENDPOINT = "openai:"
 class SftMixConfig:
     """Demonstrations beside RL: every optimizer step of RL adds the SFT loss of a batch of them."""
 
-    weight: float = 0.0
+    weight: NonNegative = 0.0
     """Factor of the SFT loss; 0 leaves it out."""
     schedule: Literal["constant", "linear"] = "constant"
     """``linear`` lowers the weight with every RL step, to 0 after the last."""
-    batch_size: int = 8
+    batch_size: Count = 8
     """Rows per optimizer step."""
 
     def __post_init__(self) -> None:
-        if self.weight < 0 or self.batch_size < 1:
-            raise ConfigError("sft.mix.weight must be at least 0 and sft.mix.batch_size at least 1")
+        check_ranges(self, "sft.mix.")
 
     def weight_at(self, step: int, num_steps: int) -> float:
         """Return the factor of a 0-based step of RL.
@@ -42,9 +42,9 @@ class SftMixConfig:
 class SftConfig:
     """Supervised fine-tuning before RL, and beside it (``mix``). All sources that are set are joined."""
 
-    num_demos: int = 0
+    num_demos: Natural = 0
     """Training tasks that the environment's oracle plays, or the teacher where one is named; 0 plays none."""
-    noise: float = 0.15
+    noise: Fraction = 0.15
     """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
     demonstrations then teach no more than the form of actions."""
     without_oracle: Literal["refuse", "random"] = "refuse"
@@ -56,19 +56,19 @@ class SftConfig:
     """Folders of training runs and evaluations, whose recorded episodes are demonstrations."""
     teacher: str = ""
     """``openai:URL?model=NAME``: the endpoint that plays the demonstrations in place of the oracle."""
-    teacher_max_new_tokens: int = 1024
+    teacher_max_new_tokens: Count = 1024
     """Longest answer of the teacher, in its own tokens."""
-    episodes_per_task: int = 1
+    episodes_per_task: Count = 1
     """Episodes of each task that the teacher plays."""
     keep: Keep = "success"
     """Which valid episodes of runs and of the teacher are demonstrations: ``all``, those with ``success``, or of each
     task the ``best`` by return (the first among equals)."""
-    num_epochs: int = 2
+    num_epochs: Natural = 2
     """Passes over the demonstrations before RL; 0 leaves the phase out, for demonstrations that ``mix`` alone uses."""
-    batch_size: int = 16
+    batch_size: Count = 16
     loss_roles: tuple[LossRole, ...] = ("assistant",)
     """Roles whose messages weigh 1 in the loss; all other tokens weigh ``observation_weight``."""
-    observation_weight: float = 0.3
+    observation_weight: NonNegative = 0.3
     """Loss weight of the other tokens. Small models learn to copy from them; set 0 for a pretrained model."""
     trainer: Literal["own", "trl"] = "own"
     """``trl`` runs the phase in TRL's SFTTrainer (extra ``trl``)."""
@@ -78,12 +78,9 @@ class SftConfig:
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.noise <= 1:
-            raise ConfigError(f"noise must be in [0, 1], got {self.noise}")
-        if min(self.num_epochs, self.num_demos) < 0 or self.batch_size < 1:
-            raise ConfigError("batch_size must be at least 1, num_epochs and num_demos at least 0")
-        if self.observation_weight < 0 or not (self.loss_roles or self.observation_weight):
-            raise ConfigError("sft.observation_weight must be at least 0, and above 0 where sft.loss_roles is empty")
+        check_ranges(self, "sft.")
+        if not (self.loss_roles or self.observation_weight):
+            raise ConfigError("sft.observation_weight must be above 0 where sft.loss_roles is empty")
         self._check_teacher()
         if self.mix.weight and not self.has_source:
             raise ConfigError(
@@ -106,8 +103,6 @@ class SftConfig:
             raise ConfigError(f"sft.teacher must be {ENDPOINT}URL?model=NAME, got {self.teacher!r}")
         if self.teacher and not self.num_demos:
             raise ConfigError("sft.teacher plays sft.num_demos training tasks: set sft.num_demos")
-        if min(self.teacher_max_new_tokens, self.episodes_per_task) < 1:
-            raise ConfigError("sft.teacher_max_new_tokens and sft.episodes_per_task must be at least 1")
         if self.episodes_per_task > 1 and not self.teacher:
             raise ConfigError("sft.episodes_per_task counts the teacher's episodes: set sft.teacher too")
 

@@ -21,7 +21,7 @@ from agentgym.rollout.context import ContextConfig
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.mixture import MixtureConfig
 from agentgym.rollout.strategies.config import StrategyConfig
-from agentgym.settings import checked
+from agentgym.settings import Count, Natural, NonNegative, Positive, PositiveFraction, check_ranges, checked
 from agentgym.trainers.config.mixture import MixedEnv, check_mixture
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
@@ -44,7 +44,7 @@ class EnvConfig:
     id: str
     """Registered id, ``module:Id`` or ``file.py:Id``."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    num_train_tasks: int = 0
+    num_train_tasks: Natural = 0
     """Train on the first so many tasks, which come around again; 0 takes all. Trackers per task (SPO) need returns."""
 
 
@@ -113,18 +113,15 @@ class ColumnsConfig:
     answers, for instance ``submit: {answer}``."""
     scoring: Literal["batched", "packed"] = "packed"
     """How references are scored: every context in a row of its own, or a whole window in one row under a mask."""
-    max_drift_tasks: int = 10_000
+    max_drift_tasks: Natural = 10_000
     """Tasks whose last response is kept to measure the policy's drift on them (SPO), in memory and in checkpoints."""
-    tokens_per_microbatch: int = 8192
+    tokens_per_microbatch: Count = 8192
     """Padded tokens forwarded at a time."""
 
     def __post_init__(self) -> None:
-        if self.max_drift_tasks < 0:
-            raise ConfigError(f"columns.max_drift_tasks must be at least 0, got {self.max_drift_tasks}")
+        check_ranges(self, "columns.")
         if self.answer_template.count("{answer}") != 1:
             raise ConfigError(f"columns.answer_template must hold {{answer}} once, got {self.answer_template!r}")
-        if self.tokens_per_microbatch < 1:
-            raise ConfigError(f"columns.tokens_per_microbatch must be at least 1, got {self.tokens_per_microbatch}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,58 +134,46 @@ class CriticConfig:
     trunk: Literal["copy", "shared"] = "copy"
     """``copy``: a network of its own that begins as the policy does after the warm start (of LoRA, the adapters are
     trained); ``shared``: a small head over the policy's states, which costs next to nothing and cannot change them."""
-    lr: float = 5e-4
-    num_updates: int = 4
+    lr: Positive = 5e-4
+    num_updates: Count = 4
     """Optimizer steps per step of the run: each over all its rows, or (archer) over a batch from the replay buffer."""
-    value_clip: float = 0.5
+    value_clip: NonNegative = 0.5
     """How far a value may move in one step of the run before it stops counting; 0 for no limit (archer has none)."""
-    max_grad_norm: float = 1.0
-    tokens_per_microbatch: int = 8192
+    max_grad_norm: Positive = 1.0
+    tokens_per_microbatch: Count = 8192
     """Padded tokens forwarded at a time; gradients do not depend on it."""
-    polyak: float = 0.1
+    polyak: PositiveFraction = 0.1
     """Share of the way that archer's target network goes towards the trained one after each update."""
-    replay_episodes: int = 512
+    replay_episodes: Count = 512
     """Latest episodes that archer's critic learns from."""
-    replay_batch: int = 16
+    replay_batch: Count = 16
     """Episodes per update of archer's critic."""
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or self.value_clip < 0 or self.max_grad_norm <= 0:
-            raise ConfigError("critic.lr and critic.max_grad_norm must be above 0, critic.value_clip at least 0")
-        if not 0 < self.polyak <= 1:
-            raise ConfigError(f"critic.polyak must be in (0, 1], got {self.polyak}")
-        if min(self.num_updates, self.tokens_per_microbatch, self.replay_episodes, self.replay_batch) < 1:
-            raise ConfigError(
-                "critic.num_updates, tokens_per_microbatch, replay_episodes and replay_batch must be at least 1"
-            )
+        check_ranges(self, "critic.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """Evaluation before and after RL, on tasks the policy was not trained on."""
 
-    num_episodes: int = 200
+    num_episodes: Count = 200
     """Tasks, the first of the split."""
-    repeats: int = 1
+    repeats: Count = 1
     """Episodes of each task. With several, pass@k before and after RL tells whether RL finds what the policy could not
     do, or only makes likelier what it could."""
     split: str = "test"
     temperature: float = 1.0
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment that differ from training's: the opponent of a game that is learnt by self-play."""
-    every: int = 0
+    every: Natural = 0
     """RL steps between further evaluations on the way, which give a curve; 0 for none."""
 
     base: bool = False
     """Also evaluate the model as it comes, before it has seen a demonstration."""
 
     def __post_init__(self) -> None:
-        if self.every < 0:
-            raise ConfigError(f"eval.every must be at least 0, got {self.every}")
-        if self.num_episodes < 1:
-            raise ConfigError(f"eval.num_episodes must be at least 1, got {self.num_episodes}")
-        if self.repeats < 1:
-            raise ConfigError(f"eval.repeats must be at least 1, got {self.repeats}")
+        check_ranges(self, "eval.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +187,13 @@ class TrainConfig:
     mixture: MixtureConfig = MixtureConfig()
     """How the environments of ``envs`` share a step's groups."""
     seed: int = 0
-    num_threads: int = 1
+    num_threads: Count = 1
     """Threads torch computes with. Two on busy cores are many times slower than one."""
     model: ModelConfig = ModelConfig()
     sft: SftConfig = SftConfig()
-    num_steps: int = 100
+    num_steps: Natural = 100
     """RL steps; each plays ``groups_per_step`` groups and trains on them."""
-    groups_per_step: int = 8
+    groups_per_step: Count = 8
     group: GroupConfig = GroupConfig()
     sampling: SamplingParams = SamplingParams()
     context: ContextConfig = ContextConfig()
@@ -230,14 +215,12 @@ class TrainConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     pipeline: PipelineConfig = PipelineConfig()
     eval: EvalConfig = EvalConfig()
-    checkpoint_every: int = 20
+    checkpoint_every: Count = 20
     """Steps between checkpoints, in both phases."""
     wandb_project: str = ""
     """Also log to this Weights & Biases project (extra ``wandb``)."""
 
     def __post_init__(self) -> None:
-        if self.env.num_train_tasks < 0:
-            raise ConfigError(f"env.num_train_tasks must be at least 0, got {self.env.num_train_tasks}")
         self.context.check_room(self.model.max_context_tokens, self.sampling.max_completion_tokens)
         self.credit.check_group_size(self.pipeline.quorum(self.group).num_needed)
         self._check_strategy()
@@ -262,9 +245,8 @@ class TrainConfig:
             )
         if self.sampling.temperature == 0:
             raise ConfigError("training needs a temperature above 0: greedy episodes of a group would all be the same")
-        for name in ("num_steps", "groups_per_step", "num_threads", "checkpoint_every"):
-            if getattr(self, name) < (0 if name == "num_steps" else 1):
-                raise ConfigError(f"{name} is too small: {getattr(self, name)}")
+        check_ranges(self)
+        check_ranges(self.env, "env.")
         check_mixture(self.envs)
         for env in self.envs:
             self._check_shared(env, self.for_env(env))

@@ -56,7 +56,7 @@ class GroupVerdict:
         """Read a verdict back, to train on what was recorded."""
         return cls(record.group, credit_columns([record.group], [record.credit]), record.dropped)
 
-    def to_record(self, columns: Mapping[str, Any] | None = None) -> GroupRecord:
+    def to_record(self, columns: Mapping[str, list[object]] | None = None) -> GroupRecord:
         """Make the record, with the columns that credit read beside the episodes."""
         (credit,) = turn_credits([self.group], self.credit)
         return GroupRecord(group=self.group, credit=credit, dropped=self.dropped, columns=dict(columns or {}))

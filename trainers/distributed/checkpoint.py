@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -27,7 +27,7 @@ from agentgym.trainers.models.quantized import check_same_tensors, kept_state
 from agentgym.trainers.models.reference import Reference, reference_state
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.scoring.columns import ColumnMaker
-from agentgym.trainers.types import CausalLM
+from agentgym.trainers.types import CausalLM, StateDict
 
 Phase = Literal["sft", "rl"]
 _PHASES: tuple[Phase, ...] = ("sft", "rl")
@@ -75,9 +75,9 @@ class Checkpoint:
     folder: Path
     phase: Phase
     step: int
-    outline: Mapping[str, Any]
+    outline: StateDict
     """``model``, ``optimizer``, ``columns`` and perhaps ``reference``, with tensors of the meta device."""
-    plain: Mapping[str, Any]
+    plain: StateDict
     """All else."""
 
 
@@ -147,7 +147,7 @@ def restore_state(state: TrainState, found: Checkpoint, ranks: Ranks, make_refer
     state.activity.load_state_dict(plain["activity"])
 
 
-def _tree_of(state: TrainState) -> dict[str, Any]:
+def _tree_of(state: TrainState) -> StateDict:
     reference = {} if state.reference is None else {"reference": reference_state(state.reference)}
     return {
         "model": kept_state(state.model),
@@ -156,7 +156,7 @@ def _tree_of(state: TrainState) -> dict[str, Any]:
     } | reference
 
 
-def _plain_of(state: TrainState) -> dict[str, Any]:
+def _plain_of(state: TrainState) -> dict[str, object]:
     return {
         "rng": torch.get_rng_state(),  # the library itself draws nothing from it, a model with dropout does
         "credit": {key: memory.to_dict() for key, memory in state.credit.items()},  # of trackers and curricula
@@ -170,7 +170,7 @@ def _plain_of(state: TrainState) -> dict[str, Any]:
     }
 
 
-def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> dict[str, Any]:
+def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> StateDict:
     """The checkpoint's tree; weights are read into where they lie, and an optimizer's tensors are cut like them."""
     own = _tree_of(state)
     targets = dict(tensors_of({name: own[name] for name in own if name != "optimizer"}))
@@ -186,13 +186,13 @@ def _filled(state: TrainState, found: Checkpoint, ranks: Ranks) -> dict[str, Any
             if tensor.shape == parameters[int(index)].shape:
                 targets[path] = torch.zeros_like(parameters[int(index)], dtype=tensor.dtype)
     try:
-        parts: dict[str, Any] = load_tree(found.folder, dict(found.outline), targets, ranks)
+        parts: StateDict = load_tree(found.folder, dict(found.outline), targets, ranks)
     except CorruptDataError as error:
         raise _damaged(found.folder, str(error)) from error
     return parts
 
 
-def _part(tree: Mapping[str, Any], path: str) -> Any:
+def _part(tree: StateDict, path: str) -> object:
     for name in path.split("/"):
         tree = tree[name]
     return tree

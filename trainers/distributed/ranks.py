@@ -131,7 +131,7 @@ class Ranks:
                 raise RunStoppedError(f"rank {rank} stopped: {failure}")
         return [value for _, value in made]
 
-    def _broadcast(self, value: Any) -> Any:
+    def _broadcast(self, value: object) -> Any:
         holder = [value]
         self._exchange(lambda: dist.broadcast_object_list(holder, src=0, group=self.waiting))
         return holder[0]

@@ -20,7 +20,7 @@ from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.precision import Precision, is_bfloat16
 from agentgym.trainers.models.quantized import is_four_bit, is_quantized
 from agentgym.trainers.scoring.hidden import trunk_of
-from agentgym.trainers.types import CausalLM, HasParameters, Trunk
+from agentgym.trainers.types import CausalLM, HasParameters, StateDict, Trunk
 
 Result = TypeVar("Result")
 Module = TypeVar("Module", bound=HasParameters)
@@ -88,7 +88,7 @@ def shard_module(
 def without_weights(model: Module) -> Module:
     """Return a copy whose parameters are on the meta device, where they take no memory."""
     empty = {id(p): torch.nn.Parameter(p.to("meta"), requires_grad=p.requires_grad) for p in model.parameters()}
-    return copy.deepcopy(model, dict[int, Any](empty))
+    return copy.deepcopy(model, dict[int, object](empty))
 
 
 def sharded_copy(model: CausalLM) -> CausalLM:
@@ -156,7 +156,7 @@ def run_whole(model: CausalLM, work: Callable[[CausalLM], Result]) -> Result:
     return result
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> Any:
     """A state dictionary, or a tensor, with what is cut up put together; all ranks must ask."""
     if isinstance(value, DTensor):
         return value.full_tensor()
@@ -167,7 +167,7 @@ def whole(value: Any) -> Any:
     return value
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, state: StateDict) -> None:
     """Put an optimizer state, whole or sharded as the parameters are, into an optimizer, each rank its part."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     of_parameter = {
@@ -177,7 +177,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
     optimizer.load_state_dict({**state, "state": of_parameter})
 
 
-def _cut_like(own: Any, value: Any) -> Any:
+def _cut_like(own: Any, value: Any) -> object:
     is_whole = isinstance(value, Tensor) and not isinstance(value, DTensor)
     if isinstance(own, DTensor) and is_whole and value.shape == own.shape:
         return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

@@ -25,6 +25,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.types import StateDict
 
 OUTLINE = "outline.pt"
 """The tree with its tensors left out; written last, by the first rank."""
@@ -42,7 +43,7 @@ _METADATA_NAMES = {
 """All that the metadata of a folder of tensors is made of, by module."""
 
 
-def save_tree(folder: Path, tree: Any, plain: Mapping[str, Any], ranks: Ranks) -> None:
+def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ranks) -> None:
     """Write a tree into an empty folder. All ranks must call this.
 
     Args:
@@ -89,13 +90,13 @@ def _not_written(folder: Path, reason: str) -> RunStoppedError:
     return RunStoppedError(f"{folder} could not be written: {reason}; see to the disk and resume the run")
 
 
-def read_outline(folder: Path) -> tuple[Any, dict[str, Any]]:
+def read_outline(folder: Path) -> tuple[StateDict, StateDict]:
     """Return the tree with tensors of the meta device in place of its tensors, and what the first rank added."""
     found = torch.load(folder / OUTLINE, map_location="cpu", weights_only=True)
     return found["tree"], found["plain"]
 
 
-def load_tree(folder: Path, outline: Any, targets: Mapping[str, Tensor], ranks: Ranks) -> Any:
+def load_tree(folder: Path, outline: object, targets: Mapping[str, Tensor], ranks: Ranks) -> Any:
     """Return the tree with its tensors. All ranks must call this.
 
     Args:
@@ -130,7 +131,7 @@ def load_tree(folder: Path, outline: Any, targets: Mapping[str, Tensor], ranks: 
     return _map_tensors(outline, lambda path, _: wanted[path])
 
 
-def tensors_of(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+def tensors_of(tree: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """The tensors of a tree by path, keys joined by ``/``.
 
     Example:
@@ -147,7 +148,7 @@ def tensors_of(tree: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors_of(value, f"{path}/{index}" if path else str(index))
 
 
-def _map_tensors(tree: Any, change: Callable[[str, Tensor], Tensor], path: str = "") -> Any:
+def _map_tensors(tree: object, change: Callable[[str, Tensor], Tensor], path: str = "") -> object:
     if isinstance(tree, Tensor):
         return change(path, tree)
     if isinstance(tree, Mapping):
@@ -171,14 +172,14 @@ def _reason(error: CheckpointException) -> str:
 class _Reader(FileSystemReader):
     """Reads the folder's metadata without running code from it, which a plain unpickling would."""
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         with open(Path(self.path) / ".metadata", "rb") as file:
             metadata: Metadata = _MetadataUnpickler(file).load()
         return metadata
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if name not in _METADATA_NAMES.get(module, ()):
             raise pickle.UnpicklingError(f"its metadata names {module}.{name}, which no checkpoint holds")
         return super().find_class(module, name)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
+from agentgym.settings import Count, Positive, check_ranges
 from agentgym.trainers.engines.component import ENGINES
 
 TRANSFERS = ("nccl", "ipc")
@@ -49,21 +50,21 @@ class EngineConfig:
     mode alone, since in the others they always play."""
     weight_dir: str = ""
     """Where the trainer writes weights and the servers read them, under one path; empty: in the run's folder."""
-    start_timeout_s: float = 300.0
+    start_timeout_s: Positive = 300.0
     """How long to wait, at the start, for the first server."""
-    request_timeout_s: float = 120.0
+    request_timeout_s: Positive = 120.0
     """Longest time one completion may take on one server."""
-    update_timeout_s: float = 300.0
+    update_timeout_s: Positive = 300.0
     """Longest time new weights may take, from the first server to the last."""
-    server_wait_s: float = 60.0
+    server_wait_s: Positive = 60.0
     """How long a completion waits while no server is fit to serve, before its episode is given up."""
-    health_interval_s: float = 2.0
-    health_timeout_s: float = 10.0
-    max_probe_gap: float = 0.5
+    health_interval_s: Positive = 2.0
+    health_timeout_s: Positive = 10.0
+    max_probe_gap: Positive = 0.5
     """How far a server's log-probabilities may be from the trainer's, on average over the tokens it must score before
     it serves: a check that it computes at all. That it has the trainer's weights is proven by their bits. In float32
     they differ by 1e-5, in bfloat16 by up to 0.1; with other weights, by 1 or more."""
-    max_attempts: int = 3
+    max_attempts: Count = 3
     """Servers that a completion is tried on before its episode is given up."""
 
     def __post_init__(self) -> None:
@@ -78,17 +79,10 @@ class EngineConfig:
             raise ConfigError("engine.forward is the embedded engine's; set engine.kind=torch")
         if self.kind != "torch" and self.batch_invariant:
             raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
-        for name in (
-            *("start_timeout_s", "request_timeout_s", "update_timeout_s", "server_wait_s"),
-            *("health_interval_s", "health_timeout_s", "max_probe_gap"),
-        ):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"engine.{name} must be above 0, got {getattr(self, name)}")
-        if self.max_attempts < 1:
-            raise ConfigError(f"engine.max_attempts must be at least 1, got {self.max_attempts}")
+        check_ranges(self, "engine.")
 
     @property
-    def own_options(self) -> Any:
+    def own_options(self) -> object:
         """Settings of a user's engine, its defaults if none are given; None for agentgym's own."""
         made = ENGINES[self.kind].options
         return self.options if self.options is not None or made is None else made()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from agentgym.errors import ConfigError
+from agentgym.settings import Count, NonNegative, Range, check_ranges
 
 if TYPE_CHECKING:
     from agentgym.trainers.engines.openai.endpoint import Endpoint
@@ -38,15 +39,15 @@ class JudgeConfig:
     """Reward of a score of 1."""
     role: Literal["outcome", "process"] = "outcome"
     """Role of the reward part of an episode; those of turns are process rewards."""
-    votes: int = 1
+    votes: Count = 1
     """Verdicts of which the mean is taken. Each sees the episodes of a group in another order."""
-    temperature: float = 1.0
-    max_new_tokens: int = 1024
-    num_tries: int = 3
+    temperature: NonNegative = 1.0
+    max_new_tokens: Count = 1024
+    num_tries: Count = 3
     """Answers that a vote may take until one is a verdict."""
-    max_chars: int = 12_000
+    max_chars: Annotated[int, Range(at_least=1000)] = 12_000
     """Longest transcript of an episode; turns in its middle are left out of longer ones."""
-    num_requests: int = 16
+    num_requests: Count = 16
     """Requests at the same time."""
     structured: bool = True
     """Ask the server for an answer of the verdict's JSON schema (``response_format``), which most servers can."""
@@ -58,13 +59,7 @@ class JudgeConfig:
             raise ConfigError(f"judge.model must be an endpoint, openai:URL?model=NAME, got {self.model!r}")
         if self.weight == 0 or not self.rubric.strip():
             raise ConfigError("judge.weight must not be 0, and judge.rubric must say something")
-        for name in ("votes", "max_new_tokens", "num_tries", "num_requests"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"judge.{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_chars < 1000:
-            raise ConfigError(f"judge.max_chars must be at least 1000, got {self.max_chars}")
-        if self.temperature < 0:
-            raise ConfigError(f"judge.temperature must be at least 0, got {self.temperature}")
+        check_ranges(self, "judge.")
         if self.endpoint.tools != "server":
             raise ConfigError("judge.model: a judge takes no tools; leave tools= out of its address")
 

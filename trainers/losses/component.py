@@ -12,12 +12,13 @@ Nothing here needs torch: agentgym's own functions are named, and imported when 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentgym.plugins import Component, F, Options, Registry, Status, checked_options
 
+Family = Literal["loss", "correction", "token mask", "regulariser"]
 RatioLevel = Literal["token", "turn", "sequence"]
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
 
@@ -62,7 +63,7 @@ CORRECTIONS = Registry[LossComponent](
 REGULARISERS = Registry[LossComponent]("regulariser", CATALOGUE, (*OF_TOKENS, "logprob_ref", "historical", "phase"))
 TOKEN_MASKS = Registry[LossComponent]("token mask", CATALOGUE, ())
 """agentgym's own alone: a mask sees the whole update, see :mod:`agentgym.trainers.losses.token_masks`."""
-FAMILIES = {
+FAMILIES: Mapping[Family, Registry[LossComponent]] = {
     "loss": POLICY_LOSSES,
     "correction": CORRECTIONS,
     "token mask": TOKEN_MASKS,
@@ -70,7 +71,7 @@ FAMILIES = {
 }
 
 
-def policy_loss(name: str, **facts: Any) -> Callable[[F], F]:
+def policy_loss(name: str, **facts: object) -> Callable[[F], F]:
     """Register a policy loss: a function to the loss per token ``[N]`` and where its gate bit ``[N]``.
 
     It may take ``ratio`` (to the old policy, with gradient), ``logprob``, ``logprob_old``, ``logprob_rollout``,
@@ -84,7 +85,7 @@ def policy_loss(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("loss", name, facts)
 
 
-def correction(name: str, **facts: Any) -> Callable[[F], F]:
+def correction(name: str, **facts: object) -> Callable[[F], F]:
     """Register a correction of the gap to the sampling policy: a function to detached weights ``[N]``.
 
     It may take ``log_rho_N`` (log pi_old / mu, detached), ``row``, ``turn``, ``unit`` (the turn where its option
@@ -93,7 +94,7 @@ def correction(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("correction", name, facts)
 
 
-def regulariser(name: str, **facts: Any) -> Callable[[F], F]:
+def regulariser(name: str, **facts: object) -> Callable[[F], F]:
     """Register a regulariser: a function to a term per token ``[N]``.
 
     The loss adds its average times the key ``coef`` of its options (1 without such a key). It may take what a policy
@@ -103,9 +104,7 @@ def regulariser(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("regulariser", name, facts)
 
 
-def _decorator(
-    family: Literal["loss", "correction", "regulariser"], name: str, facts: dict[str, Any]
-) -> Callable[[F], F]:
+def _decorator(family: Family, name: str, facts: dict[str, object]) -> Callable[[F], F]:
     known = dict(facts)
     named = known.pop("options", None)
 
@@ -118,7 +117,7 @@ def _decorator(
 
 
 def add(
-    family: Literal["loss", "correction", "token mask", "regulariser"],
+    family: Family,
     name: str,
     function: Callable[..., Any] | str,
     *,

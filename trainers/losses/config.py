@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from agentgym.credit import rules
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind
+from agentgym.settings import Count, Natural, NonNegative, check_ranges
 from agentgym.trainers.losses.component import (
     CORRECTIONS,
     POLICY_LOSSES,
@@ -53,9 +54,9 @@ class LossConfig:
     """The constant divisor of ``seq-mean-token-sum-norm``."""
     mode: Literal["decoupled", "bypass"] = "decoupled"
     """Old policy of the ratio: the trainer's before the update (decoupled), or the engine's log-probs (bypass)."""
-    weight: float = 1.0
+    weight: NonNegative = 1.0
     """Weight of the policy loss beside the regularisers; 0 learns by those alone."""
-    echo: float = 0.0
+    echo: NonNegative = 0.0
     """Weight of the cross-entropy of what the environment answers (ECHO); 0 for none."""
     corrections: tuple[Annotated[Any, ByKind(CORRECTIONS)], ...] = (TokenTisOptions(),)
     """For the gap between the trainer's and the engine's probabilities, in decoupled mode."""
@@ -63,10 +64,10 @@ class LossConfig:
     """Tokens that are trained, left out or penalised, by entropy or covariance: see
     :mod:`agentgym.trainers.losses.token_masks`."""
     regularisers: tuple[Annotated[Any, ByKind(REGULARISERS)], ...] = ()
-    num_updates: int = 1
+    num_updates: Count = 1
     """Optimizer steps per epoch: the batch of rollouts is cut into so many minibatches. Denominators are those of the
     minibatch."""
-    num_epochs: int = 1
+    num_epochs: Count = 1
     """Passes over the batch of rollouts. Epochs after the first shuffle it. Ratios of all updates compare with one
     policy: the trainer's before the step's first update in mode ``decoupled`` (computed once), the one that sampled in
     mode ``bypass``. Advantages are computed once, too."""
@@ -74,12 +75,12 @@ class LossConfig:
     """``episodes``: minibatches of whole groups. ``tokens``: minibatches of single episodes with about equal numbers of
     trained tokens; groups are split. ``rows``: minibatches of ``rows_per_update`` rows, as many as there are; episodes
     are split, too. See :func:`agentgym.trainers.data.minibatches.plan_minibatches`."""
-    rows_per_update: int = 0
+    rows_per_update: Natural = 0
     """Rows (context windows) of a minibatch where ``minibatch`` is ``rows``: verl's ``ppo_mini_batch_size``."""
     max_kl: float | None = None
     """Stop a step's remaining updates when the policy is this far from the one that sampled: mean k3 KL over the
     tokens of the next minibatch. The first update is always made. None: no limit."""
-    tokens_per_microbatch: int = 8192
+    tokens_per_microbatch: Count = 8192
     """Tokens forwarded at a time, padding included; gradients do not depend on it."""
     layout: LayoutKind = "prefix"
     """Layout of the forward pass, see :mod:`agentgym.trainers.data.layout`; gradients do not depend on it either."""
@@ -95,8 +96,7 @@ class LossConfig:
         low, high = self.clip
         if not 0 <= low <= 1 or high < 0:
             raise ConfigError("clip_low must be in [0, 1] and clip_high at least 0")
-        if self.num_updates < 1 or self.tokens_per_microbatch < 1:
-            raise ConfigError("num_updates and tokens_per_microbatch must be at least 1")
+        check_ranges(self, "loss.")
         self._check_updates()
         if self.dual and self.dual <= 1:
             raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
@@ -108,19 +108,15 @@ class LossConfig:
                 raise ConfigError(f"{', '.join(twice)} is named twice")
         rules.refuse_errors(self.findings())
         self._check_parts()
-        if self.weight < 0 or self.echo < 0:
-            raise ConfigError(f"weight and echo must be at least 0, got {self.weight} and {self.echo}")
         if self.weight == 0 and not self.regularisers and not self.echo:
             raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
         if self.teacher and self.regulariser("kl"):
             raise ConfigError("distill and kl would each score a model of their own; name one of them")
 
     def _check_updates(self) -> None:
-        if self.num_epochs < 1:
-            raise ConfigError(f"num_epochs must be at least 1, got {self.num_epochs}")
         if self.minibatch != "episodes" and self.has_opob:
             raise ConfigError("vcpo's baseline compares the trajectories of a group: set minibatch=episodes")
-        if (self.minibatch == "rows") != (self.rows_per_update > 0) or self.rows_per_update < 0:
+        if (self.minibatch == "rows") != (self.rows_per_update > 0):
             raise ConfigError("minibatch=rows and rows_per_update=N, which is at least 1, go together")
         if self.minibatch == "rows" and self.num_updates > 1:
             raise ConfigError("minibatch=rows makes as many updates as there are rows for: leave num_updates at 1")

@@ -6,11 +6,10 @@ Nothing here needs torch, so that a command line can read and list it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from agentgym.plugins import Options
-
-# ------------------------------------------------------------------------------------------------- policy losses
+from agentgym.settings import Fraction, Natural, Positive, PositiveFraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +17,9 @@ class SapoOptions(Options):
     """Keys of SAPO: temperatures of the gate."""
 
     kind: Literal["sapo"] = "sapo"
-    tau_positive: float = 1.0
+    tau_positive: Positive = 1.0
     """Where the advantage is above 0."""
-    tau_negative: float = 1.05
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=min(self.tau_positive, self.tau_negative) > 0, message="temperatures must be above 0")
+    tau_negative: Positive = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class BapoOptions(Options):
     target: float = 1.0
     """Sought share of positive to negative contributions."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         message = "needs 0 < low <= low_max <= 1 <= high <= high_max, and a step above 0"
         bounds = 0 < self.low <= self.low_max <= 1 <= self.high <= self.high_max
         self.check(is_ok=bounds and self.step > 0, message=message)
@@ -81,10 +77,7 @@ class TokenTisOptions(Options):
     """Truncated importance sampling per token: ``min(rho, cap)``."""
 
     kind: Literal["token_tis"] = "token_tis"
-    cap: float = 2.0
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.cap > 0, message=f"cap must be above 0, got {self.cap}")
+    cap: Positive = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,22 +85,15 @@ class SequenceTisOptions(Options):
     """Truncated importance sampling per sequence: ``min(prod rho, cap)`` on all its tokens."""
 
     kind: Literal["seq_tis"] = "seq_tis"
-    cap: float = 2.0
+    cap: Positive = 2.0
     level: Level = "sequence"
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.cap > 0, message=f"cap must be above 0, got {self.cap}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Band(Options):
-    low: float = 0.0
+    low: Fraction = 0.0
     """0 means ``1 / high``."""
-    high: float = 2.0
-
-    def __post_init__(self) -> None:
-        is_ok = self.high > 1 and 0 <= self.low <= 1
-        self.check(is_ok=is_ok, message=f"needs 0 <= low <= 1 < high, got low {self.low}, high {self.high}")
+    high: Annotated[float, Range(above=1)] = 2.0
 
     @property
     def band(self) -> tuple[float, float]:
@@ -120,8 +106,8 @@ class IcepopOptions(_Band):
     """Token weights inside a band, 0 outside."""
 
     kind: Literal["icepop"] = "icepop"
-    low: float = 0.5
-    high: float = 5.0
+    low: Fraction = 0.5
+    high: Annotated[float, Range(above=1)] = 5.0
     denominator: Denominator = "all"
     """As IcePop was published; verl averages over ``kept`` tokens."""
 
@@ -142,8 +128,8 @@ class GeometricOptions(_Band):
     """Leaves out sequences whose geometric mean of ratios is outside a narrow band."""
 
     kind: Literal["geometric"] = "geometric"
-    low: float = 0.999
-    high: float = 1.001
+    low: Fraction = 0.999
+    high: Annotated[float, Range(above=1)] = 1.001
     level: Level = "sequence"
     denominator: Denominator = "kept"
 
@@ -155,11 +141,8 @@ class DivergenceRejectionOptions(Options):
     kind: Literal["divergence_rejection"] = "divergence_rejection"
     estimator: Literal["k2", "k3"] = "k3"
     level: Literal["token", "sequence_mean", "sequence_max"] = "token"
-    threshold: float = 0.1
+    threshold: Positive = 0.1
     denominator: Denominator = "kept"
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,11 +150,8 @@ class M2poOptions(Options):
     """Leaves out the fewest tokens so that the mean of (log rho)^2 over the rest of the update is below a threshold."""
 
     kind: Literal["m2po"] = "m2po"
-    threshold: float = 0.04
+    threshold: Positive = 0.04
     denominator: Denominator = "kept"
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.threshold > 0, message="threshold must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +159,10 @@ class DecoupledOptions(Options):
     """Decoupled PPO's weight pi_prox / mu, capped, or left out above the cap."""
 
     kind: Literal["decoupled"] = "decoupled"
-    cap: float = 5.0
+    cap: Positive = 5.0
     level: Literal["token", "turn", "sequence"] = "token"
     """``turn`` and ``sequence`` take the geometric mean."""
     action: Literal["clamp", "mask"] = "mask"
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.cap > 0, message=f"cap must be above 0, got {self.cap}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,15 +178,12 @@ class VcpoOptions(Options):
 
     kind: Literal["vcpo"] = "vcpo"
     scale: Literal["sqrt", "linear"] = "sqrt"
-    base_ratio: float = 1.0
+    base_ratio: PositiveFraction = 1.0
     """Effective share of the batch at which the learning rate is left alone."""
     baseline: Literal["none", "gradient", "proxy"] = "none"
     """Subtract the baseline of least variance from the returns of a group (``credit.estimator=returns``). ``gradient``
     makes a backward pass per trajectory, several times the update's own time. ``proxy`` takes the norm of the gradient
     with respect to the logits, one forward pass (ours)."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 < self.base_ratio <= 1, message="base_ratio must be above 0 and at most 1")
 
 
 # -------------------------------------------------------------------------------------------------- regularisers
@@ -224,8 +198,7 @@ class KlOptions(Options):
     estimator: Literal["k1", "k2", "k3", "k3+"] = "k3"
     """``k3+`` has the value of k3 and the gradient of k2, which is unbiased."""
 
-    def idle(self) -> str:
-        return "coef is 0" if self.coef == 0 else ""
+    off_at_0 = "coef"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,8 +210,7 @@ class DistillOptions(Options):
     """The model to learn from, as ``model.path`` names it; it must have the policy's tokenizer."""
     coef: float = 1.0
 
-    def idle(self) -> str:
-        return "coef is 0" if self.coef == 0 else ""
+    off_at_0 = "coef"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +220,7 @@ class EntropyOptions(Options):
     kind: Literal["entropy"] = "entropy"
     coef: float = 0.001
 
-    def idle(self) -> str:
-        return "coef is 0" if self.coef == 0 else ""
+    off_at_0 = "coef"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,19 +237,17 @@ class EpoOptions(Options):
     """Entropies below ``low`` times the turn's historical mean are penalised ..."""
     high: float = 2.0
     """... and above ``high`` times it."""
-    phase_steps: int = 0
+    phase_steps: Natural = 0
     """E of the phase weight beta_e; 0 leaves it at 1."""
-    from_turn: int = 0
+    from_turn: Natural = 0
     """Act only in updates that reach this turn (the code: half of the turn limit)."""
     has_gradient: bool = True
     """A hinge with a gradient; False is the released constant, which has none."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         self.check(is_ok=0 <= self.low < self.high, message="needs 0 <= low < high")
-        self.check(is_ok=self.phase_steps >= 0 and self.from_turn >= 0, message="steps and turns count from 0")
 
-    def idle(self) -> str:
-        return "coef is 0" if self.coef == 0 else ""
+    off_at_0 = "coef"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,5 +261,45 @@ class LldsOptions(Options):
     preserve_only_correct: bool = True
     """Penalise only tokens whose advantage is not below 0."""
 
-    def idle(self) -> str:
-        return "coef is 0" if self.coef == 0 else ""
+    off_at_0 = "coef"
+
+
+# ---------------------- settings of the token masks, told apart by ``kind``. Like the other options, they need no torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share(Options):
+    share: PositiveFraction
+    """Of the update's trained tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkingTokensOptions(_Share):
+    """Train on the tokens of highest entropy alone."""
+
+    kind: Literal["forking_tokens"] = "forking_tokens"
+    share: PositiveFraction = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipCovOptions(_Share):
+    """Leave out some tokens whose advantage and log-probability go together strongly."""
+
+    kind: Literal["clip_cov"] = "clip_cov"
+    share: PositiveFraction = 0.0002
+    low: float = 1.0
+    """Covariance above which a token may be left out ..."""
+    high: float = 5.0
+    """... and below which."""
+
+    def check_together(self) -> None:
+        self.check(is_ok=self.low < self.high, message=f"needs low < high, got {self.low} and {self.high}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlCovOptions(_Share):
+    """Penalise the change of the tokens whose advantage and log-probability go together most."""
+
+    kind: Literal["kl_cov"] = "kl_cov"
+    share: PositiveFraction = 0.0002
+    coef: float = 1.0

@@ -15,7 +15,7 @@ from torch import Tensor
 from agentgym.trainers.data.batch import TrainBatch, token_weights
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens
-from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
+from agentgym.trainers.losses.options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.ratios import clamped
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentgym.errors import CorruptDataError, MissingExtraError
+from agentgym.errors import CorruptDataError, require_extra
 from agentgym.trainers.types import Tokenizer
 
 CARD = "README.md"
@@ -37,8 +36,7 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
         MissingExtraError: the package ``gguf`` is not installed.
         CorruptDataError: the file cannot be read, or holds no causal language model.
     """
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError("reading GGUF files", "train")
+    require_extra("reading GGUF files", "train", "gguf")
     say(f"reading {file.name}")
     try:
         facts = _facts(file)
@@ -64,7 +62,7 @@ def import_gguf(file: Path, out: Path, origin: str, say: Callable[[str], None] =
     (out / CARD).write_text(_card(file, facts, origin, model.num_parameters(), note), encoding="utf-8")
 
 
-def _facts(file: Path) -> dict[str, Any]:
+def _facts(file: Path) -> dict[str, object]:
     """Return a file's header, without the vocabulary."""
     from gguf import GGUFReader
 
@@ -86,7 +84,7 @@ def _mend_tokenizer(tokenizer: Tokenizer, rule: str) -> str:
     return f"the file's tokenizer cuts text by the rule {rule!r}, which is not checked here; compare its token ids"
 
 
-def _card(file: Path, facts: dict[str, Any], origin: str, num_parameters: int, note: str) -> str:
+def _card(file: Path, facts: dict[str, object], origin: str, num_parameters: int, note: str) -> str:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     name = facts.get("general.name", file.stem)
     licence = facts.get("general.license", "unknown")

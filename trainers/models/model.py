@@ -16,14 +16,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from agentgym.errors import ConfigError, CorruptDataError, MissingExtraError, UsageError
+from agentgym.errors import ConfigError, CorruptDataError, UsageError, require_extra
 from agentgym.render.config import ChatConfig
 from agentgym.rollout.context import FULL, ContextConfig
 from agentgym.trainers.config.train import LoraSettings, Quantization
 from agentgym.trainers.engines.torch.weights import merged_bias, merged_weight
 from agentgym.trainers.models.quantized import is_quantized, keep_exact, quantization_config
 from agentgym.trainers.models.sources import local_model
-from agentgym.trainers.types import CausalLM, Tokenizer
+from agentgym.trainers.types import CausalLM, Tokenizer, unwrapped
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # loading and saving take a moment and have no place among the run's own lines
 
@@ -63,10 +63,9 @@ def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     _check_targets(model, settings.target_modules)
     if settings.quantize == "none":  # peft imports bitsandbytes where it is, which then warns about its own kernels
         logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise MissingExtraError("LoRA", "train") from error
+    require_extra("LoRA", "train", "peft")
+    from peft import LoraConfig, get_peft_model
+
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -123,7 +122,7 @@ def plain_model(model: CausalLM) -> CausalLM:
 
 @torch.no_grad()
 def _in_floating_point(model: CausalLM) -> CausalLM:
-    base: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = unwrapped(model)
     config = copy.deepcopy(base.config)
     del config.quantization_config
     plain: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from agentgym.canonical import read_json
 from agentgym.endpoint.harness import HarnessConfig
@@ -57,8 +56,8 @@ def open_policy(
     *,
     num_slots: int,
     max_context_tokens: int = 0,
-    chat: Mapping[str, Any] | None = None,
-    context: Mapping[str, Any] | None = None,
+    chat: Mapping[str, object] | None = None,
+    context: Mapping[str, object] | None = None,
 ) -> Policy:
     """Load a model into the embedded engine.
 
@@ -106,11 +105,11 @@ def load_chat(model_dir: Path) -> ChatConfig:
     return ChatConfig().changed(_saved(model_dir / CHAT_FILE, ChatConfig().changed))
 
 
-def _saved(path: Path, check: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
+def _saved(path: Path, check: Callable[[Mapping[str, object]], object]) -> Mapping[str, object]:
     if not path.is_file():
         return {}
     try:
-        values: Mapping[str, Any] = read_json(path.read_text(encoding="utf-8"))
+        values: Mapping[str, object] = read_json(path.read_text(encoding="utf-8"))
         check(values)
     except (UsageError, ValueError, TypeError) as error:
         raise CorruptDataError(f"{path} cannot be read ({error})") from error

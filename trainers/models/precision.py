@@ -7,7 +7,7 @@ TF32 where float32 is asked for.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -73,7 +73,7 @@ def matched_heads(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 
 
 def attend(
-    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: Any
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **how: object
 ) -> tuple[Tensor, None]:
     """Attend as transformers' ``sdpa`` does, on a GPU by a fused kernel and no other.
 

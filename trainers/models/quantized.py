@@ -7,18 +7,17 @@ each multiplication. Embedding, head and norms stay as they are.
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
-from agentgym.errors import CorruptDataError, MissingExtraError
+from agentgym.errors import CorruptDataError, require_extra
 from agentgym.trainers.config.train import Quantization
 from agentgym.trainers.types import CausalLM, StateDict
 
 
-def quantization_config(kind: Quantization) -> Any:
+def quantization_config(kind: Quantization) -> object:
     """What transformers' ``from_pretrained`` takes for it; None for weights as they are.
 
     Raises:
@@ -26,8 +25,7 @@ def quantization_config(kind: Quantization) -> Any:
     """
     if kind == "none":
         return None
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingExtraError("model.lora.quantize=nf4", "qlora")
+    require_extra("model.lora.quantize=nf4", "qlora", "bitsandbytes")
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(  # type: ignore[no-untyped-call]

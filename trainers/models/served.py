@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl
 
 from agentgym.errors import UsageError, unknown_name
@@ -59,8 +58,8 @@ async def open_served(
     served: Served,
     *,
     max_context_tokens: int = 0,
-    chat: Mapping[str, Any] | None = None,
-    context: Mapping[str, Any] | None = None,
+    chat: Mapping[str, object] | None = None,
+    context: Mapping[str, object] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Policy:
     """Bring the model's weights to the servers, and return the policy that they compute.

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from agentgym.errors import RunStoppedError
+from agentgym.render.chat import ChatRenderer
+from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.batch import rows_of_similar_length
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.distributed.sharding import ranks_of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.models.precision import computing
 from agentgym.trainers.phases.optimizer_step import AddGradient
-from agentgym.trainers.phases.sft import sft_sums
-from agentgym.trainers.sft.rows import SftRow
+from agentgym.trainers.phases.sft import SftBatches, sft_sums
+from agentgym.trainers.sft.rows import SftRow, reply_rows
 from agentgym.trainers.types import CausalLM, Metrics
+from agentgym.types import TrajectoryGroup
 
 
 class AddedLoss:
@@ -80,3 +83,40 @@ def add_all(losses: Sequence[AddedLoss]) -> AddGradient | None:
             loss.add_gradient(number)
 
     return add if losses else None
+
+
+# ------------------------ SFT beside RL: every optimizer step of RL adds the weighted loss of a batch of demonstrations
+# Batches are a function of the seed and the step, so a resumed run takes the same ones.
+
+
+class SftMix:
+    """The demonstrations of a run's RL steps.
+
+    Args:
+        rows: of all demonstrations, at least ``sft.mix.batch_size``.
+    """
+
+    def __init__(self, config: TrainConfig, model: CausalLM, rows: Sequence[SftRow]) -> None:
+        self._config, self._model = config, model
+        self._batches = SftBatches(rows, config.sft.mix.batch_size, config.seed, "sft mix")
+
+    def at_step(self, step: int) -> AddedLoss:
+        """Return what is added to a 0-based step of RL: a batch for each of its optimizer steps."""
+        config = self._config
+        weight = config.sft.mix.weight_at(step, config.num_steps)
+        first = step * config.loss.num_updates * config.loss.num_epochs
+        return AddedLoss(config.loss, self._model, lambda number: self._batches[first + number], weight, "sft")
+
+
+# ------------------------------------------------- ECHO: the policy also learns to predict what the environment answers
+# Source: "ECHO: Terminal Agents Learn World Models for Free" (the loss is that of RL plus a weight times the
+# cross-entropy of the environment's tokens). All episodes of a step teach it, failures and groups without credit too.
+# The paper takes both losses from one forward pass; here the second is a pass of its own.
+
+
+def echo_of(
+    groups: Sequence[TrajectoryGroup], config: LossConfig, model: CausalLM, renderer: ChatRenderer
+) -> AddedLoss:
+    """Return the added loss of a step's replies; each optimizer step learns from all of them."""
+    rows = reply_rows([member for group in groups for member in group.valid], renderer)
+    return AddedLoss(config, model, lambda number: rows, config.echo, "echo")

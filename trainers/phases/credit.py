@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agentgym.credit.columns import split_columns
 from agentgym.credit.compose import CreditResult, credit_groups
@@ -74,7 +73,7 @@ def credit_envs(parts: Sequence[EnvGroups], memory: dict[str, CreditState]) -> l
 
 
 def judged(
-    env: RunEnv, groups: Sequence[TrajectoryGroup], state: CreditState, columns: Mapping[str, Any] | None = None
+    env: RunEnv, groups: Sequence[TrajectoryGroup], state: CreditState, columns: Mapping[str, object] | None = None
 ) -> tuple[list[GroupVerdict], CreditResult]:
     """Credit groups of one environment, and decide which of them train."""
     config = env.config

@@ -19,10 +19,13 @@ from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
+from agentgym.trainers.distributed.checkpoint import TrainState, save_state
 from agentgym.trainers.distributed.sharding import run_whole
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.models.precision import Precision, computing
-from agentgym.trainers.phases.schedule import learning_rate
+from agentgym.trainers.phases.optimizer_step import set_rate
+from agentgym.trainers.reporting.metrics import Log
+from agentgym.trainers.run import Run
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.types import CausalLM, Metrics
@@ -76,9 +79,7 @@ def sft_steps(
     batches = SftBatches(rows, config.batch_size, seed)
     num_steps = num_sft_steps(config, len(rows))
     for step in range(first_step, num_steps):
-        rate = learning_rate(config.optimizer, step, num_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+        rate = set_rate(optimizer, config.optimizer, step, num_steps)
         with computing(precision, next(model.parameters()).device):
             sums = sft_sums(model, batches[step])
         loss = sums.loss / sums.weight
@@ -147,3 +148,30 @@ def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[l
     ]
     batches = [by_length[start : start + batch_size] for start in range(0, len(order) - batch_size + 1, batch_size)]
     return [batches[int(i)] for i in rng.permutation(len(batches))]
+
+
+# ------------------------------------------------- the warm start: the policy is fine-tuned on demonstrations before RL
+
+
+def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], log: Log) -> None:
+    """Fine-tune on demonstrations, from ``state.step`` on, with a checkpoint now and then."""
+    config = run.config
+    num_steps = num_sft_steps(config.sft, len(rows))
+    log.begin("sft", num_steps, state.step)
+    if num_steps == 0:
+        log.say(f"note: no warm start, {len(rows)} rows are fewer than sft.batch_size={config.sft.batch_size}")
+
+    def after_step(metrics: Metrics) -> None:
+        state.step += 1
+        log.log("sft", state.step, metrics)
+        if state.step % config.checkpoint_every == 0 and state.step < num_steps:
+            save_state(run.run_dir, state, run.ranks)
+
+    if config.sft.trainer == "trl":
+        from agentgym.trainers.trl.sft import trl_sft
+
+        trl_sft(run.model, run.tokenizer, state.optimizer, rows, config, state.step, after_step)
+        return
+    precision = config.loss.precision
+    for metrics in sft_steps(run.model, state.optimizer, rows, config.sft, config.seed, state.step, precision):
+        after_step(metrics)

@@ -8,13 +8,10 @@ from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
-from agentgym.trainers.phases.added_loss import AddedLoss, add_all
+from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
 from agentgym.trainers.phases.credit import credit_envs, in_order, make_columns
-from agentgym.trainers.phases.echo import echo_of
-from agentgym.trainers.phases.mix import SftMix
-from agentgym.trainers.phases.optimizer_step import AddGradient
+from agentgym.trainers.phases.optimizer_step import AddGradient, set_rate
 from agentgym.trainers.phases.period import Period
-from agentgym.trainers.phases.schedule import learning_rate
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult, update_policy
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log
@@ -78,9 +75,7 @@ def train_step(
         learnt |= {f"{part.of.env.prefix}{name}": value for name, value in numbers.items()}
     clock.lap("critic")
 
-    rate = learning_rate(config.optimizer, step, config.num_steps)
-    for parameters in state.optimizer.param_groups:
-        parameters["lr"] = rate
+    rate = set_rate(state.optimizer, config.optimizer, step, config.num_steps)
     added = _added_losses(run, state, groups, mix)
     add_gradient = add_all(added)
     update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient)

@@ -110,7 +110,7 @@ class Weights:
         return self.adapters or self.own
 
 
-def is_counted(values: Mapping[str, Any], lora: LoraSettings) -> bool:
+def is_counted(values: Mapping[str, object], lora: LoraSettings) -> bool:
     """Return True if :func:`count_weights` knows every weight of a ``config.json`` and of the adapters on it."""
     if values.get("model_type") not in COUNTED or any(name not in values for name in _NEEDED):
         return False

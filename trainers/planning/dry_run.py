@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.registry import check_arguments, find, turn_limit
+from agentgym.registry import EnvEntry, check_arguments, find, turn_limit
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
@@ -135,7 +135,7 @@ def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
     return num_rows, num_turns
 
 
-def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[Any]) -> tuple[str, ...]:
+def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEntry]) -> tuple[str, ...]:
     """What is not here yet, as far as one can tell without asking anybody."""
     path = config.model.path
     missing = []

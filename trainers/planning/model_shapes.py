@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, UsageError
@@ -21,7 +21,7 @@ _QWEN3_4B: Final = {
     **_QWEN3, "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
     "num_key_value_heads": 8, "vocab_size": 151936, "tie_word_embeddings": True,
 }  # fmt: skip
-KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
+KNOWN: Final[Mapping[str, Mapping[str, object]]] = {
     "Qwen/Qwen2.5-0.5B-Instruct": {
         **_QWEN2_5, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
         "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
@@ -65,7 +65,7 @@ def plan_model(config: ModelConfig) -> tuple[Sizes, Weights]:
     return count_built(meta_model(values, config.lora))
 
 
-def read_values(config: ModelConfig) -> Mapping[str, Any]:
+def read_values(config: ModelConfig) -> Mapping[str, object]:
     """Return what the model's ``config.json`` says, or would say.
 
     Raises:

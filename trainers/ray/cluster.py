@@ -6,7 +6,7 @@ import math
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 from urllib.parse import urlsplit
 
 import ray
@@ -18,14 +18,13 @@ from agentgym.errors import ConfigError
 from agentgym.remote.env import TOKEN_VARIABLE
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.ray.config import ClusterConfig
-from agentgym.trainers.ray.engine_actor import EngineActor
 from agentgym.trainers.ray.engines import RayEngine
 from agentgym.trainers.ray.env_server import EnvServerActor, ports, token
 from agentgym.trainers.ray.env_worker import EnvWorker
 from agentgym.trainers.ray.env_workers import RayPool, share_of
 from agentgym.trainers.ray.fleet import Fleet, FleetStats, first_line
 from agentgym.trainers.ray.serving import EngineSpec
-from agentgym.trainers.ray.vllm_actor import VllmActor
+from agentgym.trainers.ray.vllm_actor import EngineActor, VllmActor
 from agentgym.trainers.types import CausalLM, Tokenizer
 
 _REACH_TIMEOUT_S = 5.0
@@ -170,7 +169,20 @@ def _check_reachable(address: str) -> None:
         raise ConfigError(f"cluster.address={address} cannot be reached: {error}") from None
 
 
-def _options(config: ClusterConfig, kind: str) -> dict[str, Any]:
+class ActorOptions(TypedDict):
+    """Options of an actor, by Ray's names."""
+
+    num_cpus: float
+    num_gpus: float
+    resources: dict[str, float]
+    scheduling_strategy: str
+    max_restarts: int
+    max_task_retries: int
+    max_concurrency: int
+    runtime_env: dict[str, dict[str, str]] | None
+
+
+def _options(config: ClusterConfig, kind: str) -> ActorOptions:
     """Ray's options of an actor."""
     is_engine = kind == "engine"
     resources: Mapping[str, float] = config.engine_resources if is_engine else config.env_worker_resources

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym.errors import ConfigError
+from agentgym.settings import Count, Natural, NonNegative, Positive, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,17 +22,17 @@ class ClusterConfig:
     """Empty: no Ray, everything in this process. ``auto``: the cluster that runs on this machine (``ray start``), or of
     ``RAY_ADDRESS``; ``HOST:PORT`` or ``ray://HOST:PORT``: that one; ``local``: one of this run's own, which ends with
     it."""
-    num_env_workers: int = 2
+    num_env_workers: Count = 2
     """Processes that play: each holds its share of ``group.num_envs`` environments, renders, and asks engines."""
-    num_env_servers: int = 0
+    num_env_servers: Natural = 0
     """Environment servers (``agentgym serve``) that hold the environments of all env workers, spread over them; 0: each
     worker has its own. They take the resources of an env worker each."""
-    num_engines: int = 1
+    num_engines: Count = 1
     """Engines of kind ``engine.kind``. Weights reach them through Ray's object store."""
-    cpus_per_env_worker: float = 1.0
+    cpus_per_env_worker: NonNegative = 1.0
     """What Ray reserves, which limits where an actor is placed and not what it uses; likewise the next four."""
-    cpus_per_engine: float = 1.0
-    gpus_per_engine: float = 0.0
+    cpus_per_engine: NonNegative = 1.0
+    gpus_per_engine: NonNegative = 0.0
     """An engine sees these GPUs and no others. Hide the trainer's own from Ray (``CUDA_VISIBLE_DEVICES`` at ``ray
     start``), which knows nothing of it."""
     env_worker_resources: Mapping[str, float] = field(default_factory=dict)
@@ -42,23 +42,15 @@ class ClusterConfig:
     """Further flags of vLLM's, where ``engine.kind`` is ``vllm``."""
     placement: Literal["spread", "pack"] = "spread"
     """Actors of a kind over as many machines as there are, or on as few."""
-    start_timeout_s: float = 120.0
+    start_timeout_s: Positive = 120.0
     """How long the first worker and the first engine may take."""
-    wait_s: float = 120.0
+    wait_s: Positive = 120.0
     """How long an episode waits for a worker or an engine while all are being started again."""
-    health_interval_s: float = 1.0
-    health_timeout_s: float = 60.0
+    health_interval_s: Positive = 1.0
+    health_timeout_s: Positive = 60.0
     """An actor that does not answer for so long is killed, and so started again."""
-    object_store_mb: int = 0
+    object_store_mb: Natural = 0
     """Shared memory of a ``local`` cluster for what goes between processes; 0 leaves it to Ray."""
 
     def __post_init__(self) -> None:
-        for name in ("num_env_workers", "num_engines"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"cluster.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("num_env_servers", "cpus_per_env_worker", "cpus_per_engine", "gpus_per_engine", "object_store_mb"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"cluster.{name} must be at least 0, got {getattr(self, name)}")
-        for name in ("start_timeout_s", "wait_s", "health_interval_s", "health_timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"cluster.{name} must be above 0, got {getattr(self, name)}")
+        check_ranges(self, "cluster.")

@@ -49,7 +49,7 @@ class EnvWorker:
     def __init__(self, num_envs: int, folder: str) -> None:
         self._num_envs = num_envs
         self._state = ActorState()
-        self._values: dict[ObjectRef, Any] = {}
+        self._values: dict[ObjectRef, object] = {}
         self._pools: dict[ObjectRef, EnvPool] = {}
         self._running: dict[str, tuple[asyncio.Task[tuple[Trajectory, ...]], Played]] = {}
         if os.path.isdir(folder):  # a machine without it has environments of packages alone

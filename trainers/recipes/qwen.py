@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.credit.estimators.gigpo import GigpoOptions
@@ -35,7 +35,7 @@ class Benchmark:
     """How an environment is trained on."""
 
     env: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     credit: CreditConfig
     context: ContextConfig
     max_prompt_tokens: int

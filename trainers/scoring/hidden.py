@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from agentgym.trainers.data.layout import PAD_ID
-from agentgym.trainers.types import CausalLM, Trunk
+from agentgym.trainers.types import CausalLM, Trunk, unwrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,7 @@ def micro_batches(rows: Sequence[ReadRow], tokens_per_microbatch: int) -> list[l
 
 def trunk_of(model: CausalLM) -> Trunk:
     """The network below the head of a transformers causal model, adapters included."""
-    causal_lm: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
-    trunk: Trunk = causal_lm.base_model
-    return trunk
+    return unwrapped(model).base_model
 
 
 @contextmanager

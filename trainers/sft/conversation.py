@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from agentgym.canonical import read_json
 from agentgym.types import Message, Observation, Role, ToolCall, ToolResult, ToolSpec
@@ -52,7 +52,7 @@ class Conversation:
     exchanges: tuple[Exchange, ...]
 
 
-def read_conversation(row: Any, where: str) -> Conversation:
+def read_conversation(row: object, where: str) -> Conversation:
     """Read a row with the columns ``messages`` and, where there are tools, ``tools``.
 
     Raises:
@@ -94,7 +94,7 @@ def _conversation(messages: Sequence[Message], tools: tuple[ToolSpec, ...], wher
     return Conversation(where, tools, tuple(messages[: starts[0]]), tuple(exchanges))
 
 
-def _message(row: Any, tools: Sequence[ToolSpec], open_calls: list[ToolCall]) -> Message:
+def _message(row: object, tools: Sequence[ToolSpec], open_calls: list[ToolCall]) -> Message:
     if not isinstance(row, Mapping):
         raise RowError(f"a {_kind(row)}, expected an object with role and content")
     role = _ROLES.get(str(row.get("role")))
@@ -111,7 +111,7 @@ def _message(row: Any, tools: Sequence[ToolSpec], open_calls: list[ToolCall]) ->
     return Message(role, text)
 
 
-def _assistant(row: Mapping[str, Any], text: str, tools: Sequence[ToolSpec]) -> Message:
+def _assistant(row: Mapping[str, object], text: str, tools: Sequence[ToolSpec]) -> Message:
     if row.get("function_call") is not None:
         raise RowError("function_call, expected tool_calls")
     if row.get("weight", 1) not in (1, None):
@@ -128,7 +128,7 @@ def _assistant(row: Mapping[str, Any], text: str, tools: Sequence[ToolSpec]) -> 
     return Message("assistant", text, calls, thinking=thinking.strip(), answer=text)
 
 
-def _call(row: Any, tools: Sequence[ToolSpec]) -> ToolCall:
+def _call(row: object, tools: Sequence[ToolSpec]) -> ToolCall:
     function = row.get("function", row) if isinstance(row, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
@@ -146,11 +146,11 @@ def _call(row: Any, tools: Sequence[ToolSpec]) -> ToolCall:
     if name not in known:
         listed = ", ".join(known) or "none, add the column tools"
         raise RowError(f"a call of the unknown tool {name!r}, expected one of the row's tools ({listed})")
-    own = row.get("id")
+    own = row.get("id") if isinstance(row, Mapping) else None
     return ToolCall(name, dict(arguments), own if isinstance(own, str) else "")
 
 
-def _answered(row: Mapping[str, Any], open_calls: list[ToolCall]) -> ToolCall:
+def _answered(row: Mapping[str, object], open_calls: list[ToolCall]) -> ToolCall:
     """Take the call that a tool message answers from those that wait; results come in the order of the calls."""
     wanted, name = row.get("tool_call_id"), row.get("name")
     if not open_calls:
@@ -163,7 +163,7 @@ def _answered(row: Mapping[str, Any], open_calls: list[ToolCall]) -> ToolCall:
     return open_calls.pop(0)
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
@@ -179,7 +179,7 @@ def _text(content: Any) -> str:
     return "".join(texts)
 
 
-def _tools(given: Any) -> tuple[ToolSpec, ...]:
+def _tools(given: object) -> tuple[ToolSpec, ...]:
     if isinstance(given, str):
         try:
             given = read_json(given) if given.strip() else ()
@@ -192,7 +192,7 @@ def _tools(given: Any) -> tuple[ToolSpec, ...]:
     return tuple(_tool(tool) for tool in given)
 
 
-def _tool(row: Any) -> ToolSpec:
+def _tool(row: object) -> ToolSpec:
     if isinstance(row, str):
         try:
             row = read_json(row)
@@ -208,10 +208,10 @@ def _tool(row: Any) -> ToolSpec:
     return ToolSpec(name, str(function.get("description") or ""), dict(parameters))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:80] + "..."

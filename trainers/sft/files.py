@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from agentgym.canonical import read_json
-from agentgym.errors import CorruptDataError, MissingExtraError, UsageError
+from agentgym.errors import CorruptDataError, UsageError, require_extra
 from agentgym.trainers.sft.conversation import Conversation, RowError, read_conversation
 
 SUFFIXES = (".jsonl", ".parquet")
@@ -52,19 +51,18 @@ def _json_rows(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{path}, line {number}", line
 
 
-def _loaded(line: bytes) -> Any:
+def _loaded(line: bytes) -> object:
     try:
         return read_json(line)
     except ValueError as error:
         raise RowError(f"not JSON ({error}), expected an object with messages") from None
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise MissingExtraError(f"sft.files: {path}", "parquet") from error
+def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
+    require_extra(f"sft.files: {path}", "parquet", "pyarrow")
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
     number = 0
     try:
         for batch in ParquetFile(path).iter_batches(batch_size=1024):
@@ -75,7 +73,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
         raise CorruptDataError(f"sft.files: {path} cannot be read as Parquet ({error})") from error
 
 
-def without_nulls(value: Any) -> Any:
+def without_nulls(value: object) -> object:
     """Return a value of a Parquet table without the keys that are null.
 
     A struct column gives every row the keys of all rows: the arguments of one tool to the calls of another.

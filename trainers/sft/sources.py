@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from agentgym.engine import SamplingParams
 from agentgym.env.env import Env
 from agentgym.errors import EnvError, UsageError, boundary
-from agentgym.rollout.record import read_json_object, replace_text
+from agentgym.rollout.group import run_groups
+from agentgym.rollout.pool import EnvPool
+from agentgym.rollout.record import GroupRecord, read_json_object, read_records, replace_text, write_records
+from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import ENDPOINT, SftConfig
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_demos, has_oracle
 from agentgym.trainers.engines.openai.endpoint import parse_endpoint
+from agentgym.trainers.engines.openai.http import OpenAIClient, endpoint_agents
 from agentgym.trainers.reporting.metrics import Log
 from agentgym.trainers.run import Run
-from agentgym.trainers.run_env import RunEnv, demo_tasks
+from agentgym.trainers.run_env import RunEnv, demo_tasks, named
 from agentgym.trainers.sft.conversation import Conversation
 from agentgym.trainers.sft.files import read_files
 from agentgym.trainers.sft.recorded import Recorded, as_conversation, chosen, read_run
 from agentgym.trainers.sft.rows import SftRow, digest_of, sft_rows
-from agentgym.trainers.sft.teacher import play_teacher
 from agentgym.trainers.sft.write import Writer
 from agentgym.trainers.trl.versions import check_trl
 from agentgym.types import Task, ToolSpec, Trajectory
@@ -291,3 +295,44 @@ def _check_enough(config: SftConfig, rows: list[SftRow]) -> None:
     for name, size in needed.items():
         if len(rows) < size:
             raise UsageError(f"the demonstrations make {len(rows)} rows, fewer than {name}={size}: lower {name}")
+
+
+# -------------------------- demonstrations of a model behind an OpenAI-compatible endpoint: it plays the training tasks
+
+
+async def play_teacher(run: Run, env: RunEnv, count: int, log: Log) -> Recorded:
+    """Return the teacher's episodes of ``count`` tasks of an environment.
+
+    They are kept in ``demos/teacher.jsonl.gz`` of the run's folder (in a mixture ``demos/teacher-NAME.jsonl.gz``), so
+    that a resumed run learns from the same ones.
+
+    Raises:
+        UsageError: the endpoint cannot be reached, or refuses the key or the model's name.
+        RunStoppedError: too many episodes failed.
+    """
+    config = env.config
+    endpoint = parse_endpoint(config.sft.teacher.removeprefix(ENDPOINT))
+    path = run.run_dir / "demos" / f"{named('teacher', env.name)}.jsonl.gz"
+    name = f"sft.teacher: {endpoint.url}"
+    if path.is_file():
+        groups = tuple(record.group for record in read_records(path))
+        return Recorded(name, tuple(trajectory for group in groups for trajectory in group.trajectories))
+    sampling = SamplingParams(max_new_tokens=config.sft.teacher_max_new_tokens, temperature=config.sampling.temperature)
+    pool = EnvPool(env.make_env, config.group.num_envs)
+    client = OpenAIClient(endpoint, config.group.num_envs)
+    log.begin("demos", count * config.sft.episodes_per_task)
+    try:
+        await client.check()
+        groups = await run_groups(
+            demo_tasks(env, count),
+            pool,
+            endpoint_agents(client, sampling),
+            replace(config.group, group_size=config.sft.episodes_per_task, min_valid=1),
+            seed=derive_seed(config.seed, "teacher"),
+            on_episode=lambda request, trajectory: log.add_episode("demos", trajectory),
+        )
+    finally:
+        await client.close()
+        await pool.close()
+    write_records(path, [GroupRecord(group=group) for group in groups])
+    return Recorded(name, tuple(trajectory for group in groups for trajectory in group.trajectories))

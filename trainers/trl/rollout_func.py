@@ -23,7 +23,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.pool import EnvPool
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.trl.environments import env_maker, task_dataset
-from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.trainers.trl.episode import EventLoopThread
 from agentgym.types import Segment, Task, Trajectory
 
 if TYPE_CHECKING:

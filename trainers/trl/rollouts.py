@@ -19,7 +19,7 @@ from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.data.samples import GroupVerdict, judge_groups
 from agentgym.trainers.trl.environments import TASK_COLUMNS
-from agentgym.trainers.trl.event_loop import EventLoopThread
+from agentgym.trainers.trl.episode import EventLoopThread
 from agentgym.trainers.trl.settings import CreditSettings
 from agentgym.trainers.types import StateDict
 from agentgym.types import Task, TrajectoryGroup
@@ -49,7 +49,7 @@ class CreditedRollouts:
         self._credit_state = CreditState()
 
     def play(
-        self, rows: Sequence[Mapping[str, Any]], group_size: int, *, version: int, is_training: bool
+        self, rows: Sequence[Mapping[str, object]], group_size: int, *, version: int, is_training: bool
     ) -> list[GroupVerdict]:
         """Play and credit one group for every ``group_size`` rows, with the model's current weights as ``version``.
 
@@ -109,7 +109,7 @@ class CreditedRollouts:
             )
         return groups
 
-    async def _tasks_of(self, rows: Sequence[Mapping[str, Any]], group_size: int) -> list[Task]:
+    async def _tasks_of(self, rows: Sequence[Mapping[str, object]], group_size: int) -> list[Task]:
         return [await self._task(rows[at : at + group_size]) for at in range(0, len(rows), group_size)]
 
     async def _task(self, rows: Sequence[Mapping[str, Any]]) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 from agentgym.credit.compose import CreditConfig
 from agentgym.errors import ConfigError
@@ -64,7 +64,14 @@ class CreditSettings:
     """Where to keep every rollout, one file per batch of rollouts; None keeps none."""
 
 
-def check_args(args: Any, settings: CreditSettings) -> None:
+class GrpoArguments(Protocol):
+    """The fields of TRL's ``GRPOConfig`` that are read by name."""
+
+    importance_sampling_level: str
+    world_size: int
+
+
+def check_args(args: GrpoArguments, settings: CreditSettings) -> None:
     """Refuse arguments of TRL that would be ignored, or that would make the loss another than they say.
 
     Raises:

@@ -9,7 +9,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
@@ -17,7 +16,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from agentgym.errors import MissingExtraError
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.phases.schedule import learning_rate
+from agentgym.trainers.phases.optimizer_step import learning_rate
 from agentgym.trainers.phases.sft import SftBatches, num_sft_steps
 from agentgym.trainers.sft.rows import SftRow
 from agentgym.trainers.trl.versions import check_trl
@@ -84,7 +83,7 @@ def trl_sft(
         del group["initial_lr"]
 
 
-def _arguments(config: TrainConfig, num_steps: int, folder: str) -> Any:
+def _arguments(config: TrainConfig, num_steps: int, folder: str) -> object:
     return SFTConfig(
         output_dir=folder,
         per_device_train_batch_size=config.sft.batch_size,
@@ -128,6 +127,6 @@ class _AfterStep(TrainerCallback):
     def __init__(self, after_step: Callable[[Metrics], None]) -> None:
         self._after_step = after_step
 
-    def on_log(self, *_: Any, logs: Mapping[str, float], **kwargs: Any) -> None:  # type: ignore[override]
+    def on_log(self, *_: object, logs: Mapping[str, float], **kwargs: object) -> None:  # type: ignore[override]
         if "loss" in logs:  # the last row sums up
             self._after_step({"loss": logs["loss"], "grad_norm": float(logs["grad_norm"]), "lr": logs["learning_rate"]})

@@ -106,7 +106,7 @@ def attack_sandbox(
 class _Arena:
     """The sandbox in use, another one whenever it was spent."""
 
-    def __init__(self, factory: SandboxFactory, names: dict[str, Any]) -> None:
+    def __init__(self, factory: SandboxFactory, names: dict[str, object]) -> None:
         self._factory = factory
         values = names | {"MEMORY_MB": _LIMITS.memory_mb, "NUM_PIDS": _LIMITS.num_pids}
         settings = "".join(f"{name} = {value!r}\n" for name, value in values.items())
@@ -160,7 +160,7 @@ class _Arena:
 
 
 @contextmanager
-def _targets() -> Iterator[dict[str, Any]]:
+def _targets() -> Iterator[dict[str, object]]:
     """Make what the adversary goes for on this host: a secret, a server, an abstract socket and a variable."""
     mark = f"agentgym-adversary-{uuid.uuid4().hex}"
     with (

@@ -23,17 +23,14 @@ from agentgym.credit.statistics import (
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Discounts(Options):
-    gamma: float = 1.0
-    lam: float = 0.95
+    gamma: Fraction = 1.0
+    lam: Fraction = 0.95
     whitened: bool = True
-
-    def __post_init__(self) -> None:
-        message = f"gamma and lam must be between 0 and 1, got {self.gamma} and {self.lam}"
-        self.check(is_ok=0 <= self.gamma <= 1 and 0 <= self.lam <= 1, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class PoadOptions(Options):
     lam: float = 0.95
     whitened: bool = True
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         discounts = (self.gamma_action, self.gamma_token, self.lam)
         message = f"gamma_action, gamma_token and lam must be between 0 and 1, got {discounts}"
         self.check(is_ok=all(0 <= value <= 1 for value in discounts), message=message)

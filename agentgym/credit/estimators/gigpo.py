@@ -8,7 +8,7 @@ discounting and on the offending turn alone, and episode statistics over turn ro
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from agentgym.credit.statistics import (
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Range
 
 EPS = 1e-6
 
@@ -36,14 +37,10 @@ class GigpoOptions(Options):
     kind: Literal["gigpo"] = "gigpo"
     anchors: Literal["exact", "similarity"] = "exact"
     """Equal state keys, or texts of a likeness of at least ``similarity_threshold`` (column ``observation``)."""
-    similarity_threshold: float = 0.95
+    similarity_threshold: Annotated[float, Range(above=0, below=1)] = 0.95
     revisits: bool = True
     """False takes each trajectory's first visit alone into an anchor group's statistics, so that a loop is not compared
     with itself; a state that one trajectory alone saw is then no group."""
-
-    def __post_init__(self) -> None:
-        message = f"similarity_threshold must be between 0 and 1, got {self.similarity_threshold}"
-        self.check(is_ok=0 < self.similarity_threshold < 1, message=message)
 
 
 @estimator(

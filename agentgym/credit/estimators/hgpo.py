@@ -17,6 +17,7 @@ from agentgym.credit.estimators.gigpo import episode_advantage
 from agentgym.credit.statistics import dense, group_statistics, returns_to_go
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Natural
 
 EPS = 1e-6
 ZERO = 1e-12
@@ -28,7 +29,7 @@ class HgpoOptions(Options):
     """Keys of HGPO beside those it shares with GiGPO (norm, gamma)."""
 
     kind: Literal["hgpo"] = "hgpo"
-    history: int = 2
+    history: Natural = 2
     """The paper's K: how many earlier states a context may have; the prompt should show as many."""
     weight_alpha: float = 1.0
     """Level k weighs ``(k + 1) ** alpha``; 0 weighs all levels alike."""
@@ -36,9 +37,6 @@ class HgpoOptions(Options):
     """Adds GiGPO's episode advantage as level 0."""
     drop_zero: bool = True
     """Leave levels whose advantage is exactly 0 out of the average, as the released code does."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.history >= 0, message=f"history must be at least 0, got {self.history}")
 
 
 @estimator(
@@ -79,8 +77,7 @@ def hgpo(
     """
     step_return = returns_to_go(table, gamma) - invalid_penalty * ~table.is_valid
     anchor = dense(table.anchor)
-    total = np.zeros(len(table))
-    weights = np.zeros(len(table))
+    total, weights = np.zeros(len(table)), np.zeros(len(table))
     if options.base_group:
         base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
         counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
@@ -96,12 +93,8 @@ def hgpo(
         total[rows] += np.where(counts, weight * value, 0.0)
         weights[rows] += weight * counts
     sizes = group_statistics(step_return, anchor).count
-    return TurnAdvantages(
-        advantage=np.where(weights > 0, total / (weights + EPS), 0.0),
-        return_to_go=step_return,
-        anchor_group=table.anchor,
-        anchor_size=sizes,
-    )
+    advantage = np.where(weights > 0, total / (weights + EPS), 0.0)
+    return TurnAdvantages(advantage=advantage, return_to_go=step_return, anchor_group=table.anchor, anchor_size=sizes)
 
 
 def _longer_context(table: TurnTable, context: Ints, anchor: Ints, level: int) -> tuple[Ints, Ints]:

@@ -22,6 +22,7 @@ from agentgym.credit.statistics import (
 )
 from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Fraction, Natural
 
 EPS = 1e-6
 
@@ -33,13 +34,9 @@ class IgpoOptions(Options):
     kind: Literal["igpo"] = "igpo"
     normalisation: Literal["separate", "joint"] = "separate"
     """Gains and outcomes by their own statistics (the released train script), or pooled (the code's default)."""
-    gamma: float = 1.0
-    curriculum_steps: int = 0
+    gamma: Fraction = 1.0
+    curriculum_steps: Natural = 0
     """Over so many steps the outcome's weight goes from 0.5 to 1 and the gain's from 1 to 0.5; 0 keeps both at 1."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.gamma <= 1, message=f"gamma must be between 0 and 1, got {self.gamma}")
-        self.check(is_ok=self.curriculum_steps >= 0, message="curriculum_steps must be at least 0")
 
 
 def igpo(

@@ -11,6 +11,7 @@ from agentgym.credit.component import estimator
 from agentgym.credit.statistics import returns_to_go, zscore
 from agentgym.credit.table import Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Fraction, Natural
 
 MAIN = 0
 
@@ -20,17 +21,12 @@ class MGrpoOptions(Options):
     """Keys of M-GRPO."""
 
     kind: Literal["m_grpo"] = "m_grpo"
-    main_weight: float = 0.5
+    main_weight: Fraction = 0.5
     """Share of the main agent's outcome in the reward of a sub-agent's call (ours)."""
-    max_invocations: int = 0
+    max_invocations: Natural = 0
     """Calls of a sub-agent per trajectory that are trained, the paper's D; 0 trains all."""
     seed: int = 0
     """Which calls are left out where there are more than D."""
-
-    def __post_init__(self) -> None:
-        message = f"main_weight must be between 0 and 1, got {self.main_weight}"
-        self.check(is_ok=0 <= self.main_weight <= 1, message=message)
-        self.check(is_ok=self.max_invocations >= 0, message="max_invocations must be at least 0")
 
 
 @estimator(

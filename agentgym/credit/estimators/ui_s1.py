@@ -23,6 +23,7 @@ from agentgym.credit.statistics import (
 )
 from agentgym.credit.table import Floats, TurnAdvantages, TurnTable, codes_of
 from agentgym.plugins import Options
+from agentgym.settings import Fraction, NonNegative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +33,13 @@ class UiS1Options(Options):
     kind: Literal["ui_s1"] = "ui_s1"
     norm: Literal["mean_norm", "mean_std_norm"] = "mean_norm"
     """``mean_std_norm`` divides both parts by their group's standard deviation."""
-    gamma: float = 0.5
+    gamma: Fraction = 0.5
     """Discount per turn of the returns that turns of the same index are compared by."""
-    episode_weight: float = 1.0
+    episode_weight: NonNegative = 1.0
     """Weight of the comparison with all turns of the group."""
     episode_score: Literal["turn", "trajectory"] = "turn"
     """What that comparison looks at: the turn's own reward (the released code, whose rows have no other score) or the
     episode's return (the paper's equation)."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.gamma <= 1, message=f"gamma must be between 0 and 1, got {self.gamma}")
-        message = f"episode_weight must be at least 0, got {self.episode_weight}"
-        self.check(is_ok=self.episode_weight >= 0, message=message)
 
 
 @estimator(

@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import modulator
-from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.parts import Modulated
 from agentgym.credit.statistics import group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.errors import ConfigError
 from agentgym.plugins import Options
+from agentgym.settings import Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +32,10 @@ class R3lOptions(Options):
     """Keys of R3L's pivotal credit."""
 
     kind: Literal["r3l_pivot"] = "r3l_pivot"
-    alpha: float = 3.0
+    alpha: Positive = 3.0
     """Factor of positive advantages."""
     perfect_return: float = 1.0
     """A trajectory with this return or more gets advantages of exactly 1."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.alpha > 0, message=f"alpha must be above 0, got {self.alpha}")
 
 
 @modulator(

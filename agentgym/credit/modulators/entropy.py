@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import modulator
-from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.parts import Modulated
 from agentgym.credit.statistics import FLAT, ends_of_trajectories, mean_over_tokens, token_rows
 from agentgym.credit.table import Floats, TurnTable
 from agentgym.plugins import Options

@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import modulator
-from agentgym.credit.modulators.modulated import Modulated
+from agentgym.credit.parts import Modulated
 from agentgym.credit.statistics import dense, ends_of_trajectories, group_statistics
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +20,8 @@ class SaltOptions(Options):
     """Keys of SALT."""
 
     kind: Literal["salt"] = "salt"
-    history: int = 1
+    history: Count = 1
     """States in the key of a step, the current one included."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.history >= 1, message=f"history must be at least 1, got {self.history}")
 
 
 @modulator(

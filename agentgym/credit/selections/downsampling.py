@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from agentgym.credit.selections.filters import members
 from agentgym.credit.statistics import per_trajectory, token_rows, trajectories
 from agentgym.credit.table import Bools, Floats, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Count, PositiveFraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class RocOptions(Options):
     min_negative: int = 2
     statistics: Literal["kept", "full"] = "kept"
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         is_ok = self.keep >= max(2, self.min_positive, self.min_negative)
         self.check(is_ok=is_ok, message="keep must be at least 2, min_positive and min_negative")
 
@@ -35,11 +36,8 @@ class PodsOptions(Options):
     """Keys of PODS."""
 
     kind: Literal["pods"] = "pods"
-    keep: int = 8
+    keep: Annotated[int, Range(at_least=2)] = 8
     statistics: Literal["kept", "full"] = "kept"
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.keep >= 2, message=f"keep must be at least 2, got {self.keep}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +45,11 @@ class D3sOptions(Options):
     """Keys of D3S."""
 
     kind: Literal["d3s"] = "d3s"
-    sample_share: float = 1.0
+    sample_share: PositiveFraction = 1.0
     """Share of the batch's trajectories that is kept, those of the most different advantages."""
-    start_share: float = 0.2
+    start_share: PositiveFraction = 0.2
     """Share of tokens that trains at step 0; it grows to 1 over ``anneal_steps``."""
-    anneal_steps: int = 200
-
-    def __post_init__(self) -> None:
-        is_ok = 0 < self.sample_share <= 1 and 0 < self.start_share <= 1
-        self.check(is_ok=is_ok, message="sample_share and start_share must be above 0 and at most 1")
-        self.check(is_ok=self.anneal_steps >= 1, message="anneal_steps must be at least 1")
+    anneal_steps: Count = 200
 
     def idle(self) -> str:
         return "sample_share and start_share are 1" if self.sample_share == self.start_share == 1 else ""

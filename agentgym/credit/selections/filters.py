@@ -15,6 +15,7 @@ from agentgym.credit.parts import outcomes
 from agentgym.credit.statistics import dense, group_statistics, per_trajectory, trajectories
 from agentgym.credit.table import Bools, Floats, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import NonNegative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,8 @@ class DynamicSamplingOptions(Options):
     kind: Literal["dynamic_sampling"] = "dynamic_sampling"
     metric: Literal["outcome", "return", "components"] = "outcome"
     """What must vary in a group: the outcome, the sum of all parts, or any part by itself."""
-    min_std: float = 0.0
+    min_std: NonNegative = 0.0
     """A metric varies if its standard deviation (``ddof=0``) is above this; SimpleTIR keeps from 1e-3 on."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.min_std >= 0, message=f"min_std must be at least 0, got {self.min_std}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import outcomes, with_part_values
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, outcomes, with_part_values
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import Floats, TurnTable
 from agentgym.plugins import Options
@@ -37,7 +36,7 @@ class GraOptions(Options):
     ungated: tuple[str, ...] = ()
     """Names of parts that always count."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         known = {role.value for role in RewardRole}
         message = f"priorities name roles {sorted(set(self.priorities) - known)}; known: {', '.join(sorted(known))}"
         self.check(is_ok=set(self.priorities) <= known, message=message)

@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import add_reward
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, add_reward
 from agentgym.credit.statistics import trajectories
 from agentgym.credit.table import Floats, Ints, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Count
 from agentgym.types import RewardRole
 
 
@@ -27,13 +27,10 @@ class InformationGainOptions(Options):
     kind: Literal["information_gain"] = "information_gain"
     mode: Literal["prob_diff", "log_prob_diff"] = "log_prob_diff"
     """Difference of probabilities (paper, code default) or of log-probabilities (released train script)."""
-    min_answer_tokens: int = 1
+    min_answer_tokens: Count = 1
     """References with fewer tokens are passed over: gains on "yes" and "no" are noise."""
     gain_at_limit: bool = False
     """Also give the last turn of an episode that hit a limit a gain (ours). The release does not measure after it."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.min_answer_tokens >= 1, message="min_answer_tokens must be at least 1")
 
 
 @shaper(

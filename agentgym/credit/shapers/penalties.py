@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import add_reward, on_last_turn
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, add_reward, on_last_turn
 from agentgym.credit.statistics import per_trajectory
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import NonNegative
 from agentgym.types import RewardRole
 
 
@@ -21,13 +21,9 @@ class InvalidCallOptions(Options):
     """Keys of the invalid-call penalty."""
 
     kind: Literal["invalid_call"] = "invalid_call"
-    penalty: float = 0.1
+    penalty: NonNegative = 0.1
 
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.penalty >= 0, message=f"penalty must be at least 0, got {self.penalty}")
-
-    def idle(self) -> str:
-        return "penalty is 0" if self.penalty == 0 else ""
+    off_at_0 = "penalty"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +35,13 @@ class OverlongOptions(Options):
     """Sampled tokens of a whole trajectory, the paper's L."""
     buffer_tokens: int = 4096
     """The penalty grows from 0 to ``factor`` over the last so many tokens."""
-    factor: float = 1.0
+    factor: NonNegative = 1.0
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         is_ok = 0 < self.buffer_tokens <= self.max_tokens
         self.check(is_ok=is_ok, message="buffer_tokens must be above 0 and at most max_tokens")
-        self.check(is_ok=self.factor >= 0, message="factor must be at least 0")
 
-    def idle(self) -> str:
-        return "factor is 0" if self.factor == 0 else ""
+    off_at_0 = "factor"
 
 
 @shaper(

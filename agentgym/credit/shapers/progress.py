@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import replace_reward
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, replace_reward
 from agentgym.credit.statistics import ends_of_trajectories, per_trajectory, require_finite
 from agentgym.credit.table import TurnTable
 from agentgym.plugins import Options

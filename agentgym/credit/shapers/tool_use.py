@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from agentgym.credit.component import shaper
-from agentgym.credit.parts import add_reward, on_last_turn, outcomes, with_part_values
-from agentgym.credit.shapers.shaped import Shaped
+from agentgym.credit.parts import Shaped, add_reward, on_last_turn, outcomes, with_part_values
 from agentgym.credit.statistics import per_trajectory, trajectories
 from agentgym.credit.table import Floats, TurnTable
 from agentgym.plugins import Options
+from agentgym.settings import Count, NonNegative, Range
 from agentgym.types import RewardRole
 
 
@@ -24,15 +24,12 @@ class OtcOptions(Options):
     kind: Literal["otc"] = "otc"
     variant: Literal["grpo", "ppo"] = "grpo"
     """``grpo`` compares with the fewest calls that solved the task so far, ``ppo`` looks at the number alone."""
-    smoothing: float = 1.0
+    smoothing: Annotated[float, Range(at_least=1)] = 1.0
     """The paper's c, about the largest number of turns."""
     scale: float = 1.0
     """The paper's alpha."""
     success_above: float = 0.0
     """A trajectory is correct if its outcome is above this."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.smoothing >= 1, message=f"smoothing must be at least 1, got {self.smoothing}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +39,15 @@ class ToolBonusOptions(Options):
     kind: Literal["tool_bonus"] = "tool_bonus"
     bonus: float = 0.1
     """Reward of one turn, trajectory or call."""
-    max_bonus: float = 1.0
+    max_bonus: NonNegative = 1.0
     """Most that a trajectory gets, before the bonus fades; calls that are paid one by one have no such limit."""
-    fade_steps: int = 200
+    fade_steps: Count = 200
     """Training steps until the bonus is gone."""
     per: Literal["turn", "trajectory", "call"] = "turn"
     """For every turn that calls a tool (the release), once for a trajectory that does (ours), or for every call, on its
     own turn (ours; composition rule 12 warns)."""
 
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.fade_steps >= 1, message=f"fade_steps must be at least 1, got {self.fade_steps}")
-        self.check(is_ok=self.max_bonus >= 0, message=f"max_bonus must be at least 0, got {self.max_bonus}")
-
-    def idle(self) -> str:
-        return "bonus is 0" if self.bonus == 0 else ""
+    off_at_0 = "bonus"
 
 
 def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Floats:

@@ -75,7 +75,7 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
     return _scalar(bare.group().strip()), bare.end()
 
 
-def _scalar(word: str) -> Any:
+def _scalar(word: str) -> object:
     if _WHOLE.fullmatch(word):
         return int(word)
     try:
@@ -84,8 +84,8 @@ def _scalar(word: str) -> Any:
         return {"None": None, "True": True, "False": False}.get(word, word)
 
 
-def _members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
-    members: dict[str, Any] = {}
+def _members(text: str, at: int, depth: int) -> tuple[dict[str, object], int]:
+    members: dict[str, object] = {}
     while not text.startswith("}", at):
         colon = text.find(":", at)
         if colon < 0:
@@ -98,7 +98,7 @@ def _members(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
     return members, at + 1
 
 
-def _items(text: str, at: int, depth: int) -> tuple[list[Any], int]:
+def _items(text: str, at: int, depth: int) -> tuple[list[object], int]:
     items: list[Any] = []
     while not text.startswith("]", at):
         item, at = _value(text, _skip(text, at, ""), depth + 1)
@@ -115,7 +115,7 @@ def _skip(text: str, at: int, also: str) -> int:
     return at
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, str):
         return f"{QUOTE}{value}{QUOTE}"
     if isinstance(value, dict):  # keys in order, as the template writes them

@@ -153,7 +153,7 @@ class PythonReader:
             pieces.append(_unescaped(following))
             end = following.end()
 
-    def _items(self, at: int, depth: int, opening: str) -> tuple[Any, int]:
+    def _items(self, at: int, depth: int, opening: str) -> tuple[object, int]:
         closing = "]" if opening == "[" else ")"
         is_list = opening == "["
         items: list[Any] = []
@@ -165,7 +165,7 @@ class PythonReader:
             is_list = is_list or len(items) > 1 or "," in self.text[end:at]
         return (items if is_list or not items else items[0]), at + 1
 
-    def _members(self, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    def _members(self, at: int, depth: int) -> tuple[dict[str, object], int]:
         members: dict[str, Any] = {}
         at = self._after_blank(at)
         while not self.text.startswith("}", at):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from agentgym.render.formats.python_values import NAME, Effort, PythonReader
 from agentgym.render.formats.reading import (
@@ -146,7 +145,7 @@ def _loose_call(source: str, call_id: str, effort: Effort) -> ToolCall | None:
     keys = list(_KEY.finditer(inside))
     if not keys or keys[0].start() > 0:
         return None
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for key, following in zip(keys, [*keys[1:], None], strict=True):
         text = inside[key.end() : following.start() if following else len(inside)].strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":

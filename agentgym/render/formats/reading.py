@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from agentgym.canonical import MAX_DEPTH, require_writable
 from agentgym.types import Call, MalformedCall, ToolCall, ToolSpec
@@ -155,7 +155,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def json_at(text: str, at: int = 0) -> tuple[Any, int]:
+def json_at(text: str, at: int = 0) -> tuple[object, int]:
     """Read the JSON value that begins at ``at`` or after white space there; also return where it ends.
 
     Raises:
@@ -181,7 +181,7 @@ def json_at(text: str, at: int = 0) -> tuple[Any, int]:
     return value, end
 
 
-def json_value(text: str) -> Any:
+def json_value(text: str) -> object:
     """Read a text that is one JSON value.
 
     Raises:
@@ -193,7 +193,7 @@ def json_value(text: str) -> Any:
     return value
 
 
-def check_value(value: Any) -> None:
+def check_value(value: object) -> None:
     """Refuse arguments that cannot be recorded, as :func:`~agentgym.canonical.require_writable` does.
 
     Raises:
@@ -205,7 +205,7 @@ def check_value(value: Any) -> None:
         raise NotReadableError(str(error)) from None
 
 
-def json_call(value: Any, call_id: str, key: str = "arguments") -> ToolCall:
+def json_call(value: object, call_id: str, key: str = "arguments") -> ToolCall:
     """Return the call that ``{"name": ..., "arguments": {...}}`` describes; arguments may be JSON text of an object.
 
     Raises:
@@ -313,7 +313,7 @@ def listed_calls(body: str, span: Span, first_id: str) -> Sequence[Call]:
     return read
 
 
-def as_json(value: Any, marks: Sequence[str] = ()) -> str:
+def as_json(value: object, marks: Sequence[str] = ()) -> str:
     """Write a value as JSON, with its characters as they are.
 
     Args:
@@ -340,7 +340,7 @@ def without_marks(text: str, marks: Sequence[str], escape: str) -> str:
 # ---------------------------------------------------------------------------------------------- values without types
 
 
-def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> Any:
+def typed(text: str, name: str, tool: str, tools: Sequence[ToolSpec]) -> object:
     """Return an argument that a format writes as bare text, by the type that the tool's schema gives it.
 
     Where the schema says string, or nothing, the text stays text unless it can only be meant as JSON.

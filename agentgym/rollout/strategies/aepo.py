@@ -11,39 +11,49 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
-from agentgym.rollout.strategies.arpo import first_entropy
 from agentgym.rollout.strategies.component import branching
-from agentgym.types import Trajectory
+from agentgym.settings import Count, Fraction, Positive, Range
+from agentgym.types import Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AepoOptions(Options):
+class EntropyOptions(Options):
+    """Settings of branches where the entropy of a turn's first tokens rose."""
+
+    probability: Fraction = 0.5
+    """Probability of a branch where the entropy has not changed."""
+    weight: float = 0.2
+    """Added to the probability for an entropy that rose by 1."""
+    num_tokens: Count = 20
+    """Tokens at the beginning of a turn whose entropies are summed."""
+    log_vocabulary: Positive = 11.93
+    """Entropies are divided by it: the logarithm of the vocabulary's size, of Qwen's by default."""
+
+    def entropy_of(self, turn: Turn) -> float:
+        """Return the entropy of a turn's first tokens, summed and divided by the logarithm of the vocabulary's size."""
+        return -sum(turn.completion.logprobs[: self.num_tokens]) / self.log_vocabulary
+
+    def chance(self, trajectory: Trajectory, turn: int) -> float:
+        """Return ``probability + weight * change of entropy`` since the turn that the episode branched at."""
+        first, now = (self.entropy_of(trajectory.turns[at]) for at in (trajectory.branch_turn, turn))
+        return self.probability + self.weight * (now - first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AepoOptions(EntropyOptions):
     """Settings of AEPO's branching."""
 
     kind: str = "aepo"
     beta: float = 0.2
     """Strength with which the entropies of the first episode move the budget."""
-    probability: float = 0.5
-    """Probability of a branch where the entropy has not changed."""
-    weight: float = 0.2
-    """Added to the probability for an entropy that rose by 1."""
-    penalty: float = 0.2
+    penalty: Fraction = 0.2
     """Share of the probability that each branching in a row takes away."""
-    num_tokens: int = 20
-    """Tokens at the beginning of a turn whose entropies are summed."""
-    log_vocabulary: float = 11.93
-    """Entropies are divided by it: the logarithm of the vocabulary's size, of Qwen's by default."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 <= self.probability <= 1, message=f"probability must be in [0, 1], got {self.probability}")
-        self.check(is_ok=0 <= self.penalty <= 1, message=f"penalty must be in [0, 1], got {self.penalty}")
-        self.check(is_ok=self.num_tokens >= 1, message=f"num_tokens must be at least 1, got {self.num_tokens}")
-        self.check(is_ok=self.log_vocabulary > 0, message="log_vocabulary must be above 0")
 
 
 @branching(
@@ -92,15 +102,65 @@ def roots_of(first: Trajectory, group_size: int, options: AepoOptions) -> int:
     """
     if not first.status.is_evidence or len(first.turns) < 2:
         return max(1, group_size // 2)
-    entropies = [first_entropy(turn, options.num_tokens, options.log_vocabulary) for turn in first.turns]
+    entropies = [options.entropy_of(turn) for turn in first.turns]
     gap = entropies[0] - sum(entropies[1:]) / (len(entropies) - 1)
     return max(1, round(group_size / (1 + math.exp(-options.beta * gap))))
 
 
 def _probability(trajectory: Trajectory, turn: int, num_in_a_row: int, options: AepoOptions) -> float:
-    first, now = (
-        first_entropy(trajectory.turns[at], options.num_tokens, options.log_vocabulary)
-        for at in (trajectory.branch_turn, turn)
-    )
     left = 1 - min(1.0, options.penalty * num_in_a_row)
-    return float(np.clip((options.probability + options.weight * (now - first)) * left, 0.0, 1.0))
+    return float(np.clip(options.chance(trajectory, turn) * left, 0.0, 1.0))
+
+
+# ----------------------------------------------------- branches where the policy became uncertain after a tool's answer
+# Source: "Agentic Reinforced Policy Optimization" (ARPO; ``vllm_rollout_with_tools.py``). A group begins with
+# ``initial`` episodes. A turn whose first tokens have an entropy above that of the episode's first turn is likelier to
+# be played anew, by other episodes that branch off before it. What is left over begins at the start of the task.
+# Two things differ from the release. It decides while episodes are played; here it is when they are done, which gives
+# the same decisions in the same order. It measures entropies by the ten likeliest tokens; here each is estimated by
+# minus the log-probability of the sampled token, since servers return no others.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArpoOptions(EntropyOptions):
+    """Settings of ARPO's branching; the defaults are the release's."""
+
+    kind: str = "arpo"
+    initial: Annotated[float, Range(above=0, below=1)] = 0.5
+    """Share of the group that begins at the start of the task."""
+    beam: Annotated[int, Range(at_least=2)] = 2
+    """An episode branches at most ``beam - 1`` times at a turn."""
+
+
+@branching(
+    "arpo",
+    paper="Agentic Reinforced Policy Optimization",
+    status="experimental",
+    limits="entropies are estimated from the sampled tokens",
+    test="tests/rollout/test_branching.py::test_arpo_branches_where_entropy_rose",
+)
+def arpo(
+    played: Sequence[Trajectory],
+    num_seen: int,
+    num_left: int,
+    group_size: int,
+    rng: np.random.Generator,
+    options: ArpoOptions,
+) -> list[Start]:
+    """Return branches off the episodes that were not seen before, then starts at the beginning.
+
+    Example:
+        >>> arpo((), 0, 4, 4, np.random.default_rng(0), ArpoOptions()) == [START, START]
+        True
+    """
+    if not played:
+        return [START] * min(num_left, max(1, round(options.initial * group_size)))
+    new = [at for at in range(num_seen, len(played)) if played[at].status.is_evidence]
+    starts: list[Start] = []
+    for turn in range(1, max((len(played[at].turns) for at in new), default=0)):
+        for at in new:
+            if played[at].branch_turn < turn < len(played[at].turns):
+                likely = np.clip(options.chance(played[at], turn), 0.0, 1.0)
+                draws = rng.random(options.beam - 1)
+                starts += [Start(parent=at, turn=turn)] * int((draws < likely).sum())
+    return starts[:num_left] or [START] * num_left

@@ -38,7 +38,7 @@ FAMILIES = {
 }
 
 
-def task_source(name: str, **facts: Any) -> Callable[[F], F]:
+def task_source(name: str, **facts: object) -> Callable[[F], F]:
     """Register a task source: a function to the tasks of a step's groups, as indices into the training tasks.
 
     It may take ``num_tasks``, ``positions`` (of the groups in the order of the environment's groups; as many tasks are
@@ -53,7 +53,7 @@ def task_source(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("task source", name, facts)
 
 
-def budget(name: str, **facts: Any) -> Callable[[F], F]:
+def budget(name: str, **facts: object) -> Callable[[F], F]:
     """Register a budget: a function to the number of episodes of groups.
 
     One that takes ``rates`` (success rate per group's task, None where it is unknown) decides before a step and returns
@@ -63,12 +63,12 @@ def budget(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("budget", name, facts)
 
 
-def horizon(name: str, **facts: Any) -> Callable[[F], F]:
+def horizon(name: str, **facts: object) -> Callable[[F], F]:
     """Register a horizon: a function from ``step`` to the most turns of an episode, None for the environment's own."""
     return _decorator("horizon", name, facts)
 
 
-def branching(name: str, **facts: Any) -> Callable[[F], F]:
+def branching(name: str, **facts: object) -> Callable[[F], F]:
     """Register a branching: a function to the starts of a group's next episodes, called until the group is complete.
 
     It may take ``played`` (the trajectories of the group so far, failed ones included), ``num_seen`` (how many of them
@@ -78,7 +78,7 @@ def branching(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("branching", name, facts)
 
 
-def guidance(name: str, **facts: Any) -> Callable[[F], F]:
+def guidance(name: str, **facts: object) -> Callable[[F], F]:
     """Register guidance: a function to ``(episodes with hints, turns with a hint in each)`` of a group.
 
     It may take ``rate`` (unaided success of the task so far, None where it is unknown), ``group_size`` and options.
@@ -86,7 +86,7 @@ def guidance(name: str, **facts: Any) -> Callable[[F], F]:
     return _decorator("guidance", name, facts)
 
 
-def replay(name: str, **facts: Any) -> Callable[[F], F]:
+def replay(name: str, **facts: object) -> Callable[[F], F]:
     """Register a replay: a function to ``(member, stored)``, or None: the member of a group that a stored success takes
     the place of.
 

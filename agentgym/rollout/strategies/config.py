@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 from agentgym.errors import ConfigError
 from agentgym.plugins import ByKind, Component
-from agentgym.rollout.strategies.at_once import AtOnceOptions
 from agentgym.rollout.strategies.component import BRANCHINGS, BUDGETS, GUIDANCE, HORIZONS, REPLAYS, TASK_SOURCES
-from agentgym.rollout.strategies.even import EvenOptions
-from agentgym.rollout.strategies.fixed import FixedOptions
-from agentgym.rollout.strategies.fresh import FreshOptions
-from agentgym.rollout.strategies.order import OrderOptions
-from agentgym.rollout.strategies.unaided import UnaidedOptions
+from agentgym.rollout.strategies.defaults import (
+    AtOnceOptions,
+    EvenOptions,
+    FixedOptions,
+    FreshOptions,
+    OrderOptions,
+    UnaidedOptions,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import guidance
+from agentgym.settings import Count, PositiveFraction, Range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +22,12 @@ class FadingOptions(Options):
     """Settings of fading hints."""
 
     kind: str = "fading"
-    share: float = 0.5
+    share: Annotated[float, Range(above=0, below=1)] = 0.5
     """Share of a group's episodes with hints."""
-    most: int = 4
+    most: Count = 4
     """Turns with a hint at success 0."""
-    target: float = 0.5
+    target: PositiveFraction = 0.5
     """Success of a task from which on it gets no hints; between, their number falls in proportion."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 < self.share < 1, message=f"share must be between 0 and 1, got {self.share}")
-        self.check(is_ok=self.most >= 1, message=f"most must be at least 1, got {self.most}")
-        self.check(is_ok=0 < self.target <= 1, message=f"target must be in (0, 1], got {self.target}")
 
 
 @guidance(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,6 @@ class TaskHistory:
         }
 
     @classmethod
-    def from_dict(cls, saved: Mapping[int, Any]) -> TaskHistory:
+    def from_dict(cls, saved: Mapping[int, Sequence[tuple[int, int, int]]]) -> TaskHistory:
         """Return the history that :meth:`to_dict` described."""
         return cls({int(task): tuple(Visit(*visit) for visit in visits) for task, visits in saved.items()})

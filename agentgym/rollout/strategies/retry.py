@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from agentgym.plugins import Options
 from agentgym.rollout.branch import START, Start
 from agentgym.rollout.strategies.component import branching
+from agentgym.settings import Natural, Range
 from agentgym.types import Trajectory
 
 
@@ -26,18 +27,16 @@ class RetryOptions(Options):
     """Settings of retries."""
 
     kind: str = "retry"
-    initial: float = 0.5
+    initial: Annotated[float, Range(above=0, below=1)] = 0.5
     """Share of the group that begins at the start of the task."""
     pivot: Literal["fault", "random", "reflect"] = "fault"
     """``fault``: the first turn that was refused or void, or to whose state a later turn came back; the middle of an
     episode without one. ``random``: any turn but the first. ``reflect``: the one that the model names; ``fault`` where
     it names none."""
-    num_hints: int = 0
+    num_hints: Natural = 0
     """Turns of a retry, from the pivot on, with a hint of the environment's oracle."""
 
-    def __post_init__(self) -> None:
-        self.check(is_ok=0 < self.initial < 1, message=f"initial must be between 0 and 1, got {self.initial}")
-        self.check(is_ok=self.num_hints >= 0, message=f"num_hints must be at least 0, got {self.num_hints}")
+    def check_together(self) -> None:
         self.check(
             is_ok=self.pivot != "reflect" or not self.num_hints,
             message="with pivot=reflect the model advises itself: leave num_hints out",

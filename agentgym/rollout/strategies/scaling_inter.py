@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import horizon
+from agentgym.settings import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +22,11 @@ class ScalingInterOptions(Options):
     kind: str = "scaling_inter"
     rounds: tuple[int, ...] = (10, 20, 30)
     """Most turns in each stage; the environment's own limit holds, too."""
-    steps: int = 100
+    steps: Count = 100
     """Training steps of a stage; the last one lasts."""
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         self.check(is_ok=bool(self.rounds) and min(self.rounds) >= 1, message="rounds must be numbers of at least 1")
-        self.check(is_ok=self.steps >= 1, message=f"steps must be at least 1, got {self.steps}")
 
     def idle(self) -> str:
         """Return why nothing changes."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import replay
+from agentgym.settings import Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +22,8 @@ class SuccessOptions(Options):
     """Settings of success replay."""
 
     kind: str = "success"
-    keep: int = 8
+    keep: Count = 8
     """Successes that are kept of a task, the latest."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.keep >= 1, message=f"keep must be at least 1, got {self.keep}")
 
 
 @replay(

@@ -17,6 +17,7 @@ import numpy as np
 from agentgym.plugins import Options
 from agentgym.rollout.strategies.component import task_source
 from agentgym.rollout.strategies.history import TaskHistory, Visit
+from agentgym.settings import Count
 
 PRIOR = 1.0
 
@@ -26,15 +27,14 @@ class VadeOptions(Options):
     """Settings of VADE."""
 
     kind: str = "vade"
-    pool: int = 512
+    pool: Count = 512
     """Tasks to choose among: the first of the run's order."""
     decay_visited: float = 0.9
     """Kept of a posterior at a visit."""
     decay: float = 0.99
     """Kept of a posterior's distance to the prior at every step."""
 
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.pool >= 1, message=f"pool must be at least 1, got {self.pool}")
+    def check_together(self) -> None:
         for name in ("decay_visited", "decay"):
             value = getattr(self, name)
             self.check(is_ok=0 < value <= 1, message=f"{name} must be above 0 and at most 1, got {value}")

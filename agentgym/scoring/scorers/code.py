@@ -22,7 +22,7 @@ class CodeOptions(Options):
     """Give the share of the tests that pass, rather than 1.0 if all do."""
     sandbox: Literal["auto", "docker", "namespaces", "process"] = "auto"
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         self.check(is_ok=self.module.isidentifier(), message=f"module is a name of Python, got {self.module!r}")
 
 

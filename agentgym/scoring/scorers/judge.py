@@ -23,10 +23,10 @@ class JudgeOptions(Options):
     max_chars: int = 12_000
     structured: bool = True
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         self.check(is_ok=bool(self.model), message="model is missing; name an endpoint, openai:URL?model=NAME")
 
 
 SCORERS.add(
-    Component(name="judge", family="scorer", function="agentgym.trainers.judges.scorer:judged", options=JudgeOptions)
+    Component(name="judge", family="scorer", function="agentgym.trainers.judges.judge:judged", options=JudgeOptions)
 )

@@ -9,6 +9,7 @@ from agentgym.errors import UsageError
 from agentgym.plugins import Options
 from agentgym.scoring.component import scorer
 from agentgym.scoring.numbers import is_near, read_number
+from agentgym.settings import NonNegative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,13 +17,10 @@ class NumericOptions(Options):
     """Settings of the scorer ``numeric``."""
 
     kind: str = "numeric"
-    tolerance: float = 1e-9
+    tolerance: NonNegative = 1e-9
     """Largest difference as a share of the reference."""
-    absolute: float = 0.0
+    absolute: NonNegative = 0.0
     """Largest difference as it is."""
-
-    def __post_init__(self) -> None:
-        self.check(is_ok=self.tolerance >= 0 and self.absolute >= 0, message="tolerance and absolute are at least 0")
 
 
 @scorer("numeric", options=NumericOptions)

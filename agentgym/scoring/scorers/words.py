@@ -51,7 +51,7 @@ class RegexOptions(Options):
     it is enough that it is found."""
     ignore_case: bool = True
 
-    def __post_init__(self) -> None:
+    def check_together(self) -> None:
         self.check(is_ok=bool(self.pattern), message="pattern is missing")
         try:
             re.compile(self.pattern)

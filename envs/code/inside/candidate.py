@@ -15,7 +15,7 @@ from typing import Any
 
 from agentgym.envs.code.inside.wire import Line, decode, encode
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
+_OPERATIONS: dict[str, Callable[..., object]] = {
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "mul", "truediv")},
     **{name: getattr(operator, name) for name in ("floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift")},
     **{
@@ -105,7 +105,7 @@ class Server:
                 "raise": {"class": self._refer(type(error)), "args": args, "text": text, "self": self._refer(error)}
             }
 
-    def _refer(self, value: object) -> dict[str, Any]:
+    def _refer(self, value: object) -> dict[str, object]:
         if isinstance(value, Callback):
             return {"r": "judge", "n": value._number}
         number = self._numbers.get(id(value))

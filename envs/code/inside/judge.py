@@ -42,7 +42,7 @@ def main() -> None:
     random.seed(0)  # tests that draw their cases draw the same ones for every submission
     work = Work(Line(mine))  # nothing of the work has been loaded yet
 
-    def tell(**fields: Any) -> None:
+    def tell(**fields: object) -> None:
         out.write(json.dumps(fields) + "\n")
         out.flush()
 
@@ -95,5 +95,5 @@ def _function(work: Work, request: dict[str, Any]) -> Any:
     return function
 
 
-def _unknown(value: object) -> dict[str, Any]:
+def _unknown(value: object) -> dict[str, object]:
     raise WireError(f"an object of the class {type(value).__name__} is not a plain value")

@@ -76,7 +76,7 @@ class Work:
         except Exception as error:
             return {"raise": f"{type(error).__name__}"}
 
-    def _refer(self, value: object) -> dict[str, Any]:
+    def _refer(self, value: object) -> dict[str, object]:
         number = value.__dict__.get("_number") if isinstance(value, (Remote, RemoteModule, type)) else None
         if number is not None:
             return {"r": "work", "n": number}
@@ -88,7 +88,7 @@ class Work:
         self._callbacks.append(value)
         return {"r": "judge", "n": len(self._callbacks) - 1}
 
-    def _resolve_result(self, data: dict[str, Any]) -> object:
+    def _resolve_result(self, data: dict[str, object]) -> object:
         if self.gives_plain_values:
             raise NotPlain("the work gave an object where a plain value was expected")
         return self._resolve(data)
@@ -170,7 +170,7 @@ class RemoteModule(types.ModuleType):
 class RemoteClass(type):
     """The class of proxies of one of the work's classes."""
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> RemoteClass:
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object]) -> RemoteClass:
         if any("_number" in base.__dict__ for base in bases):
             raise WorkFailed("a class of the work cannot be derived from in tests")
         return super().__new__(cls, name, bases, namespace)
@@ -182,10 +182,10 @@ class RemoteClass(type):
         type.__init__(found, name, bases, namespace)
         return found
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: object, **kwargs: object) -> object:
         return _work_of(cls).ask("call", (cls, *args), kwargs)
 
-    def __getattr__(cls, name: str) -> Any:
+    def __getattr__(cls, name: str) -> object:
         if name.startswith("__"):
             raise AttributeError(name)
         return _work_of(cls).do("getattr", cls, name)
@@ -211,13 +211,13 @@ class RemoteClass(type):
 class Remote(metaclass=RemoteClass):
     """An object of the work."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return _work_of(self).do("getattr", self, name)
 
     def __setattr__(self, name: str, value: object) -> None:
         _work_of(self).do("setattr", self, name, value)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         return _work_of(self).ask("call", (self, *args), kwargs)
 
     def __eq__(self, other: object) -> bool:
@@ -265,14 +265,14 @@ def _text(value: object) -> str:
     return value
 
 
-def _unary(name: str) -> Callable[..., Any]:
+def _unary(name: str) -> Callable[..., object]:
     def method(self: Any, *args: Any) -> Any:
         return _work_of(self).do(name, self, *args)
 
     return method
 
 
-def _binary(name: str, is_reflected: bool = False) -> Callable[[Any, Any], Any]:
+def _binary(name: str, is_reflected: bool = False) -> Callable[[object, object], object]:
     def method(self: Any, other: Any) -> Any:
         if not type.__instancecheck__(Remote, other) and not _is_named(self):
             raise TypeError(f"a plain value was expected, got an object of the class {type(self).__name__}")
@@ -292,17 +292,17 @@ for _name in ("enter", "getitem", "setitem", "delitem"):
     setattr(Remote, f"__{_name}__", _unary(_name))
 
 
-def _error_text(self: Any) -> str:
+def _error_text(self: object) -> str:
     return str(self.__dict__.get("_text", ""))
 
 
-def _error_attribute(self: Any, name: str) -> Any:
+def _error_attribute(self: object, name: str) -> object:
     if name.startswith("_") or "_remote" not in self.__dict__:
         raise AttributeError(name)
     return _work_of(type(self)).do("getattr", self.__dict__["_remote"], name)
 
 
-_ERROR_METHODS: dict[str, Any] = {"__str__": _error_text, "__getattr__": _error_attribute}
+_ERROR_METHODS: dict[str, object] = {"__str__": _error_text, "__getattr__": _error_attribute}
 
 
 def words_of(error: BaseException) -> str:

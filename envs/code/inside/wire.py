@@ -25,8 +25,8 @@ _DATES = {
     "time": (datetime.time, ("hour", "minute", "second", "microsecond")),
     "timedelta": (datetime.timedelta, ("days", "seconds", "microseconds")),
 }
-Refer = Callable[[object], "dict[str, Any]"]
-Resolve = Callable[["dict[str, Any]"], object]
+Refer = Callable[[object], "dict[str, object]"]
+Resolve = Callable[["dict[str, object]"], object]
 
 
 class WireError(Exception):
@@ -76,7 +76,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Any, Refer], object]], ...] = (
 )
 
 
-def _of_library(value: object) -> dict[str, Any] | None:
+def _of_library(value: object) -> dict[str, object] | None:
     for name, (kind, fields) in _DATES.items():
         if type(value) is kind and getattr(value, "tzinfo", None) is None:
             return {"x": [name, [getattr(value, field) for field in fields]]}

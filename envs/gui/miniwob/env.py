@@ -24,7 +24,8 @@ from agentgym.envs.gui.miniwob.tasks import EXCLUDED, RELOADED, TASKS, TOLD_APAR
 from agentgym.envs.gui.miniwob.view import View
 from agentgym.envs.gui.observe import lines_of
 from agentgym.envs.gui.site import Folder, Sites
-from agentgym.errors import ConfigError, EnvError, MissingExtraError, UsageError, unknown_name
+from agentgym.errors import ConfigError, EnvError, MissingExtraError, UsageError, require_known
+from agentgym.settings import Range, check_number
 from agentgym.types import ImagePart, Message, Task
 
 DataMode = Literal["default", "train", "test"]
@@ -67,12 +68,9 @@ class MiniWoBEnv(GuiEnv):
         max_turns: int = 20,
         **options: Any,
     ) -> None:
-        if reward not in ("success", "raw"):
-            raise unknown_name("reward", reward, ("success", "raw"))
-        if data_mode not in get_args(DataMode):
-            raise unknown_name("data mode", data_mode, get_args(DataMode))
-        if not -1 <= success_above < 1:
-            raise ConfigError(f"success_above must be at least -1 and below 1, got {success_above}")
+        require_known("reward", reward, ("success", "raw"))
+        require_known("data mode", data_mode, get_args(DataMode))
+        check_number("success_above", success_above, Range(at_least=-1, below=1))
         self._names = _names(task)
         if data_mode != "default" and not set(self._names) & set(TOLD_APART):
             raise ConfigError(
@@ -96,8 +94,7 @@ class MiniWoBEnv(GuiEnv):
 
     def start_url(self, task: Task) -> str:
         name = str(task.data.get("task"))
-        if name not in TASKS:
-            raise unknown_name("task of MiniWoB++", name, TASKS)
+        require_known("task of MiniWoB++", name, TASKS)
         return f"http://{_HOST}/miniwob/{name}.html"
 
     def kept_page(self, task: Task) -> str | None:
@@ -175,12 +172,11 @@ def _names(task: str | Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name in EXCLUDED:
             raise ConfigError(f"{name!r} is not among our tasks of MiniWoB++: {EXCLUDED[name]}")
-        if name not in TASKS:
-            raise unknown_name("task of MiniWoB++", name, TASKS)
+        require_known("task of MiniWoB++", name, TASKS)
     return names
 
 
-def _checked(raw: Any) -> float:
+def _checked(raw: object) -> float:
     """A page's reward; what is no number is the page's fault, not the agent's."""
     if not isinstance(raw, int | float) or not math.isfinite(raw):
         raise EnvError(f"the page gave {raw!r} for a reward")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, overload
 
-from agentgym.errors import unknown_name
+from agentgym.errors import require_known
 from agentgym.types import Task
 
 _NAMES = """
@@ -78,8 +78,7 @@ class MiniWoBTasks(Sequence[Task]):
     """
 
     def __init__(self, split: str, names: Sequence[str]) -> None:
-        if split not in _FIRST_SEED:
-            raise unknown_name("split", split, _FIRST_SEED)
+        require_known("split", split, _FIRST_SEED)
         self._split, self._names = split, tuple(names)
 
     def __len__(self) -> int:

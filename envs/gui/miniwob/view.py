@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from agentgym.envs.gui.tree import Node, Tree
 from agentgym.types import ToolCall
@@ -50,7 +49,7 @@ class View:
         return [node for node in self.page.nodes if node.id and node.role in roles]
 
 
-def call(name: str, **arguments: Any) -> ToolCall:
+def call(name: str, **arguments: object) -> ToolCall:
     """A call of a tool."""
     return ToolCall(name, arguments, "0")
 

@@ -13,8 +13,7 @@ from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Sites, Upstream
-from agentgym.envs.gui.web_app.functions import function_of
-from agentgym.envs.gui.web_app.grading import Values, draw_values, grade, state_rows, worded
+from agentgym.envs.gui.web_app.grading import Values, draw_values, function_of, grade, state_rows, worded
 from agentgym.envs.gui.web_app.process import AppProcess
 from agentgym.envs.gui.web_app.spec import WebApp, load_web_app
 from agentgym.errors import UsageError

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import runpy
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from agentgym.envs.gui.web_app.functions import function_of
 from agentgym.envs.gui.web_app.spec import AppTask, Cell, Rows, WebApp
-from agentgym.errors import CorruptDataError, EnvError
+from agentgym.errors import CorruptDataError, EnvError, UsageError
 
 Values = Mapping[str, Cell]
 _LOCKED_S = 10.0
@@ -99,3 +100,27 @@ def _as_text(rows: Any) -> list[list[str]]:
 
 def _normal(text: str) -> str:
     return " ".join(text.split()).casefold()
+
+
+# ---------------------------------- functions that a description of an application names, as ``file.py:name`` beside it
+
+
+def function_of(app: WebApp, reference: str) -> Callable[..., Any]:
+    """The function.
+
+    Raises:
+        UsageError: there is no such file or function.
+    """
+    file, _, name = reference.partition(":")
+    path = app.here / file
+    if not path.is_file():
+        raise UsageError(f"application {app.name!r}: no file {str(path)!r}")
+    found = _names_of(path, path.stat().st_mtime_ns).get(name)
+    if not callable(found):
+        raise UsageError(f"application {app.name!r}: no function {name!r} in {str(path)!r}")
+    return cast(Callable[..., object], found)
+
+
+@lru_cache(maxsize=64)
+def _names_of(path: Path, stamp: int) -> dict[str, object]:
+    return runpy.run_path(str(path))

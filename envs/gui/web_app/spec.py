@@ -11,11 +11,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from agentgym.errors import CorruptDataError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, UsageError, require_known, unknown_name
 
 APPS = Path(__file__).parent / "apps"
 """Folders of the applications that come with agentgym, each with an ``app.toml``."""
@@ -138,13 +138,12 @@ def load_web_app(name: str | Path) -> WebApp:
     path = Path(name)
     if path.suffix != ".toml":
         known = sorted(folder.parent.name for folder in APPS.glob("*/app.toml"))
-        if str(name) not in known:
-            raise unknown_name("application (or path of a .toml file)", str(name), known)
+        require_known("application (or path of a .toml file)", str(name), known)
         path = APPS / str(name) / "app.toml"
     if not path.is_file():
         raise UsageError(f"no file {str(path)!r}")
     try:
-        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        given: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
         return TypeAdapter(WebApp).validate_python({**given, "here": path.resolve().parent})
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise CorruptDataError(f"{path} does not describe an application: {error}") from error

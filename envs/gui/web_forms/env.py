@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from agentgym.call_syntax import format_call
 from agentgym.env.tasks import SeededTasks
 from agentgym.envs.gui.gui_env import GuiEnv
 from agentgym.envs.gui.site import Folder, Request, Response, Sites
-from agentgym.envs.gui.web_forms.oracle import next_call
+from agentgym.envs.gui.tree import Node, Tree
 from agentgym.envs.gui.web_forms.problems import KINDS, Problem, make_problem
-from agentgym.errors import ConfigError, UsageError, unknown_name
+from agentgym.errors import ConfigError, UsageError, require_known
 from agentgym.types import Message, Task, ToolCall
 
 _FOLDER = Path(__file__).parent.parent / "sites" / "web_forms"
@@ -24,7 +25,7 @@ class Office:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.submitted: Any = None
+        self.submitted: object = None
         self._files = Folder(_FOLDER)
 
     async def answer(self, request: Request) -> Response:
@@ -52,8 +53,7 @@ class WebFormsEnv(GuiEnv):
         if not kinds:
             raise ConfigError(f"kinds must name at least one of {', '.join(KINDS)}")
         for kind in kinds:
-            if kind not in KINDS:
-                raise unknown_name("kind of problem", kind, KINDS)
+            require_known("kind of problem", kind, KINDS)
         self._kinds = tuple(kinds)
         self._office: Office | None = None
         super().__init__(max_turns=max_turns, **options)
@@ -72,8 +72,7 @@ class WebFormsEnv(GuiEnv):
 
     def sites(self, task: Task) -> Sites:
         kind = str(task.data.get("kind"))
-        if kind not in KINDS:
-            raise unknown_name("kind of problem", kind, KINDS)
+        require_known("kind of problem", kind, KINDS)
         self._office = Office(make_problem(kind, self.np_random))
         return {"office.localhost": self._office}
 
@@ -92,3 +91,110 @@ class WebFormsEnv(GuiEnv):
     def oracle(self) -> Message:
         call: ToolCall = next_call(self.office.problem, self.page)
         return Message("assistant", format_call(call, self.tools), (call,))
+
+
+# --------------------------------------- the gold policy of WebForms: what leads to the goal from the page as it stands
+
+
+def next_call(problem: Problem, page: Tree) -> ToolCall:
+    """The next call."""
+    if "answer" in problem.goal:
+        return _call("done", answer=problem.goal["answer"])
+    return _NEXT[problem.page](dict(problem.goal), page)
+
+
+def _call(name: str, **arguments: object) -> ToolCall:
+    return ToolCall(name, arguments, "0")
+
+
+def _click(node: Node) -> ToolCall:
+    return _call("click", id=node.id)
+
+
+def _form(goal: dict[str, Any], page: Tree) -> ToolCall:
+    for label, wanted in goal.items():
+        if label in ("Newsletter", "Topics"):
+            role = "radio" if label == "Newsletter" else "checkbox"
+            for name in [wanted] if isinstance(wanted, str) else wanted:
+                if not (node := page.find(role, name)).states["checked"]:
+                    return _call("check", id=node.id)
+        elif label == "Room":
+            if (node := page.find("combobox", label)).states["value"] != wanted:
+                return _call("select", id=node.id, options=[wanted])
+        elif (node := page.find("textbox", label)).states.get("value") != wanted:
+            return _call("fill", id=node.id, text=wanted)
+    return _click(page.find("button", "Send"))
+
+
+def _table(goal: dict[str, object], page: Tree) -> ToolCall:
+    in_row = False
+    for node in page.nodes:
+        if node.role in ("cell", "row"):
+            in_row = node.name == goal["removed"] if node.role == "row" or not in_row else in_row
+        if in_row and node.role == "button":
+            return _click(node)
+    raise LookupError(f"no row of {goal['removed']}")
+
+
+def _calendar(goal: dict[str, Any], page: Tree) -> ToolCall:
+    wanted = datetime.fromisoformat(goal["date"])
+    shown = next(_dates(page))
+    if (shown.year, shown.month) != (wanted.year, wanted.month):
+        back = (shown.year, shown.month) > (wanted.year, wanted.month)
+        return _click(page.find("button", "Previous month" if back else "Next month"))
+    day = page.find("button", str(wanted.day))
+    return _click(page.find("button", "Book") if day.states["checked"] else day)
+
+
+def _dates(page: Tree) -> Iterator[datetime]:
+    for node in page.find_all("heading"):
+        if node.states["level"] == 2:
+            yield datetime.strptime(node.name, "%B %Y")
+
+
+def _board(goal: dict[str, Any], page: Tree) -> ToolCall:
+    column = ""
+    for node in page.nodes:
+        if node.role == "region":
+            column = node.name
+        elif node.role == "clickable" and node.name not in goal[column]:
+            other = next(name for name in goal if name != column)
+            return _call("drag", source=node.id, target=page.find("region", other).id)
+    return _click(page.find("button", "Save"))
+
+
+def _list(goal: dict[str, Any], page: Tree) -> ToolCall:
+    for node in page.find_all("option", goal["ordered"]):
+        return _click(node)
+    return _call("scroll", direction="down", id=page.find("listbox", "Parts").id)
+
+
+def _frame(goal: dict[str, Any], page: Tree) -> ToolCall:
+    if goal["code"] not in page.text:
+        return _click(page.find("button", "Show code"))
+    box = page.find("textbox", "Code")
+    if box.states.get("value") != goal["code"]:
+        return _call("fill", id=box.id, text=goal["code"])
+    return _click(page.find("button", "Open"))
+
+
+def _settings(goal: dict[str, Any], page: Tree) -> ToolCall:
+    for name, on in goal["switches"].items():
+        node = page.find("switch", name)
+        if node.states["checked"] != on:
+            return _call("check" if on else "uncheck", id=node.id)
+    theme = page.find("combobox", "Theme")
+    if theme.states["value"] != goal["theme"]:
+        return _call("select", id=theme.id, options=[goal["theme"]])
+    return _click(page.find("button", "Save"))
+
+
+_NEXT: dict[str, Callable[[dict[str, object], Tree], ToolCall]] = {
+    "form": _form,
+    "table": _table,
+    "calendar": _calendar,
+    "board": _board,
+    "list": _list,
+    "frame": _frame,
+    "settings": _settings,
+}

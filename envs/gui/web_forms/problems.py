@@ -30,7 +30,7 @@ class Problem:
     instruction: str
     data: Mapping[str, Any]
     """What the page is drawn from; it does not hold the goal."""
-    goal: Mapping[str, Any]
+    goal: Mapping[str, object]
     """What must be submitted; or the ``answer`` that must be given."""
 
 

@@ -57,7 +57,7 @@ class PageEnv(GuiEnv):
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page's own world."""
-        from agentgym.envs.gui.driver import driver
+        from agentgym.envs.gui.pool import driver
 
         return driver().call(self.evaluate(expression))
 

@@ -17,7 +17,7 @@ from agentgym.envs.domains.model_user import ModelUser, UserModel, user_http
 from agentgym.envs.domains.task import Scenario
 from agentgym.errors import EnvError
 from agentgym.tools.web.fetch import Fetcher, FetchOptions
-from agentgym.tools.web.readable import readable_document
+from agentgym.tools.web.retriever import readable_document
 from testkit.hostile_peers import FORGED, NASTY, PEERS, SERVER
 
 HTTP = user_http()

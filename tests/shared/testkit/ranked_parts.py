@@ -24,12 +24,14 @@ from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
 from agentgym.trainers.losses.config import LossConfig
-from agentgym.trainers.losses.mask_options import ClipCovOptions, ForkingTokensOptions, KlCovOptions
 from agentgym.trainers.losses.options import (
     BapoOptions,
     BatchNormaliseOptions,
+    ClipCovOptions,
     EpoOptions,
+    ForkingTokensOptions,
     IcepopOptions,
+    KlCovOptions,
     M2poOptions,
     SequenceTisOptions,
     VcpoOptions,

@@ -11,7 +11,7 @@ from agentgym.errors import UsageError, unknown_name
 from agentgym.render.families import FORMATS
 
 KEY_VARIABLE: Final = "OPENAI_API_KEY"
-_OPTIONS: Final[Mapping[str, Callable[[str], Any]]] = {
+_OPTIONS: Final[Mapping[str, Callable[[str], object]]] = {
     "model": str,
     "timeout_s": float,
     "num_tries": int,

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,13 +18,15 @@ from agentgym.env.env import Env
 from agentgym.errors import EngineError, UsageError
 from agentgym.http_limits import limited_async_client
 from agentgym.render.families import FORMATS
+from agentgym.render.formats.reading import ToolFormat
+from agentgym.render.thinking import split_thinking
+from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.rollout.agent import Agent, Decision, MakeAgent
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.engines.openai.endpoint import KEY_VARIABLE, Endpoint
 from agentgym.trainers.engines.openai.escape import escaped_messages, escaped_tool
-from agentgym.trainers.engines.openai.text_tools import TextTools
 from agentgym.trainers.engines.openai.wire import Conversation, Said, WireMessage, read_answer, shown
-from agentgym.types import Json, JsonSchema, Message, Observation, ToolSpec
+from agentgym.types import ImagePart, Json, JsonSchema, Message, Observation, TextPart, ToolCall, ToolSpec
 
 _REFUSED_KEY: Final = (401, 403)
 _NOT_FOUND, _BAD_REQUEST, _TIMEOUT, _TOO_MANY, _SERVER_ERROR = 404, 400, 408, 429, 500
@@ -301,3 +304,63 @@ def _asked_wait_s(response: httpx.Response) -> float:
         return max(0.0, float(response.headers.get("retry-after", "0")))
     except ValueError:
         return 0.0
+
+
+# -------------------- tools in words, for endpoints that take none: described in the first message, and calls read here
+
+_THINK = ("<think>", "</think>")
+
+
+@dataclass(frozen=True, slots=True)
+class TextTools:
+    """How one episode's tools are told and its calls are read.
+
+    Example:
+        >>> from agentgym.render.families import FORMATS
+        >>> guess = ToolSpec("guess", "Guess it.", {"properties": {"number": {"type": "integer"}}})
+        >>> said = Message("assistant", '{"name": "guess", "arguments": {"number": 2}}')
+        >>> TextTools(FORMATS["json"], (guess,)).read(said).calls
+        (ToolCall(name='guess', arguments={'number': 2}, id='0'),)
+    """
+
+    format: ToolFormat
+    tools: Sequence[ToolSpec]
+
+    def told(self, observation: Observation) -> Observation:
+        """Return the first observation with the tools in its system message, which is made if there is none."""
+        if not self.tools:
+            return observation
+        text = tools_text(self.format, self.tools, "schema")
+        first, rest = observation[0], observation[1:]
+        if first.role != "system":
+            return (Message("system", text), *observation)
+        return (Message("system", f"{first.text}\n\n{text}"), *rest)
+
+    def shown(self, example: Observation) -> Observation:
+        """Return the messages of a worked example as the conversation's own: calls and results as text."""
+        told = (self.written(one) if one.role == "assistant" else one for one in example if one.role != "system")
+        return self.replied(tuple(told))
+
+    def replied(self, replies: Observation) -> Observation:
+        """Return replies with tool results as user messages."""
+        return tuple(_as_user(one) if one.role == "tool" else one for one in replies)
+
+    def read(self, action: Message) -> Message:
+        """Return an answer with the calls that its text holds; none of them inside thinking."""
+        if not self.tools:
+            return action
+        thought = split_thinking(action.text, _THINK, is_open=False)
+        reading = self.format.parse(thought.rest, self.tools)
+        calls = reading.calls_after(len(action.text) - len(thought.rest))
+        return replace(action, calls=calls, thinking=action.thinking or thought.thinking, answer=reading.text)
+
+    def written(self, action: Message) -> Message:
+        """Return an action that was played in place of what was said, with its calls as text."""
+        calls = [call for call in action.calls if isinstance(call, ToolCall)]
+        return Message("assistant", self.format.format(calls, self.tools)) if calls else action
+
+
+def _as_user(result: Message) -> Message:
+    images = [] if isinstance(result.content, str) else [one for one in result.content if isinstance(one, ImagePart)]
+    text = result_text(result.text)
+    return Message("user", (TextPart(text), *images) if images else text)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
 from agentgym.canonical import encodable, read_json, require_writable
 from agentgym.errors import EngineError
 from agentgym.types import (
+    EMPTY_COMPLETION,
     Call,
     Completion,
     FinishReason,
@@ -154,28 +155,21 @@ def read_answer(answer: Any, num_before: int) -> Said:
     except (KeyError, IndexError, TypeError, AttributeError):
         raise EngineError(f"it answered no completion: {shown(answer)}") from None
     text, thought = _read_content(message)
-    calls: list[Call] = []
-    wires: list[WireCall] = []
+    read: list[tuple[Call, WireCall]] = []
     for at, function in enumerate(listed):
         if not isinstance(function, Mapping):
             raise EngineError(f"it answered a call without a function: {shown(answer)}")
         own = named[at]
         is_new = isinstance(own, str) and own and own not in named[:at]
-        call, wire = _read_call(function, encodable(own) if is_new else f"call_{num_before}_{at}")
-        calls.append(call)
-        wires.append(wire)
+        read.append(_read_call(function, encodable(own) if is_new else f"call_{num_before}_{at}"))
     row: WireMessage = {"role": "assistant", "content": text}
-    if wires:
-        row["tool_calls"] = wires
+    if read:
+        row["tool_calls"] = [wire for _, wire in read]
+    end = _ENDS.get(str(choice.get("finish_reason")), FinishReason.STOP)
     return Said(
-        action=Message("assistant", text, tuple(calls), thinking=thought, answer=text),
+        action=Message("assistant", text, tuple(call for call, _ in read), thinking=thought, answer=text),
         wire=row,
-        completion=Completion(
-            token_ids=(),
-            logprobs=(),
-            policy_versions=(),
-            finish_reason=_ENDS.get(str(choice.get("finish_reason")), FinishReason.STOP),
-        ),
+        completion=replace(EMPTY_COMPLETION, finish_reason=end),
         usage=_read_usage(answer),
     )
 
@@ -240,7 +234,7 @@ def _read_content(message: JsonObject) -> tuple[str, str]:
     """
     keys = ("reasoning_content", "reasoning")  # vLLM, SGLang and others
     thinking = next((said for key in keys if isinstance(said := message.get(key), str)), "")
-    content: Any = message.get("content")
+    content: object = message.get("content")
     if isinstance(content, list):
         parts = [_part_text(part) for part in content]
         text = "".join(part for kind, part in parts if kind == "text")
@@ -253,7 +247,7 @@ def _read_content(message: JsonObject) -> tuple[str, str]:
     return encodable(text or (refusal if isinstance(refusal, str) else "")), encodable(thinking)
 
 
-def _part_text(part: Any) -> tuple[str, str]:
+def _part_text(part: object) -> tuple[str, str]:
     kind = part.get("type") if isinstance(part, Mapping) else None
     said = part.get(str(kind)) if isinstance(part, Mapping) else None
     if kind == "thinking" and isinstance(said, list):  # Mistral's

@@ -18,7 +18,8 @@ from functools import partial
 import torch
 
 from agentgym.engine import SamplingParams
-from agentgym.errors import ClosedError, ConfigError, EngineError, boundary
+from agentgym.errors import ClosedError, EngineError, boundary
+from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.requests import EngineStats, Request, as_engine_error
 from agentgym.trainers.engines.torch.runner import Forward, make_runner
@@ -77,17 +78,13 @@ class TorchEngine:
         Raises:
             ConfigError: the model is not supported, or a size is below 1.
         """
-        for name, value in (
-            ("num_slots", num_slots),
-            ("max_context_tokens", max_context_tokens),
-            ("max_prefill_tokens", max_prefill_tokens),
-        ):
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}")
-        self._max_context_tokens = max_context_tokens
-        self._max_prefill_tokens = max_prefill_tokens
-        self._batch_invariant = batch_invariant
-        self._version = version
+        sizes = {
+            "num_slots": num_slots, "max_context_tokens": max_context_tokens, "max_prefill_tokens": max_prefill_tokens
+        }  # fmt: skip
+        for name, value in sizes.items():
+            check_number(name, value, Range(at_least=1))
+        self._max_context_tokens, self._max_prefill_tokens = max_context_tokens, max_prefill_tokens
+        self._batch_invariant, self._version = batch_invariant, version
         self._runner = make_runner(
             model, forward, fixed_decode, num_slots=num_slots + 1, max_context_tokens=max_context_tokens, dtype=dtype
         )

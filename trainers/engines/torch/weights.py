@@ -17,7 +17,7 @@ from torch import Tensor
 
 from agentgym.errors import ConfigError
 from agentgym.trainers.models.quantized import dequantized, is_four_bit
-from agentgym.trainers.types import CausalLM
+from agentgym.trainers.types import CausalLM, PlainCausalLM, unwrapped
 
 SUPPORTED_MODEL_TYPES = ("llama", "qwen2", "qwen3")
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -91,7 +91,7 @@ def read_weights(model: CausalLM, max_context_tokens: int, dtype: torch.dtype | 
     Raises:
         ConfigError: for an architecture, an attention window, a rope or an adapter that is not supported.
     """
-    causal_lm = _plain(model)
+    causal_lm = unwrapped(model)
     shape = _read_shape(causal_lm, max_context_tokens)
     decoder = causal_lm.model
 
@@ -127,7 +127,7 @@ def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
     Returns:
         The weights, and whether any of them lies elsewhere now: a parameter that they share with the model was moved.
     """
-    causal_lm = _plain(model)
+    causal_lm = unwrapped(model)
     decoder, shared = causal_lm.model, {tensor.data_ptr() for tensor in weights.shared}
     moved = False
 
@@ -156,12 +156,7 @@ def refresh(weights: Weights, model: CausalLM) -> tuple[Weights, bool]:
     return _with_shared(made, causal_lm), moved
 
 
-def _plain(model: CausalLM) -> Any:
-    causal_lm: Any = model
-    return causal_lm.get_base_model() if hasattr(causal_lm, "get_base_model") else causal_lm  # peft's wrapper
-
-
-def _with_shared(weights: Weights, causal_lm: Any) -> Weights:
+def _with_shared(weights: Weights, causal_lm: PlainCausalLM) -> Weights:
     """Note which tensors share memory with the model, and how often those were changed so far."""
     parameters = {parameter.data_ptr() for parameter in causal_lm.parameters()}
     matrices = (matrix for layer in weights.layers for matrix in (layer.out, layer.down))
@@ -178,7 +173,7 @@ def _map_layer(layer: LayerWeights, change: Callable[[Tensor], Tensor]) -> Layer
     return LayerWeights(**changed)
 
 
-def _read_shape(causal_lm: Any, max_context_tokens: int) -> Shape:
+def _read_shape(causal_lm: PlainCausalLM, max_context_tokens: int) -> Shape:
     config = causal_lm.config
     if config.model_type not in SUPPORTED_MODEL_TYPES:
         known = ", ".join(SUPPORTED_MODEL_TYPES)
@@ -310,7 +305,7 @@ def _has_adapter(module: Any, adapter: str) -> bool:
     return adapter in getattr(module, "lora_embedding_A", {})
 
 
-def merged_bias(module: Any) -> Tensor | None:
+def merged_bias(module: object) -> Tensor | None:
     """What a module adds; None if nothing."""
     base = getattr(module, "base_layer", module)
     bias: Tensor | None = getattr(base, "bias", None)

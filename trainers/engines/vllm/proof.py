@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,7 +84,7 @@ def _by_name(workers: Sequence[JsonObject]) -> dict[str, tuple[list[str], list[i
     """Of every parameter its checkpoint names, and the sum of each worker that has it."""
     found: dict[str, tuple[list[str], list[int | None]]] = {}
     for worker in workers:
-        parameters: Any = worker.get("parameters")
+        parameters: object = worker.get("parameters")
         if not isinstance(parameters, Mapping):
             raise ServerFaultError("a worker said nothing of its parameters")
         for name, (parts, value) in parameters.items():
@@ -112,14 +111,14 @@ def rounded_to(model: CausalLM, dtype: torch.dtype) -> Iterator[None]:
     """Let a model compute in another dtype, with one module's weights rounded at a time."""
     kept: dict[int, list[tuple[torch.nn.Parameter, Tensor]]] = {}
 
-    def enter(module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def enter(module: torch.nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
         kept[id(module)] = [(p, p.data) for p in module.parameters(recurse=False) if p.dtype == torch.float32]
         for parameter, data in kept[id(module)]:
             parameter.data = data.to(dtype)
         # peft casts what goes into an adapter to the dtype that its weights have outside of it
         return tuple(x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
 
-    def leave(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+    def leave(module: torch.nn.Module, inputs: object, output: object) -> None:
         for parameter, data in kept.pop(id(module)):
             parameter.data = data
 

@@ -19,7 +19,7 @@ import pickle
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -135,7 +135,7 @@ class IpcChannel:
         handle_of: a handle that another process can open, and the GPU it lies on.
     """
 
-    def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[Any, ...]]] | None = None) -> None:
+    def __init__(self, handle_of: Callable[[Tensor], tuple[str, tuple[object, ...]]] | None = None) -> None:
         self._handle_of = handle_of or cuda_handle
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
@@ -233,7 +233,7 @@ IPC_INIT_INFO: JsonObject = {}
 """Nothing: tensors are not packed by default, and 0.26 knows no field."""
 
 
-def ipc_update_info(tensors: Tensors, handles: Sequence[dict[str, tuple[Any, ...]]]) -> JsonObject:
+def ipc_update_info(tensors: Tensors, handles: Sequence[dict[str, tuple[object, ...]]]) -> JsonObject:
     """Return the body by which a server opens tensors: one handle each, by the id of the GPU."""
     return description_of(tensors) | {"ipc_handles_pickled": base64.b64encode(pickle.dumps(list(handles))).decode()}
 
@@ -269,7 +269,7 @@ def _by_place(values: Tensor) -> float:
     return (values * places).sum().item()
 
 
-def cuda_handle(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
+def cuda_handle(tensor: Tensor) -> tuple[str, tuple[object, ...]]:
     """The GPU's id and what ``rebuild_cuda_tensor`` takes.
 
     Raises:
@@ -277,5 +277,5 @@ def cuda_handle(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
     """
     if not tensor.is_cuda:
         raise EngineError("engine.weight_sync=ipc shares memory of a GPU, and the trainer's model is on the CPU")
-    handle: tuple[Any, ...] = reduce_tensor(tensor)[1]  # type: ignore[no-untyped-call]
+    handle: tuple[object, ...] = reduce_tensor(tensor)[1]  # type: ignore[no-untyped-call]
     return str(torch.cuda.get_device_properties(tensor.device).uuid), handle

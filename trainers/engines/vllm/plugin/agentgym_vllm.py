@@ -27,56 +27,55 @@ _MIX = (-7046029254386353131, -4658895280553007687)
 class AgentGymWeights:
     """Mixed into vLLM's worker: ``self.model_runner`` is the worker's."""
 
-    def agentgym_load(self, folder: str, version: int, checksum: str) -> dict[str, Any]:
+    model_runner: Any
+    _agentgym_held: tuple[int, str]
+
+    def agentgym_load(self, folder: str, version: int, checksum: str) -> dict[str, object]:
         """Load every ``*.safetensors`` file of ``folder`` as ``version`` if they have this checksum.
 
         While it loads no version is held, so that a load that failed half-way is never taken for either.
         """
-        worker: Any = self
         try:
             paths = sorted(Path(folder).glob("*.safetensors"))
             found = checksum_of(paths)
             if found != checksum:
                 what = f"its files have the checksum {found}" if paths else "it has no *.safetensors file here"
                 raise ValueError(f"{folder} does not hold version {version} ({checksum}): {what}")
-            worker._agentgym_held = (NO_VERSION, "")
-            worker.model_runner.reload_weights(weights_iterator=_tensors(paths))
-            _pack_again(worker.model_runner.get_model())
-            worker._agentgym_held = (version, checksum)
+            self._agentgym_held = (NO_VERSION, "")
+            self.model_runner.reload_weights(weights_iterator=_tensors(paths))
+            _pack_again(self.model_runner.get_model())
+            self._agentgym_held = (version, checksum)
         except Exception as error:
             return {**self.agentgym_held(), "error": f"{type(error).__name__}: {error}"}
         return self.agentgym_held()
 
-    def agentgym_forget(self) -> dict[str, Any]:
+    def agentgym_forget(self) -> dict[str, object]:
         """Hold no version: what comes now comes by vLLM's own transfer, in pieces."""
-        worker: Any = self
-        worker._agentgym_held = (NO_VERSION, "")
+        self._agentgym_held = (NO_VERSION, "")
         return self.agentgym_held()
 
-    def agentgym_received(self, version: int, checksum: str) -> dict[str, Any]:
+    def agentgym_received(self, version: int, checksum: str) -> dict[str, object]:
         """What vLLM's own transfer brought is ``version``."""
-        worker: Any = self
         try:
-            _pack_again(worker.model_runner.get_model())
+            _pack_again(self.model_runner.get_model())
         except Exception as error:
             return {**self.agentgym_held(), "error": f"{type(error).__name__}: {error}"}
-        worker._agentgym_held = (version, checksum)
+        self._agentgym_held = (version, checksum)
         return self.agentgym_held()
 
-    def agentgym_checksum(self, folder: str) -> dict[str, Any]:
+    def agentgym_checksum(self, folder: str) -> dict[str, object]:
         """The checksum of the ``*.safetensors`` files of ``folder`` as this machine sees them."""
         try:
             return {"checksum": checksum_of(sorted(Path(folder).glob("*.safetensors")))}
         except OSError as error:
             return {"error": str(error)}
 
-    def agentgym_sums(self) -> dict[str, Any]:
+    def agentgym_sums(self) -> dict[str, object]:
         """Sums over the bits of the parameters in place, with the checkpoint's names for each; None where none is seen.
 
         On CPUs the matrices of linear layers are packed after loading, and their parameters are empty.
         """
-        worker: Any = self
-        model = worker.model_runner.get_model()
+        model = self.model_runner.get_model()
         fused = getattr(model, "packed_modules_mapping", {})
         parameters = {}
         for name, parameter in model.named_parameters():
@@ -86,16 +85,15 @@ class AgentGymWeights:
             *path, module, kind = plain.split(".")  # as in model.layers.0.self_attn.qkv_proj.weight
             parts = [".".join([*path, part, kind]) for part in fused.get(module, [module])]
             parameters[plain] = (parts, f"{bit_sum(parameter):x}" if parameter.numel() else None)
-        dtype = str(worker.model_runner.model_config.dtype).removeprefix("torch.")
+        dtype = str(self.model_runner.model_config.dtype).removeprefix("torch.")
         return {"dtype": dtype, "parameters": parameters}
 
-    def agentgym_held(self) -> dict[str, Any]:
+    def agentgym_held(self) -> dict[str, object]:
         """The version and checksum of the weights in place, and what tells one model and way to serve from another."""
         import vllm
 
-        worker: Any = self
-        version, checksum = getattr(worker, "_agentgym_held", (NO_VERSION, ""))
-        served = worker.model_runner.model_config
+        version, checksum = getattr(self, "_agentgym_held", (NO_VERSION, ""))
+        served = self.model_runner.model_config
         config = served.hf_text_config
         return {
             "version": version,
@@ -148,7 +146,7 @@ def _pack_again(model: Any) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
-def _tensors(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+def _tensors(paths: Sequence[Path]) -> Iterator[tuple[str, object]]:
     from safetensors import safe_open
 
     for path in paths:

@@ -6,10 +6,9 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 
-def none_left(database: Path, values: Mapping[str, Any]) -> float:
+def none_left(database: Path, values: Mapping[str, object]) -> float:
     """1 if the entries of a town are gone and all others of the twelve are there."""
     with closing(sqlite3.connect(database)) as book:
         left = {town for (town,) in book.execute("select town from entries")}

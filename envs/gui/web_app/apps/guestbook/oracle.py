@@ -21,7 +21,7 @@ def next_call(task: str, values: Mapping[str, Any], page: Tree, database: Path) 
     return _done("") if button is None else ToolCall("click", {"id": button.id}, "0")
 
 
-def _sign(values: Mapping[str, Any], page: Tree) -> ToolCall:
+def _sign(values: Mapping[str, object], page: Tree) -> ToolCall:
     if page.title == "Thank you":
         return _done("")
     for label in ("Name", "Town", "Message"):

@@ -39,7 +39,7 @@ def _search(title: str, page: Tree) -> ToolCall:
     return _click(page, "button", "Search")
 
 
-def _on_product(task: str, values: Mapping[str, Any], page: Tree) -> ToolCall:
+def _on_product(task: str, values: Mapping[str, object], page: Tree) -> ToolCall:
     if task == "review":
         return _click(page, "link", "Write a review")
     return _click(page, "button", "Add to basket")
@@ -64,7 +64,7 @@ def _review(values: Mapping[str, Any], page: Tree) -> ToolCall:
     return _click(page, "button", "Save review")
 
 
-def _order(values: Mapping[str, Any], page: Tree, is_placed: bool) -> ToolCall:
+def _order(values: Mapping[str, object], page: Tree, is_placed: bool) -> ToolCall:
     if is_placed:
         return _call("done", answer="")
     if "/checkout/preview" in page.url or any(page.find_all("button", "Place order")):
@@ -83,7 +83,7 @@ def _order(values: Mapping[str, Any], page: Tree, is_placed: bool) -> ToolCall:
     return _call("goto", url="/checkout/")
 
 
-def _fill(fields: Sequence[tuple[str, str]], values: Mapping[str, Any], page: Tree) -> ToolCall | None:
+def _fill(fields: Sequence[tuple[str, str]], values: Mapping[str, object], page: Tree) -> ToolCall | None:
     """The first text box that does not hold what it should."""
     for label, name in fields:
         boxes = [node for node in page.nodes if node.role == "textbox" and node.name.rstrip(" *").startswith(label)]
@@ -98,7 +98,7 @@ def _click(page: Tree, role: str, name: str) -> ToolCall:
     return _call("click", id=page.find(role, name).id)
 
 
-def _call(name: str, **arguments: Any) -> ToolCall:
+def _call(name: str, **arguments: object) -> ToolCall:
     return ToolCall(name, arguments, "0")
 
 

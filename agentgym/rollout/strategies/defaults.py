@@ -1,0 +1,118 @@
+"""The strategies of a run that names none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agentgym.plugins import Options
+from agentgym.rollout.branch import START, Start
+from agentgym.rollout.strategies.component import branching, budget, guidance, horizon, replay, task_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderOptions(Options):
+    """No settings."""
+
+    kind: str = "order"
+
+
+@task_source("order", paper="every task once per epoch", status="reproduced", options=OrderOptions)
+def order(positions: Sequence[int], order: Callable[[int], int]) -> list[int]:
+    """Return the tasks of the positions."""
+    return [order(position) for position in positions]
+
+
+# ------------------------------------------------------------- the same number of episodes for every group: the default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvenOptions(Options):
+    """No settings."""
+
+    kind: str = "even"
+
+
+@budget("even", paper="group.group_size for every group", status="reproduced", options=EvenOptions)
+def even(rates: Sequence[float | None], group_size: int) -> list[int]:
+    """Return the configured group size for each group."""
+    return [group_size] * len(rates)
+
+
+# -------------------------------------------------------------- episodes as long as the environment allows: the default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedOptions(Options):
+    """No settings."""
+
+    kind: str = "fixed"
+
+
+@horizon("fixed", paper="the environment's own limit", status="reproduced", options=FixedOptions)
+def fixed() -> int | None:
+    """Return no limit beside the environment's own."""
+    return None
+
+
+# ------------------------------------------- all episodes of a group begin at the start of their task, at the same time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtOnceOptions(Options):
+    """No settings."""
+
+    kind: str = "at_once"
+
+
+@branching("at_once", paper="independent episodes", status="reproduced", options=AtOnceOptions)
+def at_once(num_left: int) -> Sequence[Start]:
+    """Return the starts of all episodes.
+
+    Example:
+        >>> at_once(2) == [START, START]
+        True
+    """
+    return [START] * num_left
+
+
+# ----------------------------------------------------------------------------------------------- episodes without hints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnaidedOptions(Options):
+    """No settings."""
+
+    kind: str = "unaided"
+
+
+@guidance("unaided", paper="no hints", status="reproduced", options=UnaidedOptions)
+def unaided() -> tuple[int, int]:
+    """Return that no episode gets hints.
+
+    Example:
+        >>> unaided()
+        (0, 0)
+    """
+    return 0, 0
+
+
+# ---------------------------------------------------------------------------------------- every episode is trained once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshOptions(Options):
+    """No settings."""
+
+    kind: str = "fresh"
+
+
+@replay("fresh", paper="no replay", status="reproduced", options=FreshOptions)
+def fresh() -> tuple[int, int] | None:
+    """Return that no member is replaced.
+
+    Example:
+        >>> fresh() is None
+        True
+    """
+    return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -197,8 +196,15 @@ def require_extra(what: str, extra: str, *modules: str) -> None:
     Raises:
         MissingExtraError: for ``what``, with the command that installs the extra.
     """
-    if any(sys.modules.get(module) is None and importlib.util.find_spec(module) is None for module in modules):
+    if not all(map(_is_installed, modules)):
         raise MissingExtraError(what, extra)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # it is loaded, and was made without a spec
+        return True
 
 
 def require_known(kind: str, name: str, known: Collection[str], hint: str = "") -> None:

@@ -47,6 +47,6 @@ def test_no_module_makes_a_client_without_limits() -> None:
         str(path.relative_to(ROOT))
         for folder in folders
         for path in folder.rglob("*.py")
-        if re.search(r"httpx\.(Async)?Client\(|requests\.(get|post)\(|urlopen\(", path.read_text(encoding="utf-8"))
+        if re.search(r"httpx\.(Async)?Client\(|\brequests\.(get|post)\(|urlopen\(", path.read_text(encoding="utf-8"))
     }
     assert {name for name in made if "agentgym/envs" not in name} <= OWN_LIMITS

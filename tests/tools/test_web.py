@@ -269,7 +269,7 @@ def test_of_a_page_of_countless_tags_the_beginning_is_read() -> None:
 def test_a_page_that_takes_too_long_to_read_is_an_answer_to_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = threading.Event()
     monkeypatch.setattr(retriever, "READING_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(retriever, "readable_document", lambda *_: let_go.wait(20))
+    monkeypatch.setattr(retriever, "readable_document", lambda *_, **__: let_go.wait(20))
     with serving(lambda seen: Reply("<p>Cities.</p>")) as (url, _):
         fetcher = Fetcher(FetchOptions(allow_private=True, obey_robots=False))
         opened = adocument(WebRetriever(SearxNG(url), fetcher), url)

@@ -14,6 +14,7 @@ from agentgym.credit.component import ESTIMATORS
 from agentgym.credit.compose import CreditConfig, check_estimator, credit_turns
 from agentgym.credit.table import TurnTable
 from agentgym.errors import ConfigError
+from agentgym.trainers.recipes import describe_recipes, recipe
 
 Command = Callable[..., Any]
 
@@ -77,6 +78,15 @@ def test_files_of_ones_own_are_listed(run: Command, file: Path) -> None:
         assert (row["class"], row["status"], row["paper"]) == ("estimator", "user", "ours")
     assert "are listed with --credit" in run("list", file.name).assert_one_line_error()
     assert "no file 'gone.py'" in run("list", "--credit", "gone.py").assert_one_line_error()
+
+
+def test_a_recipe_that_cannot_be_made_does_not_hide_the_others() -> None:
+    @recipe("broken")
+    def broken() -> int:
+        return 3
+
+    rows = {facts.name: facts for facts in describe_recipes()}
+    assert "returned a int, expected a TrainConfig" in rows["broken"].summary and rows["tiny"].envs
 
 
 def test_recipes_are_listed_with_a_line_each(run: Command) -> None:

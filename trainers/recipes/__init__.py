@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agentgym.errors import ConfigError
+from agentgym.errors import AgentGymError, ConfigError
 from agentgym.plugins import Component, F, Registry
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.recipes.browser import miniwob_demo
@@ -83,7 +83,7 @@ class RecipeFacts:
 
 
 def describe_recipes() -> tuple[RecipeFacts, ...]:
-    """Return what every recipe trains, sorted by name.
+    """Return what every recipe trains, sorted by name; of one that cannot be made, the reason.
 
     Example:
         >>> [facts.model for facts in describe_recipes() if facts.name == "smollm2-wiki"]
@@ -93,7 +93,10 @@ def describe_recipes() -> tuple[RecipeFacts, ...]:
 
 
 def _facts(name: str) -> RecipeFacts:
-    config, said = load_recipe(name), inspect.getdoc(RECIPES[name].call) or ""
+    try:
+        config, said = load_recipe(name), inspect.getdoc(RECIPES[name].call) or ""
+    except AgentGymError as error:  # a user's: the others are listed all the same
+        return RecipeFacts(name, (), "", f"cannot be used: {error}")
     model = config.model
     envs = tuple(one.env.id for one in config.by_env.values())
     size = f"from scratch, {model.num_layers} layers of {model.hidden_size}"

@@ -168,10 +168,9 @@ def test_its_command_evaluates_ours(target: str, tmp_path: Path) -> None:
         "-T", "num_tasks=5", "-T", "max_turns=1", "--model", "wheel/one",
         "--log-dir", str(tmp_path / "logs"), "--display", "none",
     ]  # fmt: skip
-    given = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(root), str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
-    }
+    # inspect knows an installed package by its metadata, which those of a checkout on the path would hide
+    paths = [str(tmp_path), *([str(root)] if target.endswith(".py") else ())]
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=root, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (found,) = list_eval_logs(str(tmp_path / "logs"))

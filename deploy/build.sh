@@ -39,7 +39,7 @@ echo "gathering wheels for $image in $context"
 rm -rf "$context"
 mkdir -p "$context/source" "$context/own" "$context/others"
 # a copy, since setuptools would put what earlier builds left in build/ into the wheel
-cp -a pyproject.toml README.md agentgym envs tools trainers sandboxes "$context/source"
+cp -a pyproject.toml README.md agentgym_verifiers.py agentgym envs tools trainers sandboxes "$context/source"
 pip() { "$python" -m pip -q --disable-pip-version-check "$@"; }
 pip wheel --no-deps --no-build-isolation --wheel-dir "$context/own" "$context/source"
 rm -rf "$context/source"

@@ -8,6 +8,7 @@ import inspect
 import pickle
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -29,7 +30,7 @@ class LeftBehindError(EnvTimeoutError):
     """A blocking environment was not done in time; its thread goes on, since nothing can end it."""
 
 
-class Session:
+class Session(ABC):
     """An environment instance that one client plays.
 
     Requests come one at a time, each with a sequence number. A number that was seen last gets the answer that it got:
@@ -105,12 +106,12 @@ class Session:
         if self._answer is not None and not self._answer.done():
             self._answer.cancel()
 
+    @abstractmethod
     async def perform(self, op: str, fields: Mapping[str, Any]) -> Any:
         """Do an operation where the environment is.
 
         ``reset`` and ``load`` return a :class:`View`, whose observation began the episode; ``step`` a :class:`Step`.
         """
-        raise NotImplementedError
 
     async def _answered(self, op: str, fields: Mapping[str, Any]) -> Any:
         """Perform an operation, and note whether an episode runs."""

@@ -125,7 +125,7 @@ def harness(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarnessConfig:
-    """Which harness plays episodes, and within which limits. An empty ``name`` plays without one."""
+    """The harness that plays episodes, and its limits. An empty ``name`` plays without one."""
 
     name: str = ""
     """``openai_loop``, ``command``, ``sandbox_command``, ``mini_swe_agent``, ``smolagents``, or ``file.py:name``."""

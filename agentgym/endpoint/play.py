@@ -120,7 +120,7 @@ class HarnessAgents:
 
 @dataclass(slots=True)
 class _Effect:
-    """What the environment did because of one completion."""
+    """The environment's steps that one completion caused."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     acted: int = 0

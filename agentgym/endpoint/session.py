@@ -22,7 +22,7 @@ CallTool = Callable[[str, JsonObject], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What answers an agent's calls."""
+    """The engine, renderer and settings that answer an agent's calls."""
 
     engine: Engine
     renderer: ChatRenderer
@@ -33,7 +33,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was noted of a completion beside its tokens."""
+    """Notes on a completion beside its tokens."""
 
     state_key: str
     render_s: float

@@ -1,1 +1,1 @@
-"""What an environment is, and the bases to write one from."""
+"""The contract of an environment, and the base classes to write one from."""

@@ -349,7 +349,7 @@ class Env(gymnasium.Env[Observation, Action]):
         return ()
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed, as an assistant message."""
+        """Return a person's input as an assistant message."""
         return Message("assistant", text)
 
     # -------------------------------------------------------------------------------------------------- snapshots

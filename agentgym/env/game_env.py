@@ -30,7 +30,7 @@ class GameState(Protocol):
 
     @property
     def player(self) -> int:
-        """Who moves, counted from 0; of no meaning once the game is over."""
+        """Return the player who moves, counted from 0; of no meaning once the game is over."""
         ...
 
     def actions(self) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class GameState(Protocol):
         ...
 
     def returns(self) -> tuple[float, ...]:
-        """What each player gets, once the game is over."""
+        """Return each player's reward, once the game is over."""
         ...
 
     def view(self, player: int) -> str:
@@ -129,7 +129,7 @@ class GameEnv(Env):
 
     @property
     def player(self) -> int:
-        """Whose move it is."""
+        """The player who moves."""
         return self.state.player
 
     @property
@@ -140,7 +140,7 @@ class GameEnv(Env):
         return self.__state
 
     def said_to(self, player: int) -> Observation:
-        """What a player reads next: the rules if it has not acted yet, and what it knows."""
+        """Return what a player reads next: the rules if it has not acted yet, and its observation."""
         lines = [self.rules] if self.__explain and self.rules and player not in self.__acted else []
         if self.__loser is not None:
             lines.append("You forfeit the game." if player == self.__loser else "You win: the other player forfeits.")
@@ -149,7 +149,7 @@ class GameEnv(Env):
         return (Message("user", "\n".join(lines)),)
 
     def returns(self) -> tuple[float, ...]:
-        """What each player got; the sum is 0 if a game was forfeited."""
+        """Return each player's reward; the sum is 0 if a game was forfeited."""
         if self.__loser is None:
             return self.state.returns()
         others = self.forfeit_cost / (len(self.players) - 1)
@@ -160,7 +160,7 @@ class GameEnv(Env):
         return (RewardPart("outcome", float(self.returns()[player])),)
 
     def success_of(self, player: int) -> bool:
-        """Whether a player has won, as :attr:`success_outcome` says."""
+        """Return True if a player has won, as :attr:`success_outcome` defines it."""
         return self.returns()[player] >= self.success_outcome - 1e-9
 
     def forfeit(self, player: int) -> None:
@@ -215,7 +215,7 @@ class GameEnv(Env):
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def state_key(self) -> str:
-        """What the player who is on knows; at the end, what all know."""
+        """Return the observation of the player who moves; at the end, that of all."""
         if not self.state.actions() or self.__loser is not None:
             return canonical([self.__loser, [self.state.view(player) for player in range(len(self.players))]])
         return canonical([self.player, self.state.view(self.player)])

@@ -1,4 +1,4 @@
-"""What environments say, as messages that can be rendered, encoded and recorded."""
+"""Observations as messages that can be rendered, encoded and recorded."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ from agentgym.types import ToolCall
 
 
 class Said(OpenEnvObservation):  # type: ignore[misc]
-    """What an episode begins with."""
+    """The first observation of an episode."""
 
     text: str
     task_id: str
 
 
 class Stepped(CallToolObservation):  # type: ignore[misc]
-    """What a tool said; ``success`` is set at the end of an episode."""
+    """The result of a tool; ``success`` is set at the end of an episode."""
 
     is_valid: bool = True
     success: bool | None = None

@@ -13,7 +13,7 @@ from agentgym.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What is exported."""
+    """The episodes that are exported, and where they are from."""
 
     run: RunFolder
     label: str

@@ -35,7 +35,7 @@ class AgentgymData(vf.TaskData):  # type: ignore[misc]
 
 
 class AgentgymState(vf.State):  # type: ignore[misc]
-    """What an episode has earned so far."""
+    """The rewards of an episode so far."""
 
     parts: dict[str, float] = Field(default_factory=dict)
     """Sum of each named reward part over the turns."""
@@ -61,7 +61,7 @@ class AgentgymTask(vf.Task[AgentgymData, AgentgymState]):  # type: ignore[misc]
 
 
 class AgentgymTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
-    """Which environment, and which of its tasks."""
+    """The environment, and which of its tasks to play."""
 
     env_id: str = "agentgym/Household-v0"
     """A registered id, ``module:Id`` or ``file.py:Id``."""

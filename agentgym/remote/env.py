@@ -143,7 +143,7 @@ class RemoteEnv(Env):
         return {name: [wire.read(Message, one) for one in actions] for name, actions in found.items()}
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed, as the environment reads it."""
+        """Return a person's input as the environment reads it."""
         return wire.read(Message, self._wait(self._asked("parse_action", text=text)))
 
     # -------------------------------------------------------------------------------------------------- snapshots

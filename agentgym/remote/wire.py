@@ -26,7 +26,7 @@ _adapters: dict[type[Any], TypeAdapter[Any]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFacts:
-    """What holds for every episode of an environment."""
+    """Facts that hold for every episode of an environment."""
 
     version: int
     env_id: str
@@ -40,7 +40,7 @@ class EnvFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a client may ask of an environment between two turns, sent along with each answer."""
+    """The state of an environment between two turns, as a client may ask for it; sent along with each answer."""
 
     observation: Observation
     state_key: str | None

@@ -20,7 +20,7 @@ _LINK = re.compile(r"\[([^\[\]]{0,300})\]\((<[^<>\s]{1,2000}>|[^()<>\s]{1,2000})
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a browser shows of a page."""
+    """A page as the browser shows it."""
 
     text: str
     """With ``[n]`` after the words of the n-th link."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an agent is asked, and what only the environment knows.
+    """A question, with the answers that only the environment knows.
 
     Example:
         >>> Question("Who wrote Red Mirror?", ("Mira Tolan",), ("Red Mirror",), ("Red Mirror",)).answers

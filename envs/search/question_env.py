@@ -26,7 +26,7 @@ INSTRUCTIONS = "Answer the question in as few words as possible. Search and read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRewards:
-    """What parts of the reward beside the answer's are worth, all 0 or more; costs are taken off."""
+    """Values of the reward's parts beside the answer's, all 0 or more; costs are subtracted."""
 
     gold_retrieved: float = 0.0
     """Process: shared by the pages that hold the answer, each paid when a search first shows it."""
@@ -52,7 +52,7 @@ class SearchRewards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What an episode remembers beside what is found and open."""
+    """Counters of an episode, and the documents it has read."""
 
     read: frozenset[str] = frozenset()
     """Documents that were open at some time."""
@@ -112,7 +112,7 @@ class QuestionEnv(ToolEnv):
 
     @abstractmethod
     def next_call(self) -> ToolCall:
-        """What the gold policy does next."""
+        """Return the next call of the gold policy."""
 
     # ------------------------------------------------------------------------------------------------- an episode
 

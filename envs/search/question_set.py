@@ -19,7 +19,7 @@ from agentgym.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a question set is read from."""
+    """The files that a question set is read from."""
 
     questions: str
     corpus: tuple[str, ...] = ()

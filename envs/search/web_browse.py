@@ -35,7 +35,7 @@ _MOST_PLACES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Browser:
-    """Where a browser stands."""
+    """The position of a browser."""
 
     history: tuple[tuple[str, Rendered], ...] = ()
     """Addresses and pages behind the one in sight, which is the last."""
@@ -49,7 +49,7 @@ class Browser:
 
     @property
     def page(self) -> Rendered:
-        """What is in sight."""
+        """The page in sight."""
         return self.history[-1][1] if self.history else Rendered("", ())
 
 
@@ -109,7 +109,7 @@ class WebBrowseEnv(WorldEnv):
 
     @property
     def task_type(self) -> str:
-        """How many facts the answer is away from what the question names; of the web nobody says."""
+        """Number of facts between the question's names and the answer; empty for the web."""
         return super().task_type if self._web is None else ""
 
     def tasks(self, split: str) -> Sequence[Task]:

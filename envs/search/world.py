@@ -31,7 +31,7 @@ _FEW_PAGES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
-    """What is hard about a world and its questions.
+    """The difficulty of a world and its questions.
 
     Raises:
         UsageError: a value is out of range; the message says what is allowed.
@@ -130,7 +130,7 @@ def world_of(difficulty: Difficulty, world_seed: int) -> World:
 
 
 def world_seed_of(difficulty: Difficulty, task_seed: int) -> int:
-    """Which world a task is about; splits, whose seeds are a billion apart, share none."""
+    """Return the seed of a task's world; splits, whose seeds are a billion apart, share none."""
     number = task_seed % SPLIT_STRIDE
     return task_seed - number + (number % difficulty.num_worlds if difficulty.num_worlds else number)
 

@@ -53,7 +53,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        """What it says, without links."""
+        """The page's text, without links."""
         return "".join(piece if isinstance(piece, str) else piece.text for piece in self.pieces)
 
     def document(self) -> Document:
@@ -63,7 +63,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """How many pages of each kind there are beside those of things and former times."""
+    """Numbers of pages of each kind, beside those of things and former times."""
 
     num_distractors: int
     num_injections: int

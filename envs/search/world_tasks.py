@@ -80,7 +80,7 @@ class WorldEnv(QuestionEnv):
 
     @property
     def task_type(self) -> str:
-        """How many facts the answer is away from what the question names."""
+        """Number of facts between the question's names and the answer."""
         num_hops = len(self.question.gold)
         return f"{num_hops} hop" + ("s" if num_hops > 1 else "")
 

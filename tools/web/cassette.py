@@ -26,7 +26,7 @@ LINKED_PAGE = "page with links"
 
 
 class CassetteMode(StrEnum):
-    """What is asked of the web: everything anew, nothing, or what the file lacks."""
+    """The requests that go to the web: all of them, none, or those that the file lacks."""
 
     RECORD = "record"
     REPLAY = "replay"
@@ -39,7 +39,7 @@ class CassetteMissError(EnvError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What an answer is kept under; ``date`` is whatever the user calls this state of the web, usually a date."""
+    """The key of an answer; ``date`` is the user's name for this state of the web, usually a date."""
 
     engine: str
     query: str

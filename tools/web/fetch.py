@@ -49,7 +49,7 @@ class FetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a server sent: where from after redirects, of what type, and the bytes."""
+    """A server's response: its URL after redirects, its type, and its bytes."""
 
     url: str
     content_type: str
@@ -59,7 +59,7 @@ class Page:
 
 @lru_cache(maxsize=1)
 def ssl_context() -> ssl.SSLContext:
-    """Which certificates are trusted; read once, since that takes longer than many a page."""
+    """Return the TLS context; it is made once, since that takes longer than many a page."""
     return httpx.create_ssl_context()
 
 

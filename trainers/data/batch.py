@@ -99,7 +99,7 @@ def token_weights(units: NDArray[Any], aggregation: str, norm_length: int) -> Fl
 
 
 def num_averaged(samples: Sequence[TrainingSample], aggregation: str, unit: Unit) -> int | None:
-    """What :func:`token_weights` divides by, over these rows: trained tokens, or units that have some.
+    """Return what :func:`token_weights` divides by, over these rows: trained tokens, or units that have some.
 
     It adds up over groups, and weights of one part of an update times its number are weights times that of the whole:
     so a gradient can be summed before the whole is known, and divided at the end. None where the divisor is a
@@ -210,7 +210,7 @@ def _after_prefix(rows: Sequence[_Row], room: int) -> list[list[_Row]]:
 
 
 def _pays(rows: Sequence[_Row]) -> bool:
-    """Whether forwarding a shared prefix by itself saves a tenth of the tokens: it costs a second call."""
+    """Return True if forwarding a shared prefix by itself saves a tenth of the tokens: it costs a second call."""
     ids = [row.token_ids for row in rows]
     return 10 * (len(ids) - 1) * shared_prefix(ids) >= len(ids) * len(ids[-1])
 

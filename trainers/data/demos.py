@@ -157,7 +157,7 @@ class _TextPlayer:
 
     @property
     def patience(self) -> int:
-        """How many more tasks may fail than were played; a hang costs a minute each time."""
+        """Number of tasks that may fail beyond those that were played; a hang costs a minute each time."""
         return _FEW_HANGS if self.failures and isinstance(self.failures[-1][1], HungError) else _FEW_FAILURES
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class _TextPlayer:
 
 
 def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[list[str], set[str]]:
-    """What is said in one episode, and the words that its valid actions name."""
+    """Return the texts of one episode, and the words that its valid actions name."""
     limits = limits.of(env)
     texts: list[str] = []
     words: set[str] = set()
@@ -190,7 +190,7 @@ def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[l
 
 
 def has_oracle(env: Env) -> bool:
-    """Whether the environment, in an episode, has a gold policy."""
+    """Return True if the environment, in an episode, has a gold policy."""
     try:
         env.oracle()
     except UsageError:

@@ -1,4 +1,4 @@
-"""Which layouts of rows suit a model."""
+"""The layouts of rows that suit a model."""
 
 from __future__ import annotations
 

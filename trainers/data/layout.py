@@ -1,4 +1,4 @@
-"""How training rows are forwarded: padded one under the other, after a prefix they share, or packed into one row.
+"""Layouts of training rows: padded one under the other, after a prefix they share, or packed into one row.
 
 Rows of a group begin alike (the prompt; often the first turns too), and so do the context windows of one episode. What
 they share need not be forwarded once per row. The states that come out are the same in every layout, and so are the
@@ -85,7 +85,7 @@ def lay_out(rows: Sequence[TokenIds], kind: LayoutKind, device: torch.device | s
 
 
 def shared_prefix(rows: Sequence[TokenIds]) -> int:
-    """How many tokens all rows begin with; at least one token of each row is left, and one row shares nothing.
+    """Return the number of first tokens that all rows share; one of each is left at least, and one row shares none.
 
     Example:
         >>> shared_prefix([(5, 6, 7), (5, 6, 8)]), shared_prefix([(5, 6), (5, 6)]), shared_prefix([(5, 6)])
@@ -97,7 +97,7 @@ def shared_prefix(rows: Sequence[TokenIds]) -> int:
 
 
 def common_prefix(one: TokenIds, other: TokenIds) -> int:
-    """How many tokens two rows begin with alike.
+    """Return the number of first tokens that two rows share.
 
     Example:
         >>> common_prefix((5, 6, 7), (5, 6, 8, 9))

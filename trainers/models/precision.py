@@ -1,4 +1,4 @@
-"""What a model computes in, and by which kernel it attends.
+"""The precision in which a model computes, and the kernel by which it attends.
 
 Weights, gradients and the optimizer's moments are always float32. Matrices are multiplied in bfloat16 on GPUs, or in
 TF32 where float32 is asked for.

@@ -18,7 +18,7 @@ from agentgym.trainers.types import CausalLM, StateDict
 
 
 def quantization_config(kind: Quantization) -> object:
-    """What transformers' ``from_pretrained`` takes for it; None for weights as they are.
+    """Return the argument of transformers' ``from_pretrained``; None for weights as they are.
 
     Raises:
         MissingExtraError: bitsandbytes is not installed.
@@ -37,7 +37,7 @@ def quantization_config(kind: Quantization) -> object:
 
 
 def is_quantized(model: CausalLM) -> bool:
-    """Whether a model's matrices are kept in fewer bits."""
+    """Return True if a model's matrices are kept in fewer bits."""
     return bool(getattr(getattr(model, "config", None), "quantization_config", None))
 
 
@@ -50,7 +50,7 @@ class FourBitModule(Protocol):
 
 
 def is_four_bit(module: object) -> TypeGuard[FourBitModule]:
-    """Whether a module keeps its matrix in 4 bits; bitsandbytes need not be installed to ask."""
+    """Return True if a module keeps its matrix in 4 bits; bitsandbytes need not be installed to ask."""
     if hasattr(module, "base_layer"):  # of peft, which shows the matrix of what it wraps
         return False
     return hasattr(getattr(module, "weight", None), "quant_state")
@@ -76,7 +76,7 @@ def keep_exact(model: CausalLM) -> CausalLM:
 
 
 def kept_state(model: CausalLM) -> StateDict:
-    """What a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change.
+    """Return what a checkpoint keeps of a model: all of it, or the adapters over quantized weights, which never change.
 
     A parameter with several names (tied embeddings) is there once.
     """

@@ -23,7 +23,7 @@ EXPECTED = "vllm:http://HOST:PORT?model=SOURCE, several addresses with commas be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """Which servers compute, and which model."""
+    """The servers that compute, and their model."""
 
     urls: tuple[str, ...]
     model: str

@@ -82,13 +82,13 @@ def read_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def _pattern(words: Sequence[str]) -> str:
-    """What stands alone: the words with the space before them, numbers and line ends."""
+    """Return a pattern of what stays apart: words with the space before them, numbers and line ends."""
     kept = "|".join(re.escape(word) for word in sorted(words, key=lambda w: (-len(w), w)))
     return rf"(?: |(?<![A-Za-z]))(?:{kept})(?![A-Za-z])| ?\d+|\n+" if kept else r" ?\d+|\n+| ?[A-Za-z_]+"
 
 
 def network_shape(config: ModelConfig, vocab_size: int, **token_ids: Any) -> Qwen3Config:
-    """What a network of this configuration looks like."""
+    """Return the shape of a network of this configuration."""
     sizes = config.network_sizes(vocab_size)
     del sizes["model_type"]
     return Qwen3Config(

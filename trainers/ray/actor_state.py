@@ -1,4 +1,4 @@
-"""What every actor says of itself."""
+"""The state that every actor reports."""
 
 from __future__ import annotations
 

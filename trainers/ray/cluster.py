@@ -31,7 +31,7 @@ _REACH_TIMEOUT_S = 5.0
 
 
 class Cluster:
-    """What a run has of a cluster. Everything it placed ends with :meth:`close`, at the latest with this process.
+    """A run's actors on a cluster. They end with :meth:`close`, at the latest with this process.
 
     Raises:
         ConfigError: the cluster cannot be reached, or has not what one actor of each kind needs.
@@ -141,7 +141,7 @@ def _connect(config: ClusterConfig) -> None:
 
 
 def _own_cluster(config: ClusterConfig) -> dict[str, object]:
-    """What Ray needs to know to start a cluster of the run's own on this machine."""
+    """Return Ray's arguments for a cluster of the run's own on this machine."""
     # as many processors as are asked for: the actors share those that are there anyway
     needs = {name: math.ceil(amount) for name, amount in _needs(config).items()}
     arguments: dict[str, object] = {
@@ -200,7 +200,7 @@ def _options(config: ClusterConfig, kind: str) -> ActorOptions:
 
 
 def _needs(config: ClusterConfig) -> dict[str, float]:
-    """What all actors together reserve, by Ray's names."""
+    """Return the resources that all actors together reserve, by Ray's names."""
     needs: dict[str, float] = {}
     for kind, count in _counts(config).items():
         options = _options(config, kind)

@@ -1,4 +1,4 @@
-"""Which cluster, and what of it. Nothing here imports Ray."""
+"""Settings of a Ray cluster. Nothing here imports Ray."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ async def _until_it_serves(handle: ActorHandle) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What every engine is to serve."""
+    """The weights that every engine is to serve."""
 
     serial: int
     version: int

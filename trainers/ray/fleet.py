@@ -208,7 +208,7 @@ class Fleet:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Ray's says, without the traceback from the other process."""
+    """Return the first line of an error of Ray's, without the traceback from the other process."""
     if isinstance(error, RayTaskError):
         return first_line(cause_of(error))
     text = str(error).strip().partition("\n")[0]
@@ -216,7 +216,7 @@ def first_line(error: BaseException) -> str:
 
 
 def cause_of(error: RayTaskError) -> AgentGymError:
-    """What an actor raised: an error of ours as it was, any other as one of the infrastructure."""
+    """Return the error that an actor raised: one of ours as it was, any other as one of the infrastructure."""
     cause = error.cause
     if isinstance(cause, AgentGymError):
         return cause

@@ -1,4 +1,4 @@
-"""What all engine actors have in common: they serve an engine, and nothing before it has the policy's weights."""
+"""The base of engine actors: they serve an engine, and nothing before it has the policy's weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LostSessionError(EngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """What an engine is made from, without weights."""
+    """The parts that an engine is made from, without weights."""
 
     config: TrainConfig
     shape: ModelShape
@@ -41,7 +41,7 @@ class EngineSpec:
     def of(
         cls, config: TrainConfig, model: CausalLM, tokenizer: Tokenizer | None = None, folder: str = "."
     ) -> EngineSpec:
-        """That of the trainer's model."""
+        """Build an ``EngineSpec`` from the trainer's model."""
         shape = plain_model(model).config
         return cls(config=config, shape=shape, dtype=model.dtype, tokenizer=tokenizer, folder=folder)
 
@@ -59,7 +59,7 @@ class ServingActor:
         raise NotImplementedError(f"{type(self).__name__} must implement take(weights)")
 
     async def ping(self) -> ActorState:
-        """Who answers, and with which weights."""
+        """The actor that answers, and the weights it has."""
         return self._state
 
     async def load(self, weights: PackedWeights, serial: int) -> None:

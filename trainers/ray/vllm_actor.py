@@ -32,7 +32,7 @@ _WEIGHTS = "model.safetensors"
 
 
 def serve_options(spec: EngineSpec, folder: Path, port: int) -> ServeOptions:
-    """How the server of one engine is started."""
+    """Return the options by which one engine's server is started."""
     num_gpus = int(spec.config.cluster.gpus_per_engine)
     flags = spec.config.cluster.vllm_flags
     return ServeOptions(
@@ -102,7 +102,7 @@ class VllmActor(ServingActor):
 
 
 def ending_with_parent() -> list[str]:
-    """What a command is put behind to be killed when the thread that started it ends; nothing where there is no way."""
+    """Return the words before a command that end it with the thread that started it; empty where there are none."""
     return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 

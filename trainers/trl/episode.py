@@ -23,7 +23,7 @@ OVER = "The episode has ended; this call was not run."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSettings:
-    """How one environment of TRL's pool is played."""
+    """Settings for playing one environment of TRL's pool."""
 
     make_env: Callable[[], Env]
     limits: EpisodeLimits = EpisodeLimits()

@@ -49,7 +49,7 @@ def episode_return(completions: Sequence[object], episode_return: Sequence[float
 
 
 class EnvRollouts:
-    """What ``GRPOTrainer(rollout_func=...)`` takes.
+    """The ``rollout_func`` of a ``GRPOTrainer``.
 
     Args:
         env: a registered id, ``module:Id``, ``file.py:Id``, or a function that makes an environment.

@@ -1,4 +1,4 @@
-"""What :class:`~agentgym.trainers.trl.trainer.CreditGRPOTrainer` needs to know beyond TRL's own arguments."""
+"""Settings of :class:`~agentgym.trainers.trl.trainer.CreditGRPOTrainer` beyond TRL's own arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which TRL the adapters work with."""
+"""The versions of TRL that the adapters work with."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _KINDS: Final = frozenset({"full_attention", _WINDOWED})
 
 
 class Way(Protocol):
-    """How chunks are forwarded, and what is kept of them."""
+    """A way to forward chunks and to keep their state."""
 
     shares: bool
     """True if what one slot has can be copied to another one."""
@@ -50,7 +50,7 @@ class Way(Protocol):
 
 
 class AnyModelRunner:
-    """What :class:`~agentgym.trainers.engines.torch.runner.ModelRunner` is, for any model.
+    """The :class:`~agentgym.trainers.engines.torch.runner.Runner` of any model.
 
     Args:
         model: it is read, never changed.

@@ -108,7 +108,7 @@ def _size_classes(smallest: int, largest: int) -> list[int]:
 
 
 class _Recorder:
-    """What all graphs of a decoder are recorded with: a pool of memory and a stream of their own."""
+    """The memory pool and the stream that all graphs of a decoder are recorded with."""
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()

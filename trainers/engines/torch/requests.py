@@ -13,7 +13,7 @@ from agentgym.types import Completion, FinishReason
 
 @dataclass(slots=True)
 class EngineStats:
-    """What an engine has done since it was made."""
+    """Counters of an engine since it was made."""
 
     num_ticks: int = 0
     num_prefill_tokens: int = 0
@@ -45,7 +45,7 @@ class Request:
     policy_versions: list[int] = field(default_factory=list)
 
     def completion(self, reason: FinishReason) -> Completion:
-        """What was sampled so far."""
+        """The completion sampled so far."""
         return Completion(
             token_ids=tuple(self.token_ids[self.num_prompt :]),
             logprobs=tuple(self.logprobs),

@@ -1,4 +1,4 @@
-"""What an engine computes with: the weights of one policy version, the cache of keys and values, and the forward."""
+"""The weights of one policy version, the cache of keys and values, and the forward that an engine computes with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Forward = Literal["auto", "own", "transformers"]
 
 
 class RunnerCache(Protocol):
-    """What an engine asks of the memory of its slots."""
+    """The memory of an engine's slots."""
 
     def reserve(self, num_slots: int, num_tokens: int) -> None: ...
     def copy(self, source: int, target: int, num_tokens: int) -> None: ...
@@ -28,7 +28,7 @@ class RunnerCache(Protocol):
 
 
 class Runner(Protocol):
-    """What an engine computes with."""
+    """The forward of an engine."""
 
     @property
     def device(self) -> torch.device: ...

@@ -1,4 +1,4 @@
-"""Which session keeps its keys and values in which cache slot."""
+"""Cache slots, and the sessions that keep their keys and values in them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SlotTable:
         self.num_evictions = 0
 
     def is_session_busy(self, session_id: str) -> bool:
-        """Whether a request of this session is running."""
+        """Return True if a request of this session is running."""
         slot = self._by_session.get(session_id)
         return slot is not None and slot.is_busy
 

@@ -293,7 +293,7 @@ def merged_weight(module: Any) -> Tensor:
 
 
 def _has_adapter(module: Any, adapter: str) -> bool:
-    """Whether ``adapter`` is a LoRA on this module; refuses every other kind of adapter."""
+    """Return True if ``adapter`` is a LoRA on this module; refuse every other kind of adapter."""
     if not hasattr(module, "lora_A"):
         raise ConfigError(f"the torch engine merges LoRA adapters only, not {type(module).__name__}")
     if adapter in getattr(module, "lora_variant", {}):
@@ -306,7 +306,7 @@ def _has_adapter(module: Any, adapter: str) -> bool:
 
 
 def merged_bias(module: object) -> Tensor | None:
-    """What a module adds; None if nothing."""
+    """Return a module's bias; None if it has none."""
     base = getattr(module, "base_layer", module)
     bias: Tensor | None = getattr(base, "bias", None)
     return None if bias is None else bias.detach()

@@ -23,7 +23,7 @@ _attempts_in_process: Counter[str] = Counter()
 
 
 class Fault(StrEnum):
-    """What can happen to a reset or step."""
+    """A fault of a reset or a step."""
 
     CRASH = "crash"
     HANG = "hang"

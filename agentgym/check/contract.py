@@ -238,7 +238,7 @@ _SUBSCHEMAS = ("items", "additionalProperties", "not")
 
 
 def schema_problems(parameters: object) -> Iterator[str]:
-    """What is wrong with the JSON schema of a tool's parameters.
+    """Return the faults of the JSON schema of a tool's parameters.
 
     Example:
         >>> list(schema_problems({"type": "object", "properties": {"k": {"type": "int"}}, "required": ["n"]}))

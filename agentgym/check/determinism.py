@@ -75,7 +75,7 @@ def process_determinism(subject: Subject) -> str:
 
 
 def print_digests(reference: str, num_episodes: int, seed: int) -> None:
-    """What the other process does: print a digest of each random episode."""
+    """Print a digest of each random episode; the other process runs this."""
     try:
         find(reference)
     except UnknownNameError:

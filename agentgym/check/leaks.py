@@ -38,7 +38,7 @@ def leaks(subject: Subject) -> str:
 
 
 def _left(before: dict[str, int]) -> list[str]:
-    """What there is more of than before, after the time that what was told to stop may take."""
+    """Return the resources that have grown, after the time that stopping may take."""
     deadline = time.monotonic() + _PATIENCE_S
     while (leaked := _more(before, _counts())) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -79,7 +79,7 @@ def oracle_action(env: Env, observation: Observation, rng: np.random.Generator) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """What a :class:`ScriptedEngine` was asked for."""
+    """A request to a :class:`ScriptedEngine`."""
 
     prompt_ids: tuple[int, ...]
     sampling: SamplingParams
@@ -138,7 +138,7 @@ class ScriptedEngine:
     async def generate(
         self, prompt_ids: Sequence[int], sampling: SamplingParams, *, session_id: str = ""
     ) -> Completion:
-        """What ``answer`` gives for the prompt; each token carries the version in force when it was given."""
+        """Return what ``answer`` gives for the prompt; each token carries the version in force when it was given."""
         if self._is_closed:
             raise ClosedError("the engine is closed")
         prompt = tuple(prompt_ids)

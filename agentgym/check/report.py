@@ -1,4 +1,4 @@
-"""What a conformance check found."""
+"""The result of a conformance check."""
 
 from __future__ import annotations
 

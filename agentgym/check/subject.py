@@ -15,7 +15,7 @@ from agentgym.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """How to make the environment under check, and how thoroughly to look at it."""
+    """The environment under check, and how thoroughly it is checked."""
 
     factory: Callable[[], Env]
     reference: str | None
@@ -25,7 +25,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """What the report calls the environment."""
+        """The environment's name in the report."""
         return self.reference or str(getattr(self.factory, "__name__", type(self.factory).__name__))
 
     def rng(self, *stream: int) -> np.random.Generator:

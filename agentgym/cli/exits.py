@@ -1,4 +1,4 @@
-"""How every command ends: the one place where errors become a line on stderr and an exit code.
+"""The end of every command: errors become a line on stderr and an exit code here alone.
 
 0 ok, 1 failed, 2 the user can put it right, 130 interrupted. ``AGENTGYM_DEBUG=1`` shows tracebacks.
 """

@@ -29,7 +29,7 @@ class Fact:
 
 
 def facts() -> tuple[Fact, ...]:
-    """What the machine offers; runs a few short programs, the slowest asking the Docker daemon."""
+    """Return what the machine offers; run a few short programs, the slowest asking the Docker daemon."""
     return (
         Fact(name="Python", ok=True, detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         Fact(name="CPU", ok=True, detail=f"{num_cores()} cores usable of {os.cpu_count()}"),
@@ -263,7 +263,7 @@ def _version(name: str) -> str | None:
 
 
 def _run(command: Sequence[str]) -> str:
-    """What a program prints (some print their version to stderr), or nothing if it fails."""
+    """Return what a program prints (some print their version to stderr), or nothing if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""What commands write: people read a table, programs read one JSON value that is all of standard output."""
+"""The output of commands: a table for people, and for programs one JSON value that is all of standard output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON value and
 
 
 class Output:
-    """Where a command's words go.
+    """The streams that a command writes to.
 
     Attributes:
         console: the result for people, on standard output; silent if that is to hold JSON alone.

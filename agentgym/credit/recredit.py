@@ -52,7 +52,7 @@ class BatchCredit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditSummary:
-    """What one estimator made of all turns that were recorded; shares are between 0 and 1.
+    """The credit that one estimator gives all recorded turns; shares are between 0 and 1.
 
     ``None`` stands for what is not defined: a correlation with a constant, anchors of an estimator without states.
     """
@@ -98,7 +98,7 @@ def missing_columns(config: CreditConfig, held: Collection[str] = ()) -> tuple[s
 
 
 def has_memory(config: CreditConfig) -> bool:
-    """Whether a step's credit depends on the steps before it, beyond their number.
+    """Return True if a step's credit depends on the steps before it, beyond their number.
 
     Example:
         >>> [has_memory(CreditConfig(estimator=name)) for name in ("spo", "gigpo")]
@@ -190,7 +190,7 @@ class CreditTally:
 
 
 def is_won(group: TrajectoryGroup) -> bool:
-    """Whether some member succeeded, or had an outcome above 0."""
+    """Return True if some member succeeded, or had an outcome above 0."""
     return any(t.success or outcome_of(t) > 0 for t in group.valid)
 
 

@@ -1,4 +1,4 @@
-"""What goes together and what does not: the composition rules, each with its number and its reason.
+"""The composition rules, each with its number and its reason.
 
 Every function takes plain names and facts, so that a trainer can ask about losses and corrections that this package
 does not know. It gives no finding, or one: an error ("E", refuse) or a warning ("W", say it at start).
@@ -256,7 +256,7 @@ def idle_step_part(estimator: str, step_weight: float) -> Findings:
 
 
 def one_update(*, is_on_policy: bool, parts: Collection[str], gate: str) -> Findings:
-    """What cannot act while every ratio is 1.
+    """Return the parts that cannot act while every ratio is 1.
 
     Args:
         is_on_policy: one update per step, with ratios to the trainer's policy before it.

@@ -1,4 +1,4 @@
-"""What credit remembers from batch to batch: plain numbers under plain names, so that a checkpoint holds it as JSON."""
+"""The memory of credit from batch to batch: plain numbers by name, so that a checkpoint holds it as JSON."""
 
 from __future__ import annotations
 

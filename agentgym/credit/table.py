@@ -284,7 +284,7 @@ class TurnTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnAdvantages:
-    """What an estimator gives, shape ``[N]`` each, in the rows of its table."""
+    """The result of an estimator, shape ``[N]`` each, in the rows of its table."""
 
     advantage: Floats
     return_to_go: Floats

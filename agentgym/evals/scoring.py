@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """How episodes are scored, as plain data; without scorers the environment alone says what a success is.
+    """The scorers of episodes, as plain data; without scorers the environment alone defines success.
 
     Example:
         >>> Scoring.read({"kind": "numeric", "tolerance": 0.01}).scorers[0]["kind"]

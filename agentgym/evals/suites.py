@@ -41,7 +41,7 @@ SUFFIXES = (".toml", ".json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPath:
-    """Where data lie that do not come with the package: not part of what a suite *is*."""
+    """Folders of data that do not come with the package: not part of what a suite *is*."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     variable: str
@@ -93,7 +93,7 @@ class SuitePart:
 
     @property
     def scoring(self) -> Scoring:
-        """How its episodes are scored."""
+        """The scorers of its episodes."""
         if not self.scorers:
             return BY_ENV
         return Scoring.read({"scorers": list(self.scorers), "success_at": self.success_at})
@@ -133,7 +133,7 @@ class SuitePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """What a suite's file says."""
+    """The content of a suite's file."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     name: str
@@ -267,7 +267,7 @@ def suite_from_dict(values: Mapping[str, object]) -> Suite:
 
 
 def suite_to_dict(suite: Suite) -> dict[str, object]:
-    """What :func:`suite_from_dict` reads."""
+    """Return the plain data that :func:`suite_from_dict` reads."""
     return asdict(suite)
 
 
@@ -293,7 +293,7 @@ def _open_part(part: SuitePart, num_samples: int) -> OpenPart:
 
 
 def suite_facts(suite: Suite) -> dict[str, Any]:
-    """What a suite is and whether its tasks are to be had here, as plain data."""
+    """Return a suite's facts and whether its tasks are available here, as plain data."""
     reason, content_hash, num_tasks = "", suite.content_hash, None
     try:
         opened = open_suite(suite)

@@ -15,7 +15,7 @@ ToolsStyle = Literal["schema", "compact"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatConfig:
-    """How a model's conversations become text. The defaults follow the model's chat template.
+    """Settings by which a model's conversations become text. The defaults follow the model's chat template.
 
     Example:
         >>> ChatConfig().changed({"codec": "hermes", "template_args": {"enable_thinking": False}}).codec

@@ -50,7 +50,7 @@ Think = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """How one family of models writes."""
+    """The forms in which one family of models writes."""
 
     name: str
     models: str

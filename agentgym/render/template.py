@@ -23,7 +23,7 @@ Chat = list[dict[str, Any]]
 
 
 class Tokenizer(Protocol):
-    """What is needed of a Hugging Face tokenizer."""
+    """The methods that are needed of a Hugging Face tokenizer."""
 
     chat_template: Any
     eos_token_id: Any
@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a chat template renders."""
+    """The abilities of a chat template."""
 
     tools: bool
     """Tools that are passed to it."""

@@ -207,7 +207,7 @@ def interval_chart(rows: Sequence[Point], *, frame: Frame) -> Markup:
 
 
 class _Axes:
-    """Where values lie in a drawing."""
+    """The positions of values in a drawing."""
 
     def __init__(self, frame: Frame, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> None:
         self._frame = frame

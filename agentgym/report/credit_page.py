@@ -56,7 +56,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditReport:
-    """What re-crediting a run gave, and where the page is."""
+    """The result of re-crediting a run, and the path of its page."""
 
     path: Path
     num_groups: int
@@ -106,7 +106,7 @@ def write_credit_report(
 
 
 def _gaps(run_dir: Path, plan: RecreditPlan, last_step: int) -> tuple[str, ...]:
-    """What memories lack."""
+    """Return what memories lack."""
     names = [name for name, config in plan.configs.items() if has_memory(config)]
     num_missing = len(set(range(last_step + 1)) - set(recorded_steps(run_dir)))
     if not names or not num_missing:
@@ -116,7 +116,7 @@ def _gaps(run_dir: Path, plan: RecreditPlan, last_step: int) -> tuple[str, ...]:
 
 
 def _checks(recorded: CreditSummary | None, own: CreditSummary | None) -> tuple[str, ...]:
-    """What the run's own settings say about its record."""
+    """Return what the run's own settings say about its record."""
     if recorded is None:
         return ("the run recorded no credit: there is nothing to compare with",)
     if own is None or own.largest_gap is None or own.largest_gap <= SAME:

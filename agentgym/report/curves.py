@@ -1,4 +1,4 @@
-"""Which curves the report shows, in which order, and what each means."""
+"""The curves of the report, their order, and their meaning."""
 
 from __future__ import annotations
 
@@ -152,13 +152,13 @@ def other_curves(
 
 
 def status_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
-    """How episodes ended, stacked per step, with a legend of totals; None if it was not logged."""
+    """Return the chart of how episodes ended, stacked per step; None if it was not logged."""
     names = {f"status/{status}": (str(status), f"part-{at}") for at, status in enumerate(Status)}
     return _stack(rows, names, as_number, lambda total, share: f"{total:,.0f}")
 
 
 def time_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
-    """Where the wall time went, stacked per step, with the shares of the whole run; None if it was not logged."""
+    """Return the chart of wall time by phase, stacked per step; None if it was not logged."""
     keys = dict.fromkeys(name for row in rows for name in row if name.startswith("time/"))
     names = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % NUM_COLOURS}") for at, n in enumerate(keys)}
     return _stack(rows, names, lambda s: f"{s:.3g} s", lambda total, share: f"{_in_short(share)}, {total:,.1f} s")

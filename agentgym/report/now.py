@@ -1,4 +1,4 @@
-"""What a run does now, from the last rows of its metrics: the essentials of its health."""
+"""The state of a run now, from the last rows of its metrics."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _tokenizer_path(run: RunFolder) -> Path:
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    """What the run was, as far as its configuration says."""
+    """Return the run's description, as far as its configuration has it."""
     saved = run.config.get("eval")
     config = saved if isinstance(saved, dict) and "policy" in saved else run.config
     env = config.get("env", "")

@@ -39,7 +39,7 @@ _NOT_A_DIFFERENCE = ("seed", "ranks.", "num_threads", "checkpoint_every", "track
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What one run measured."""
+    """The measurements of one run."""
 
     xs: Floats
     ys: Floats

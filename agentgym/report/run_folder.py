@@ -15,7 +15,7 @@ from agentgym.rollout.record import read_json_lines, read_json_object, recorded_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """What a run's folder holds, rollouts left on disk."""
+    """The content of a run's folder; rollouts stay on disk."""
 
     path: Path
     config: dict[str, Any]

@@ -209,7 +209,7 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
 
 
 def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, object]:
-    """Whether the context begins anew with a turn, and with what; whose it is."""
+    """Return the note of a turn that begins a context: with what it begins, and whose it is."""
     prompt = _cut(decode.text(turn.prompt_ids)) if is_first and decode is not None else None
     return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
 
@@ -255,7 +255,7 @@ def _tokens(turn: Turn, decode: TokenText | None) -> list[list[object]] | None:
 
 
 def action_text(action: Message) -> str:
-    """What was said, or the calls of an action that has no text of its own, as a scripted policy's may."""
+    """Return the text of an action, or its calls where it has no text, as a scripted policy's may."""
     calls = (call for call in action.calls if isinstance(call, ToolCall))
     return _cut(action.text or "\n".join(f"{call.name} {json.dumps(dict(call.arguments))}" for call in calls))
 

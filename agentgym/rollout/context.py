@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextConfig:
-    """Which history goes into the next prompt; the same in training, demonstrations and evaluation."""
+    """The history that goes into the next prompt; the same in training, demonstrations and evaluation."""
 
     policy: Literal["full", "window", "summarise"] = "full"
     num_turns: Natural = 2

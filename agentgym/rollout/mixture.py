@@ -21,7 +21,7 @@ FAST, SLOW = 0.5, 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureConfig:
-    """How several environments share a run's groups."""
+    """The shares of several environments in a run's groups."""
 
     by: Literal["weight", "progress"] = "weight"
     """``weight``: by the environments' weights alone. ``progress``: weights are multiplied by learning progress, the

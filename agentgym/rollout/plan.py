@@ -25,7 +25,7 @@ from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What is decided about a group before it starts."""
+    """Decisions about a group before it starts."""
 
     env: int
     """Index of the environment."""

@@ -78,7 +78,7 @@ def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdva
 
 
 def _chosen(units: Ints, options: MGrpoOptions) -> np.ndarray:
-    """Which invocations are trained: at most D per trajectory and role, drawn without replacement."""
+    """Choose the invocations to train on: at most D per trajectory and role, drawn without replacement."""
     chosen = np.ones(len(units), dtype=np.bool_)
     if not options.max_invocations:
         return chosen

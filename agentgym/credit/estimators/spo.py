@@ -183,7 +183,7 @@ def rae(
 
 
 def turns_from_end(unit: Ints) -> Ints:
-    """How many rows of the same unit follow each row, shape ``[N]``.
+    """Return the number of rows of the same unit after each row, shape ``[N]``.
 
     Example:
         >>> turns_from_end(np.array([0, 1, 0, 1, 0])).tolist()

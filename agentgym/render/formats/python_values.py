@@ -63,7 +63,7 @@ _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": Fal
 
 @dataclass(slots=True)
 class Effort:
-    """How much of a completion may still be read; it bounds the time that garbage takes.
+    """The part of a completion that may still be read; it bounds the time that garbage takes.
 
     Args:
         left: values and calls. A completion that a model can write holds far fewer.

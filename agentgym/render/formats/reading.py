@@ -1,4 +1,4 @@
-"""What all tool-call formats share: a completion that has been read, marked blocks, and JSON from a model.
+"""Parts that all tool-call formats share: a completion that has been read, marked blocks, and JSON from a model.
 
 Every reader here takes time linear in the text, raises nothing, and keeps each call apart: one that cannot be read
 becomes a :class:`~agentgym.types.MalformedCall` beside the others.

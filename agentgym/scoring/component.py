@@ -35,6 +35,7 @@ def scorer(name: str, **facts: Any) -> Callable[[F], F]:
     Example:
         >>> @scorer("anything")
         ... def anything(answer: str) -> float:
+        ...     '''Accept every answer that is not empty.'''
         ...     return float(bool(answer.strip()))
         >>> SCORERS["anything"].call("4")
         1.0

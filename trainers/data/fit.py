@@ -10,7 +10,7 @@ import torch
 from agentgym.trainers.data.layout import hidden_states, lay_out
 from agentgym.trainers.engines.torch.weights import SUPPORTED_MODEL_TYPES
 from agentgym.trainers.losses.config import LayoutKind
-from agentgym.trainers.models.check import MAX_GAP, relative_gap, token_ids
+from agentgym.trainers.models.check import max_gap, relative_gap, token_ids
 from agentgym.trainers.scoring.hidden import frozen, trunk_of
 from agentgym.trainers.types import CausalLM
 
@@ -54,4 +54,4 @@ def _compared(model: CausalLM, kind: LayoutKind) -> bool:
             except Exception:  # of code that agentgym has not seen; rows by themselves remain
                 return False
             made.append(torch.cat([states[torch.tensor(list(places))] for places in where]))
-    return relative_gap(made[1], made[0]) <= MAX_GAP
+    return relative_gap(made[1], made[0]) <= max_gap(model)

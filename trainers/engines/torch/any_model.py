@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache
 from agentgym.errors import ConfigError, EngineError
 from agentgym.trainers.engines.torch.forward import Chunk
 from agentgym.trainers.engines.torch.weights import check_rotation, count_edits
+from agentgym.trainers.models.check import max_gap
 from agentgym.trainers.models.kv_cache import cache_argument
 from agentgym.trainers.scoring.hidden import frozen
 from agentgym.trainers.types import CausalLM
@@ -143,10 +144,10 @@ class Batched:
         made: dict[int, Tensor] = {}
         single = [at for at, chunk in enumerate(chunks) if len(chunk.token_ids) == 1]
         single.sort(key=lambda at: chunks[at].slot)
-        for calls in ([single] if single else []), [[at] for at, one in enumerate(chunks) if len(one.token_ids) > 1]:
-            for members in calls:
-                found = self._call([chunks[at] for at in members], all_positions)
-                made |= {at: found[row] for row, at in enumerate(members)}
+        longer = [[at] for at, chunk in enumerate(chunks) if len(chunk.token_ids) > 1]
+        for members in [single, *longer] if single else longer:
+            found = self._call([chunks[at] for at in members], all_positions)
+            made |= {at: found[row] for row, at in enumerate(members)}
         return [made[at] for at in range(len(chunks))]
 
     def reserve(self, num_slots: int, num_tokens: int) -> None:
@@ -342,7 +343,7 @@ def _check(way: Way, model: Any, num_slots: int) -> None:
     for row in range(len(slots)):
         ids = torch.tensor([sequences[row]], device=model.device)
         expected = model(input_ids=ids, use_cache=False).logits[0, -1].float()
-        tolerance = (1e-4 if model.dtype == torch.float32 else 5e-2) * float(expected.abs().max()) + 1e-5
+        tolerance = max_gap(model) * float(expected.abs().max()) + 1e-5
         gap = float((made[row][0].float() - expected).abs().max())
         if not gap <= tolerance:
             raise EngineError(f"logits differ from the plain forward's by {gap:.2g}")

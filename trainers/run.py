@@ -39,6 +39,7 @@ from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.models.check import check_model
 from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, never_trained
+from agentgym.trainers.models.muon import Muon
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
 from agentgym.trainers.models.quantized import kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
@@ -260,7 +261,9 @@ class Run:
         return None if self._engine is None else reflect_with(self._engine, self.renderer, env.config.sampling)
 
     def make_optimizer(self, config: OptimizerConfig) -> torch.optim.Optimizer:
-        """AdamW over what is trained."""
+        """AdamW or Muon over what is trained."""
+        if config.kind == "muon":
+            return Muon(self.model, config)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         is_gpu = self.model.device.type == "cuda"  # where one kernel updates all tensors
         return torch.optim.AdamW(

@@ -18,7 +18,7 @@ from agentgym.render.families import FORMATS, known_family
 from agentgym.render.formats.harmony import Harmony
 from agentgym.render.formats.reading import SHOWN, Reading, as_json
 from agentgym.render.guard import ContentGuard, control_texts
-from agentgym.render.template import ChatTemplate, ReplyKey, Tokenizer
+from agentgym.render.template import ActionKey, ChatTemplate, ReplyKey, Tokenizer
 from agentgym.render.thinking import Thought, split_thinking
 from agentgym.types import MalformedCall, Message, Observation, Role, ToolCall, ToolResult, ToolSpec
 
@@ -56,6 +56,7 @@ class ChatRenderer:
         self._guard = ContentGuard(control_texts(tokenizer), (_SENTINEL,))
         self.template = ChatTemplate(tokenizer, self.family, config.template_args, config.tools_style, self._guard)
         self._kept_suffix = lru_cache(maxsize=4096)(self._short_suffix)
+        self._kept_action = lru_cache(maxsize=4096)(self._write_action)
         self._is_plain = lru_cache(maxsize=256)(self._probe_shape)
         self.opens_thinking = self._find_opened_thinking()
         self._ends = self._find_ends()
@@ -174,7 +175,12 @@ class ChatRenderer:
 
     def action_ids(self, action: Message, tools: Sequence[ToolSpec], *, is_open: bool | None = None) -> tuple[int, ...]:
         """Return a demonstrated action as a completion: :meth:`action_text`, then the token that ends the turn."""
-        return (*self._encode(self.action_text(action, tools, is_open=is_open)), self._end_after(action, tools))
+        key = ActionKey(action, tools, is_open)
+        return self._kept_action(key) if key.size <= _LONGEST_KEPT else self._write_action(key)
+
+    def _write_action(self, key: ActionKey) -> tuple[int, ...]:
+        text = self.action_text(key.action, key.tools, is_open=key.is_open)
+        return (*self._encode(text), self._end_after(key.action, key.tools))
 
     def spoken_ids(self, text: str, span: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return a text's token ids, and the indices of those that hold characters of the half-open ``span``.

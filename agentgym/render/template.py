@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from agentgym.errors import UsageError
 from agentgym.render.config import ToolsStyle
 from agentgym.render.families import FORMATS, Family
+from agentgym.render.formats.reading import as_json
 from agentgym.render.guard import ContentGuard
 from agentgym.render.tool_texts import result_text, tools_text
 from agentgym.types import Message, ToolCall, ToolSpec
@@ -323,3 +324,19 @@ class ReplyKey:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReplyKey) and other._key == self._key
+
+
+class ActionKey:
+    """A demonstrated action with the tools at hand as a cache key: by what its text follows from."""
+
+    def __init__(self, action: Message, tools: Sequence[ToolSpec], is_open: bool | None) -> None:
+        self.action, self.tools, self.is_open = action, tuple(tools), is_open
+        calls = [[call.name, dict(call.arguments)] for call in action.calls if isinstance(call, ToolCall)]
+        self._key = (action.text, action.answer, action.thinking, as_json(calls), is_open)
+        self.size = sum(len(str(part)) for part in self._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ActionKey) and other._key == self._key and other.tools == self.tools

@@ -16,6 +16,9 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
         return
     if config.sft.trainer == "trl" and config.sft.has_phase:
         raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: start one process without torchrun")
+    for name, optimizer in {"optimizer": config.optimizer, "sft.optimizer": config.sft.optimizer}.items():
+        if optimizer.kind == "muon":  # its update needs whole matrices
+            raise ConfigError(f"{num_ranks} ranks cannot train with {name}.kind=muon: set {name}.kind=adamw")
     if num_ranks % config.ranks.num_shards(num_ranks):
         raise ConfigError(f"ranks.shard_size={config.ranks.shard_size} does not divide {num_ranks} ranks")
     if config.ranks.rollouts == "all" and (reasons := _why_one_plays(config, num_ranks)):

@@ -17,7 +17,7 @@ from agentgym.types import Completion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to sample one completion.
+    """Settings for sampling one completion.
 
     Example:
         >>> SamplingParams(max_new_tokens=16, stop_token_ids=(2,), seed=7).temperature

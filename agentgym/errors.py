@@ -103,7 +103,7 @@ class SandboxError(InfrastructureError):
 
 
 class SandboxUnavailableError(SandboxError):
-    """What a sandbox is made of is not to be had: daemon down, program missing, namespaces not allowed."""
+    """A part of a sandbox is not to be had: daemon down, program missing, namespaces not allowed."""
 
 
 class SandboxImageError(SandboxError):
@@ -126,7 +126,7 @@ class RunStoppedError(AgentGymError):
 
 
 class PolicyFaultError(AgentGymError):
-    """What the policy said cannot be rendered; its episode ends as ``policy_error``."""
+    """The policy's message cannot be rendered; its episode ends as ``policy_error``."""
 
 
 class PromptTooLongError(AgentGymError):
@@ -142,7 +142,7 @@ class ToolError(AgentGymError):
 
 
 class SandboxSpentError(ToolError):
-    """What ran in a sandbox has ended it (memory, processes, signals); nothing more can be done in that sandbox.
+    """A program in a sandbox has ended it (memory, processes, signals); nothing more can be done in that sandbox.
 
     An environment may go on in a new one, or let this end the episode as a mistake of the policy.
     """

@@ -28,7 +28,7 @@ ENTRY_POINT_GROUP = "agentgym.envs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvEntry:
-    """What the registry knows of an environment without importing it."""
+    """An environment as the registry knows it without importing it."""
 
     id: str
     summary: str

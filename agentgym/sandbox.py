@@ -28,7 +28,7 @@ _RESERVE_MB = 64  # for the worker and the smallest program beside full temporar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a sandbox may use; every limit is on unless it is changed here.
+    """Limits of a sandbox; every one is on unless it is changed here.
 
     ``cpu_s``, ``file_mb`` and ``num_open_files`` hold for each process, the others for the sandbox. Where the
     workspace lies in memory (docker, namespaces), what is written there counts as memory, hence the check below.
@@ -87,7 +87,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecResult:
-    """What one program did.
+    """Result of one program.
 
     Example:
         >>> result = ExecResult(exit_code=-9, stdout="1\\n2\\n", stderr="", limit="wall", wall_s=2.0, cpu_s=1.9)
@@ -149,7 +149,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantee:
-    """Whether one of :data:`GUARANTEES` is in force, and by what means or why not."""
+    """One of :data:`GUARANTEES`: in force or not, and by what means or why not."""
 
     name: GuaranteeName
     in_force: bool
@@ -158,7 +158,7 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What is in force in a sandbox on this machine, and what is not.
+    """Guarantees of a sandbox on this machine: those in force, and those not.
 
     Example:
         >>> here = Capabilities(backend="process", guarantees=(Guarantee(name="time", in_force=True, how="killed"),))
@@ -289,7 +289,7 @@ class Sandbox(Protocol):
         ...
 
     def capabilities(self) -> Capabilities:
-        """What is in force here."""
+        """Capabilities that are in force here."""
         ...
 
     def close(self) -> None:

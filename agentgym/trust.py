@@ -1,4 +1,4 @@
-"""Which run folders come from this user: those of others may name code to run and servers to talk to.
+"""Trust in run folders: those of other users may name code to run and servers to talk to.
 
 Commands sign the ``config.json`` that they write by a key in the user's cache. A folder whose signature does not fit
 comes from elsewhere, or was changed; what it names is listed before any of it is used.

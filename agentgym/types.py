@@ -115,7 +115,7 @@ Call = ToolCall | MalformedCall
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What one call gave. ``error_type`` is set exactly if the policy is to see an error."""
+    """Result of one call. ``error_type`` is set exactly if the policy is to see an error."""
 
     content: str
     name: str = ""
@@ -195,7 +195,7 @@ Observation = tuple[Message, ...]
 
 
 class RewardRole(StrEnum):
-    """What a reward part stands for; gating, shaping and normalisation act by role."""
+    """Role of a reward part; gating, shaping and normalisation act by role."""
 
     OUTCOME = "outcome"
     PROCESS = "process"
@@ -216,7 +216,7 @@ class RewardPart:
 
 
 class FinishReason(StrEnum):
-    """Why the engine stopped: a stop token, the token limit, or an abort from outside."""
+    """Reason why the engine stopped: a stop token, the token limit, or an abort from outside."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -225,7 +225,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What an engine sampled for one prompt; the three tuples have one entry per sampled token.
+    """An engine's answer to one prompt; the three tuples have one entry per sampled token.
 
     Example:
         >>> c = Completion(token_ids=(5, 2), logprobs=(-0.1, -0.7), policy_versions=(3, 3), finish_reason="stop")
@@ -249,7 +249,7 @@ EMPTY_COMPLETION = Completion(token_ids=(), logprobs=(), policy_versions=(), fin
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How many tokens a server says that a completion took, where it does not say which."""
+    """Token counts of a completion by a server that does not say which tokens."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -308,7 +308,7 @@ class Turn:
 
     @property
     def num_sampled_tokens(self) -> int:
-        """How many tokens the policy sampled: counted, or as the endpoint said."""
+        """Number of tokens that the policy sampled: counted, or as the endpoint said."""
         return self.usage.completion_tokens if self.usage is not None else len(self.completion.token_ids)
 
     @property
@@ -345,7 +345,7 @@ class Segment:
 
 
 class Status(StrEnum):
-    """How an episode ended.
+    """Ending of an episode.
 
     The first four are evidence about the policy and are trained on; the last three are failures of the
     infrastructure: no reward, out of the loss and out of every statistic.
@@ -471,7 +471,7 @@ class TrajectoryGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCredit:
-    """What one turn is credited with, and why, as records and reports hold it; trainers read columns."""
+    """Credit of one turn, and its parts, as records and reports hold it; trainers read columns."""
 
     shaped_reward: float
     return_to_go: float

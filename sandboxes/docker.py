@@ -87,7 +87,7 @@ class DockerSandbox(WorkerSandbox):
         return WORKSPACE
 
     def capabilities(self) -> Capabilities:
-        """What is in force here."""
+        """Capabilities that are in force here."""
         return self._capabilities
 
     def _settings(self, volumes: tuple[str, ...]) -> Mapping[str, object]:
@@ -181,7 +181,7 @@ class DockerSandbox(WorkerSandbox):
 
 
 def docker_capabilities(has_network: bool = False) -> Capabilities:
-    """What a sandbox of this kind can promise on the engine that answers."""
+    """Return what a sandbox of this kind can promise on the engine that answers."""
     facts = engine_facts()
     swap = "" if facts.get("SwapLimit") else "; swap cannot be limited"
     asked: dict[GuaranteeName, tuple[bool, str]] = {

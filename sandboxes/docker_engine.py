@@ -45,7 +45,7 @@ def _engine_of(_pid: int, _host: str) -> DockerClient:
 
 
 def engine_facts() -> Mapping[str, object]:
-    """What the engine says of itself (``docker info``)."""
+    """Return what the engine says of itself (``docker info``)."""
     client = engine()
     with docker_errors("docker info"):
         facts: Mapping[str, Any] = client.info()

@@ -1,4 +1,4 @@
-"""What the two rungs without a container engine share: a worker that is a child process of this one."""
+"""The base of the two rungs without a container engine: a worker that is a child process of this one."""
 
 from __future__ import annotations
 

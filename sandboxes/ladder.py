@@ -82,7 +82,7 @@ def open_sandbox(
 
 
 def ladder() -> tuple[Rung, ...]:
-    """What this machine offers; starts nothing that stays."""
+    """Return what this machine offers; starts nothing that stays."""
     looks: dict[Backend, tuple[Callable[[], str], Callable[[], Capabilities]]] = {
         "docker": (partial(docker_engine.why_not, DEFAULT_IMAGE), docker_capabilities),
         "namespaces": (namespaces.why_not, namespace_capabilities),

@@ -1,4 +1,4 @@
-"""How the worker is started inside a sandbox: its sources, its settings, and the command that holds both."""
+"""Start of the worker inside a sandbox: its sources, its settings, and the command that holds both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ or, where neither is its own, the processes it finds below itself."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What the worker must know of the sandbox that it is in.
+    """Facts that the worker must know of the sandbox that it is in.
 
     Example:
         >>> inside = Inside(sweep="namespace", workspace="/workspace", writable=("/tmp",), users={"agent": None})

@@ -80,7 +80,7 @@ class NamespaceSandbox(HostSandbox):
         return WORKSPACE
 
     def capabilities(self) -> Capabilities:
-        """What is in force here."""
+        """Capabilities that are in force here."""
         return namespace_capabilities(self._limits.has_network)
 
     def _command(self, inside: Inside) -> list[str]:
@@ -147,7 +147,7 @@ class NamespaceSandbox(HostSandbox):
 
 
 def namespace_capabilities(has_network: bool = False) -> Capabilities:
-    """What a sandbox of this kind can promise here."""
+    """Return what a sandbox of this kind can promise here."""
     is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     lacking = f"per process only: {no_cgroups}"
     user = "a user of its own without rights, apart from the worker's"
@@ -202,7 +202,7 @@ def _seen(folder: str, inside: str = "") -> list[str]:
 
 
 def _python_folders() -> tuple[str, ...]:
-    """Where the Python in use lives, unless that is below /usr: no more of it than an interpreter needs."""
+    """Return the folders of the Python in use, unless below /usr: no more of them than an interpreter needs."""
     prefix = Path(sys.base_prefix).resolve()
     if prefix.is_relative_to("/usr"):
         return ()

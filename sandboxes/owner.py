@@ -1,4 +1,4 @@
-"""Who a sandbox belongs to: a process that can be told from every other, also after it has ended.
+"""Owners of sandboxes: processes that can be told from every other, also after they have ended.
 
 A number of a process is used again, so an owner is its number, the time it started (in clock ticks since the machine
 did), the process namespace that the number counts in, and the start of the machine.
@@ -57,7 +57,7 @@ class Owner:
         return cls(**{field.name: labels.get(f"{PREFIX}{field.name}", "") for field in fields(cls)})
 
     def state(self) -> OwnerState:
-        """Whether the owner lives, as far as can be seen from this process."""
+        """State of the owner's process, as far as can be seen from this one."""
         here = current_owner()
         if self.boot != here.boot:
             return "dead" if self.machine == here.machine and self.boot else "unknown"
@@ -72,7 +72,7 @@ class Owner:
 
 
 def start_ticks(pid: int) -> str:
-    """When a process started, in clock ticks since the machine did; empty if it has ended."""
+    """Return the start of a process, in clock ticks since the machine's; empty if it has ended."""
     state, *rest = _stat_of(pid)
     return "" if state in "ZX" else rest[18]
 

@@ -115,7 +115,7 @@ class SandboxPool:
         self.close()
 
     def give_back(self, sandbox: Sandbox, *, is_busy: bool) -> None:
-        """What :meth:`PooledSandbox.close` does; one that is busy is ended, not waited for."""
+        """Take a sandbox back for :meth:`PooledSandbox.close`; one that is busy is ended, not waited for."""
         if is_busy:
             self._replace(sandbox)
             return
@@ -208,7 +208,7 @@ class SandboxPool:
 
 
 class _Patience:
-    """How long somebody waits, and how many failures to open there had been before: those are not its concern."""
+    """A waiter's patience: how long it waits, and the failures to open before it came, which are not its concern."""
 
     def __init__(self, timeout_s: float, num_failures: int) -> None:
         self.timeout_s, self.num_failures_before = timeout_s, num_failures

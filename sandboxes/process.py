@@ -79,7 +79,7 @@ class ProcessSandbox(HostSandbox):
         return str(self._folder / "workspace")
 
     def capabilities(self) -> Capabilities:
-        """What is in force here."""
+        """Capabilities that are in force here."""
         return process_capabilities()
 
     def _command(self, inside: Inside) -> list[str]:
@@ -88,7 +88,7 @@ class ProcessSandbox(HostSandbox):
 
 
 def process_capabilities() -> Capabilities:
-    """What a sandbox of this kind can promise here."""
+    """Return what a sandbox of this kind can promise here."""
     is_root, no_cgroups = os.getuid() == 0, cgroups.why_not()
     own = "a user of its own without rights" if is_root else "it is the host's own user: no isolation"
     return Capabilities(

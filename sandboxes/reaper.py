@@ -27,7 +27,7 @@ _HALF_MADE_S = 3600.0
 
 @dataclass(slots=True)
 class ReapReport:
-    """What was removed, by kind.
+    """Things that were removed, by kind.
 
     Example:
         >>> ReapReport(containers=["agentgym-0123-0"], num_kept=2).num_removed
@@ -45,7 +45,7 @@ class ReapReport:
 
     @property
     def num_removed(self) -> int:
-        """How many things were removed."""
+        """Number of things that were removed."""
         kinds = (self.containers, self.volumes, self.processes, self.cgroups, self.folders)
         return sum(len(things) for things in kinds)
 

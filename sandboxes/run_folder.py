@@ -33,7 +33,7 @@ _slots_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxRecord:
-    """What one sandbox consists of on this host, beside its folder."""
+    """Parts of one sandbox on this host, beside its folder."""
 
     pid: int
     start_ticks: str

@@ -81,7 +81,7 @@ class WorkerSandbox:
 
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What is in force here."""
+        """Capabilities that are in force here."""
 
     @abstractmethod
     def _end(self) -> None:
@@ -89,7 +89,7 @@ class WorkerSandbox:
 
     @abstractmethod
     def _post_mortem(self) -> str:
-        """Why the worker is gone, as far as can be known, and what to do."""
+        """Say why the worker is gone, as far as can be known, and what to do."""
 
     @abstractmethod
     def _blame(self) -> str:
@@ -307,7 +307,7 @@ _open: weakref.WeakSet[WorkerSandbox] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """What is still open when the interpreter ends; not in a child that was forked meanwhile."""
+    """Close what is still open when the interpreter ends; not in a child that was forked meanwhile."""
     for sandbox in list(_open):
         if sandbox._pid == os.getpid():
             with suppress(Exception):

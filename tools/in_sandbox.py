@@ -1,4 +1,4 @@
-"""What all tools that work in a sandbox share: the sandbox they are handed, and what its results look like as text."""
+"""The base of tools that work in a sandbox: the sandbox they are handed, and the text of its results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class InSandbox:
         return text.replace(self.sandbox.workspace, SHOWN_WORKSPACE)
 
     def said_by(self, result: ExecResult) -> str:
-        """What a program did, as text for the model.
+        """Return what a program did, as text for the model.
 
         Raises:
             ToolError: a limit ended it (``timeout``, ``out_of_memory``); the message holds the output so far.

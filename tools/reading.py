@@ -34,7 +34,7 @@ def estimated_tokens(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long answers may be.
+    """Longest answers, in characters and hits.
 
     Attributes:
         result_tokens: one answer of ``search`` or ``find``, shared evenly by the results.
@@ -115,7 +115,7 @@ def _end_of_page(text: str, begin: int, budget: Budget) -> int:
 
 
 def places_of(wanted: str, text: str) -> list[str]:
-    """What stands around each place of a phrase, in lower or upper case and however its words are spaced.
+    """Return the text around each place of a phrase, in lower or upper case and however its words are spaced.
 
     Example:
         >>> places_of("DEMON of", "Lilu, a demon\\nof the night.")

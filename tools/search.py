@@ -23,7 +23,7 @@ MAX_PLACES = 5
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where an agent stands: all the state that the tools have, for snapshots and state keys.
+    """An agent's place: all the state that the tools have, for snapshots and state keys.
 
     Attributes:
         found: ids of all documents that its searches returned, sorted: two agents that found the same stand at the

@@ -8,7 +8,7 @@ from agentgym.tool import tool
 
 
 class HandsIn(Protocol):
-    """What :class:`SubmitTool` is mixed into."""
+    """An environment that :class:`SubmitTool` is mixed into."""
 
     def hand_in(self) -> str:
         """Grade the work, end the episode, and say what came of it."""
@@ -16,7 +16,7 @@ class HandsIn(Protocol):
 
 
 class TakesAnswers(Protocol):
-    """What :class:`SubmitAnswerTool` is mixed into."""
+    """An environment that :class:`SubmitAnswerTool` is mixed into."""
 
     def hand_in_answer(self, answer: str) -> str:
         """Grade the answer, end the episode, and say what came of it."""

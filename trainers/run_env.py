@@ -89,7 +89,7 @@ class RunEnv:
 
     @property
     def prefix(self) -> str:
-        """What the names of its own metrics begin with; empty in a run on one environment."""
+        """Beginning of the names of its own metrics; empty in a run on one environment."""
         return f"{self.name}/" if self.name else ""
 
     def keep_tasks(self, tasks: Sequence[Task], probed: Sequence[Visit]) -> None:

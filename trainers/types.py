@@ -20,7 +20,7 @@ Tokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
 
 class LogitsOutput(Protocol):
-    """What a causal language model returns."""
+    """Output of a causal language model."""
 
     @property
     def logits(self) -> Tensor:
@@ -29,7 +29,7 @@ class LogitsOutput(Protocol):
 
 
 class StatesOutput(Protocol):
-    """What the trunk of a causal language model returns."""
+    """Output of the trunk of a causal language model."""
 
     @property
     def last_hidden_state(self) -> Tensor:
@@ -38,14 +38,14 @@ class StatesOutput(Protocol):
 
 
 class HasParameters(Protocol):
-    """What sharding needs of any module."""
+    """The part of any module that sharding needs."""
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
     def modules(self) -> Iterator[nn.Module]: ...
 
 
 class _Network(HasParameters, Protocol):
-    """What the trainer uses of ``torch.nn.Module`` and of ``transformers.PreTrainedModel``."""
+    """The part of ``torch.nn.Module`` and ``transformers.PreTrainedModel`` that the trainer uses."""
 
     training: bool
 

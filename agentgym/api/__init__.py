@@ -1,1 +1,1 @@
-"""What scripts and notebooks call: evaluate, collect rollouts, train. The commands call it too."""
+"""Functions for scripts and notebooks: evaluate, collect rollouts, train. The commands call them too."""

@@ -1,4 +1,4 @@
-"""How much at a time, and how much in all: options of an evaluation that change no result."""
+"""Limits of an evaluation, at a time and in all: options that change no result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What an evaluation may take."""
+    """Limits of an evaluation."""
 
     num_envs: int
     """Episodes played at the same time."""

@@ -1,4 +1,4 @@
-"""Whether an answer is right: exact match, F1 and cover exact match, as question answering measures them.
+"""Scores of answers: exact match, F1 and cover exact match, as question answering measures them.
 
 Sources: the normalisation is that of SQuAD's official script (``evaluate-v1.1.py``; "SQuAD: 100,000+ Questions for
 Machine Comprehension of Text"), which HotpotQA's takes over (``hotpot_evaluate_v1.py``; "HotpotQA: A Dataset for

@@ -129,7 +129,7 @@ class BFCLEnv(Env):
         return f"{_MORE_FUNCTIONS}\n{told}\n{request}".rstrip()
 
     def _turn_is_right(self, problem: Problem, world: _World) -> bool:
-        """What BFCL's ``multi_turn_checker`` asks of a turn."""
+        """Return True if a turn is right by BFCL's ``multi_turn_checker``."""
         gold: list[str] = []
         for text in problem.answers[world.users_turn]:
             _run(world.gold, call_of(text, world.gold), gold)
@@ -172,7 +172,7 @@ class BFCLEnv(Env):
         return Message("assistant", "\n".join(format_call(call, tools) for call in numbered), numbered)
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed: lines of calls if the first word is a function's name, else words that end the turn."""
+        """Read what a person typed: lines of calls if the first word is a function's name, else its last words."""
         name = text.strip().partition(":")[0].strip()
         tools = self._offered()
         return Message("assistant", text, parse_calls(text, tuple(tools.values())) if name in tools else ())

@@ -54,7 +54,7 @@ class EngineEnv(LineEnv):
         super().__init__(interface=interface, max_turns=max_turns, render_mode=render_mode)
 
     def request_of(self, task: Task) -> Mapping[str, Any]:
-        """What the engine is asked to start."""
+        """Return the request that starts the engine."""
         raise NotImplementedError(f"{type(self).__name__} must implement request_of(task)")
 
     def start(self, task: Task) -> str:
@@ -93,7 +93,7 @@ class EngineEnv(LineEnv):
             self._worker.close()
 
     def state_key(self) -> str:
-        """What the engine tells of its state; see its worker module."""
+        """Return what the engine tells of its state; see its worker module."""
         return str(self._now()["key"])
 
     def oracle(self) -> Message:

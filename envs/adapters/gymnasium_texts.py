@@ -21,7 +21,7 @@ Describe = Callable[[Any, Any], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameText:
-    """How one environment of Gymnasium is told in words.
+    """Words for one environment of Gymnasium.
 
     Example:
         >>> GAME_TEXTS["Blackjack-v1"].actions
@@ -52,7 +52,7 @@ def describe_value(observation: Any, world: Any) -> str:
 
 
 def describe_drawing(observation: Any, world: Any) -> str:
-    """What the environment draws in ``ansi`` mode, with the coloured character in brackets and nothing of the past."""
+    """Return the drawing of ``ansi`` mode, with the coloured character in brackets and nothing of the past."""
     drawn = _LAST_ACTION.sub("", str(world.render()))
     return _HIGHLIGHTED.sub(r"[\1]", drawn).strip("\n")
 

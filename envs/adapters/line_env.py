@@ -57,7 +57,7 @@ class LineEnv(InterfaceEnv):
         return tuple(_with_names(spec, names) if names and spec.name == "act" else spec for spec in super().tools)
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed, in both interfaces: an action (``go north``) or a call (``act: go north``).
+        """Read what a person typed, in either interface: an action (``go north``) or a call (``act: go north``).
 
         In the tools interface every line is a call.
         """

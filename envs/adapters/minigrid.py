@@ -121,7 +121,7 @@ class MiniGridEnv(GymnasiumEnv):
 
 
 def describe_view(observation: Any, world: Any) -> str:
-    """What the agent sees: the free way ahead, each thing with its place from the agent, and what it carries."""
+    """Describe what the agent sees: the free way ahead, each thing with its place, and what it carries."""
     objects: Any = importlib.import_module("minigrid.core.constants")
     image = observation["image"]
     width, depth = image.shape[0], image.shape[1]
@@ -171,7 +171,7 @@ def _code(thing: Any) -> list[Any] | None:
 
 
 def _progress(instruction: Any) -> Iterator[str]:
-    """Which parts of an instruction of several are done."""
+    """Return the parts of an instruction of several that are done."""
     for part in ("a", "b"):
         if hasattr(instruction, f"{part}_done"):
             yield str(getattr(instruction, f"{part}_done"))

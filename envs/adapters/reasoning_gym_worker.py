@@ -69,7 +69,7 @@ class Library:
         }
 
     def score(self, dataset: str, config: dict[str, Any], seed: int, answer: str | None) -> dict[str, Any]:
-        """How good an answer is by the data set's verifier."""
+        """Score an answer by the data set's verifier."""
         made, entry = self._posed(dataset, repr(config), seed)
         return {"score": float(made.score_answer(answer, entry))}
 

@@ -59,7 +59,7 @@ class Game:
         return self._seen(said, is_valid=self._key() != before or not said.startswith(_REFUSALS))
 
     def admissible(self) -> dict[str, Any]:
-        """What the game says can be done now."""
+        """Return what the game says can be done now."""
         return {"commands": sorted(self._state.admissible_commands)}
 
     def _seen(self, said: str, is_valid: bool) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def end_with(parent: int) -> None:
 
 
 def _answer(operations: Mapping[str, Callable[..., dict[str, Any]]], request: dict[str, Any]) -> dict[str, Any]:
-    """What one request gives; an error of the engine is an answer too."""
+    """Answer one request; an error of the engine is an answer too."""
     try:
         return operations[request.pop("op")](**request)
     except Exception as error:

@@ -56,7 +56,7 @@ _LEVELS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class BugDifficulty:
-    """How hard a generated repair is.
+    """Difficulty of generated repairs.
 
     Args:
         level: 0: one function of one line; 1: one function with a branch or a loop; 2: three functions, loops of loops;

@@ -67,7 +67,7 @@ class Exercise:
 
 
 def find_exercises(path: str | Path | None = None) -> Path:
-    """Where the exercises are: ``path``, or else what the environment variable ``AGENTGYM_SHARED_DATA`` leads to.
+    """Return the folder of the exercises: ``path``, or else the one that ``AGENTGYM_SHARED_DATA`` leads to.
 
     Raises:
         UsageError: there is nothing there; the message says what to do.

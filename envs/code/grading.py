@@ -124,7 +124,7 @@ def modules_of(work: Files) -> set[str]:
 
 
 def _judged(pool: SharedPool, work: Files, request: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What the judge told, row by row."""
+    """Return the judge's verdicts, row by row."""
     modules = ("wire", "candidate", "proxies", "suite", "judge") if request["kind"] == "suite" else _MODULES
     program = program_of(_INSIDE, *modules) + "module.main()"
     with pool.acquire() as sandbox:

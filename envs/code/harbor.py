@@ -191,7 +191,7 @@ class _Dockerfile:
 
 
 def _read_dockerfile(root: Path, ready_image: str | None) -> _Dockerfile:
-    """What the Dockerfile says; of one whose image is there already, only the folder and the variables."""
+    """Read the Dockerfile; of one whose image is there already, only the folder and the variables."""
     path = root / "environment" / "Dockerfile"
     found = _Dockerfile()
     if not path.is_file():

@@ -62,7 +62,7 @@ def kind_of(task: HarborTask, kind: SandboxKind) -> SandboxKind:
 
 
 def environment_of(task: HarborTask) -> str:
-    """What the agent is told: the instruction, with the image's folder called ``.``, where its tools work."""
+    """Return what the agent is told: the instruction, with the image's folder called ``.``, where its tools work."""
     return task.placed(task.instruction, {task.workdir: "."}).strip()
 
 
@@ -121,7 +121,7 @@ def _placed(task: HarborTask, data: bytes, places: Mapping[str, str]) -> bytes:
 
 
 def _reward(sandbox: Sandbox) -> float | None:
-    """What the verifier wrote; None if there is no number."""
+    """Return the reward that the verifier wrote; None if there is no number."""
     for name in ("reward.txt", "reward.json"):
         try:
             text = sandbox.read(f"logs/verifier/{name}").decode()

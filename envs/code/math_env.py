@@ -57,7 +57,7 @@ class PythonMathEnv(PythonTool, SubmitAnswerTool, SandboxEnv):
         raise AssertionError("an answer is graded, no files")
 
     def hand_in_answer(self, answer: str) -> str:
-        """What the tool ``submit`` does."""
+        """Take an answer from the tool ``submit``."""
         given = answer.strip().replace(",", "").replace("_", "").removesuffix(".0")
         if not given.removeprefix("-").isdecimal() or len(given) > _LONGEST_ANSWER:
             raise ToolError("the answer is one whole number, such as 42", "not_a_number")

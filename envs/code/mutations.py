@@ -94,7 +94,7 @@ def _text_of(changed: ast.AST, node: ast.AST) -> str:
 
 
 class _LineStarts:
-    """Where a node's text lies in its source."""
+    """Positions of nodes' texts in their source."""
 
     def __init__(self, source: str) -> None:
         assert source.isascii()  # columns of syntax trees count bytes

@@ -1,4 +1,4 @@
-"""What a repair problem is, whatever its source, and which split it belongs to."""
+"""Repair problems of every source, and the split that each belongs to."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class RepairEnv(SandboxEnv):
         return Message("assistant", format_call(call, self.tools), (call,))
 
     def test_call(self) -> ToolCall:
-        """How the oracle runs the visible tests."""
+        """Return the call by which the oracle runs the visible tests."""
         return ToolCall("run_tests")
 
     # --------------------------------------------------------------------------------------------------- private

@@ -33,7 +33,7 @@ _PATIENCE = 300
 
 @dataclass(frozen=True, slots=True)
 class RepositoryDifficulty:
-    """How hard a generated repository is.
+    """Difficulty of generated repositories.
 
     Args:
         themes: what it may be about, of :data:`~agentgym.envs.code.themes.THEMES`.

@@ -33,7 +33,7 @@ from agentgym.types import Call, Message, Observation, RewardRole, Task, TextPar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardValues:
-    """What the parts of the reward are worth; an outcome of 1 is success whatever these are.
+    """Values of the reward's parts; an outcome of 1 is success whatever these are.
 
     Example:
         >>> RewardValues.of({"turn_cost": 0.01}).turn_cost
@@ -124,14 +124,14 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     @abstractmethod
     def assign(self, task: Task) -> Assignment:
-        """What the agent is told and given; a function of the task."""
+        """Return what the agent is told and given; a function of the task."""
 
     @abstractmethod
     def grade(self, work: Files) -> Grade:
         """Grade the files of the work, out of the agent's reach (:mod:`agentgym.envs.code.grading`)."""
 
     def outcome_of(self, grade: Grade) -> float:
-        """What a grade is worth, from 0 to 1; 1 is success."""
+        """Return the outcome of a grade, from 0 to 1; 1 is success."""
         return float(grade.is_success)
 
     def is_edited(self, work: Files) -> bool:
@@ -142,7 +142,7 @@ class SandboxEnv(InSandbox, ToolEnv):
 
     @property
     def pool(self) -> SharedPool:
-        """Where this environment's sandboxes come from."""
+        """The pool that this environment's sandboxes come from."""
         return shared_pool(self.kind)
 
     def host_agent(self, mounts: Sequence[Mount], limits: Limits) -> None:
@@ -181,7 +181,7 @@ class SandboxEnv(InSandbox, ToolEnv):
         return min(self.tool_timeout_s, left_s)
 
     def hand_in(self) -> str:
-        """What the tool ``submit`` does: take the work out, give the sandbox back, grade in a fresh one."""
+        """Submit the work: take it out, give the sandbox back, and grade in a fresh one."""
         work = self.assignment.work(unpacked(self._taken_out()))
         self.close_work()
         try:

@@ -23,7 +23,7 @@ _WAIT_S = 110.0  # just below the time that a rollout gives a reset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxKind:
-    """Which sandboxes an environment works in, and how many this process may have of them.
+    """The sandboxes that an environment works in, and how many of them this process may have.
 
     Example:
         >>> SandboxKind(backend="process", max_open=4).max_open
@@ -76,7 +76,7 @@ class SharedPool:
 
     @property
     def backend(self) -> str:
-        """Which rung of the ladder it is."""
+        """Name of the ladder's rung."""
         return self.capabilities.backend
 
     def acquire(self) -> PooledSandbox:

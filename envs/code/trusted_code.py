@@ -32,7 +32,7 @@ class EndlessError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an expression gave: a value, or the name of the exception it raised.
+    """An expression's value, or the name of the exception it raised.
 
     Example:
         >>> TrustedModules({"m": "def half(n):\\n    return n // 2\\n"}).outcome("m", "half(7)")
@@ -75,7 +75,7 @@ class TrustedModules:
             self._modules[name] = module
 
     def outcome(self, module: str, expression: str) -> Outcome:
-        """What an expression gives in a module's namespace.
+        """Evaluate an expression in a module's namespace.
 
         Raises:
             EndlessError: it did not come to an end in a reasonable number of steps.
@@ -100,7 +100,7 @@ class TrustedModules:
 
 
 def why_unbounded(tree: ast.Module) -> str:
-    """Why a module might run without end or outgrow the memory, empty if it cannot.
+    """Return why a module might run without end or outgrow the memory; empty if it cannot.
 
     Only ``for`` loops and comprehensions, none over what its own body lets grow; no recursion; no powers and shifts;
     nothing that grows by itself, as in ``x *= x``.

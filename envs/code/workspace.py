@@ -23,7 +23,7 @@ MAX_GRADED_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the agent is given to work on.
+    """Files and words that the agent is given to work on.
 
     Example:
         >>> given = Assignment(text="Fix add.", files={"add.py": "", "test_add.py": ""}, editable=("*.py",),
@@ -61,7 +61,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What came of a submission."""
+    """Result of a submission."""
 
     num_tests: int
     num_passed: int

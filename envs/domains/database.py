@@ -73,7 +73,7 @@ class Database:
         return self._hash
 
     def dump(self) -> Changes:
-        """What was written, for :meth:`load`."""
+        """Return what was written, for :meth:`load`."""
         return {table: dict(records) for table, records in self._written.items()}
 
     def load(self, written: Changes) -> None:

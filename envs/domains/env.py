@@ -29,7 +29,7 @@ _SAID_NOTHING: Final = "(You said nothing. Write to the user, or call a tool.)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """How far an episode is, beside its database."""
+    """State of an episode, beside its database."""
 
     user: Any
     """The user's state."""
@@ -98,7 +98,7 @@ class DomainEnv(ToolEnv):
     # ------------------------------------------------------------------------------------------ what domains implement
 
     def case_of(self, task: Task) -> Case:
-        """What an episode of a task begins with; a function of the task alone."""
+        """Return what an episode of a task begins with; a function of the task alone."""
         raise NotImplementedError(f"{type(self).__name__} must implement case_of(task)")
 
     def scripted_user(self, case: Case, seed: int) -> User:
@@ -172,7 +172,7 @@ class DomainEnv(ToolEnv):
         return {**info, "is_database_right": outcome.is_database_right, "untold": outcome.untold}
 
     def grade(self) -> Grade:
-        """What the episode would be worth if it ended now."""
+        """Grade the episode as if it ended now."""
         return grade(self.case, self.toolkit, self.conversation.told)
 
     def state_key(self) -> str:
@@ -191,7 +191,7 @@ class DomainEnv(ToolEnv):
         self.toolkit.db.load(written)
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed: lines of calls if the first word is a tool's name, else words to the user."""
+        """Read what a person typed: lines of calls if the first word is a tool's name, else words to the user."""
         name = text.strip().partition(":")[0].strip()
         return Message("assistant", text, parse_calls(text, self.tools) if name in self._tools else ())
 
@@ -242,7 +242,7 @@ class DomainEnv(ToolEnv):
         self._possible: dict[str, tuple[str, ...]] = {}
 
     def _violations_of(self, action: GoldAction) -> tuple[str, ...]:
-        """What a call that is about to be made does against the policy, although the tools allow it."""
+        """Return how a call to come breaks the policy although the tools allow it."""
         found: list[str] = []
         now, owner = self.conversation, self.toolkit.owner_of(action)
         if owner is not None and owner != now.who:

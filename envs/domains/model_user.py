@@ -36,7 +36,7 @@ Turns = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserModel:
-    """Which model plays the user, and how it samples.
+    """The model that plays the user, and its sampling.
 
     The key for the server, where it wants one, is in the environment variable that ``api_key_variable`` names.
     """

@@ -1,4 +1,4 @@
-"""What a domain's task is, read from a record of tau2's format."""
+"""Tasks of domains, read from records of tau2's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GoldAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Who the user is and what they want, in words; what is not known is empty."""
+    """The user and their wish, in words; what is not known is empty."""
 
     reason_for_call: str
     known_info: str = ""

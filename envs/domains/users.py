@@ -44,11 +44,11 @@ class User(Protocol):
         """
 
     def key(self, state: Any) -> Any:
-        """What of a state bears on what comes, as a value that :func:`~agentgym.canonical.canonical` takes."""
+        """Return what of a state bears on what comes, in values that :func:`~agentgym.canonical.canonical` takes."""
 
 
 def spoken(text: str) -> str:
-    """What of a sampled message is said aloud: all but the thinking.
+    """Return what of a sampled message is said aloud: all but the thinking.
 
     Example:
         >>> spoken("<think>Who is it?</think> Your name, please.")
@@ -87,7 +87,7 @@ def asks_for_more(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far a scenario has been read out."""
+    """Progress of reading a scenario out."""
 
     has_said_known: bool = False
     has_said_rest: bool = False

@@ -40,7 +40,7 @@ class Dealer:
 
     @property
     def next_asked(self) -> int:
-        """What the dealer would ask for next, and the least it takes now."""
+        """Return the dealer's next price, and the least it takes now."""
         return self.reserve + round((1 - self.concession) * (self.asked - self.reserve))
 
     def answered(self, price: int) -> Dealer:
@@ -63,7 +63,7 @@ def best_offer(dealer: Dealer) -> int:
 
 
 def best_price(dealer: Dealer) -> int:
-    """What that buyer pays in the end."""
+    """Return the price that this buyer pays in the end."""
     while (price := best_offer(dealer)) < dealer.next_asked:
         dealer = dealer.answered(price)
     return price

@@ -221,7 +221,7 @@ def endgame_table(piece: Piece) -> EndgameTable:
 
 
 class _Geometry:
-    """Which moves there are."""
+    """The moves that there are."""
 
     def __init__(self, piece: Piece) -> None:
         self.king = _king_steps()

@@ -77,7 +77,7 @@ class GuessNumberEnv(SoloGame):
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def state_key(self) -> str:
-        """What is known: the numbers that are left."""
+        """Return what is known: the numbers that are left."""
         return canonical([self._number, self._left()])
 
     def oracle(self) -> Message:

@@ -42,7 +42,7 @@ class GuessingEnv(SoloGame):
         raise NotImplementedError(f"{type(self).__name__} must implement make(knobs)")
 
     def introduction(self) -> str:
-        """What is said first."""
+        """Return the first message."""
         raise NotImplementedError(f"{type(self).__name__} must implement introduction()")
 
     def questions(self) -> Sequence[tuple[ToolCall, Callable[[int], bool]]]:
@@ -91,7 +91,7 @@ class GuessingEnv(SoloGame):
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def state_key(self) -> str:
-        """What is hidden, and what the answers leave, by whatever questions."""
+        """Return what is hidden, and what the answers leave, by whatever questions."""
         return canonical([self._secret, self._left])
 
     def oracle(self) -> Message:

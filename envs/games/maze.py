@@ -37,7 +37,7 @@ class Plan:
     goal: Cell
 
     def exits(self, cell: Cell) -> tuple[Direction, ...]:
-        """Where one can go from a cell."""
+        """Return the ways from a cell."""
         return tuple(name for name in STEPS if (cell, moved(cell, name)) in self.passages)
 
 

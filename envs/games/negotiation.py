@@ -45,7 +45,7 @@ class Trade:
         return f"offer {self.num_given} {GOODS[self.give]} for {self.num_taken} {GOODS[self.take]}"
 
     def gain(self, values: Amounts) -> int:
-        """What the one who offers it gains by its own values."""
+        """Return the gain of the one who offers it, by its own values."""
         return self.num_taken * values[self.take] - self.num_given * values[self.give]
 
 
@@ -76,7 +76,7 @@ class NegotiationState:
         return ("pass", *accept, *(str(trade) for trade in TRADES if self.can(trade)))
 
     def can(self, trade: Trade) -> bool:
-        """Whether the player who is on, and the other, have the goods."""
+        """Return True if the player who is on, and the other, have the goods."""
         mine, others = self.holdings[self.player], self.holdings[1 - self.player]
         return mine[trade.give] >= trade.num_given and others[trade.take] >= trade.num_taken
 

@@ -65,7 +65,7 @@ class TicTacToeState:
 
 @cache
 def value(state: TicTacToeState) -> float:
-    """What the first player gets if both play perfectly from here."""
+    """Return what the first player gets if both play perfectly from here."""
     if not state.actions():
         return state.returns()[0]
     values = [value(state.after(action)) for action in state.actions()]

@@ -47,7 +47,7 @@ def answer_in(text: str) -> str:
 
 
 def normalised(answer: str) -> str:
-    """What makes two answers the same: numbers by value, texts without case, articles and punctuation.
+    """Normalise an answer: numbers by value, texts without case, articles and punctuation.
 
     Example:
         >>> normalised("The Eiffel Tower."), normalised("7.0"), normalised("14/2")

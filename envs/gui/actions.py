@@ -1,4 +1,4 @@
-"""What an agent can do in a browser: tools with JSON arguments, never a program text that is run.
+"""The agent's actions in a browser: tools with JSON arguments, never a program text that is run.
 
 Elements are named by the ids of the last observation. A call that cannot be done is a
 :class:`~agentgym.errors.ToolError` that says what exists.
@@ -196,7 +196,7 @@ class BrowserActions(PageActions):
     # ------------------------------------------------------------------------------------------------- for who looks on
 
     def acted_box(self, call: Call) -> tuple[int, int, int, int] | None:
-        """Where on the screen, as last looked at, a call acts; None if nowhere that is seen."""
+        """Return the box on the screen, as last looked at, that a call acts on; None if it is not seen."""
         if not isinstance(call, ToolCall):
             return None
         given = call.arguments

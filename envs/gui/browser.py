@@ -32,7 +32,7 @@ _GRACE_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLimits:
-    """What one page may take; a page that takes more is stopped or crashes, alone.
+    """Limits of one page; a page that takes more is stopped or crashes, alone.
 
     Example:
         >>> PageLimits(memory_mb=512).js_heap_mb

@@ -1,4 +1,4 @@
-"""What one episode has of a browser: a context of its own, its network, its tabs, and what the pages did unasked."""
+"""One episode's share of a browser: its own context, its network, its tabs, and what the pages did unasked."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class BrowserSession:
 
     @property
     def urls(self) -> list[str]:
-        """Where the tabs are, in order."""
+        """Return the addresses of the tabs, in order."""
         return [tab.page.url for tab in self.tabs]
 
     async def begin(self, seed: int, sites: Sites) -> None:
@@ -147,7 +147,7 @@ class BrowserSession:
             self._notes.append(text)
 
     def take_notes(self) -> list[str]:
-        """What has been noted since the last time."""
+        """Return the notes since the last call, and forget them."""
         asked = set().union(*(tab.hosts_asked for tab in self.tabs))
         for host in self.network.refused:
             if host in asked:  # the browser itself asks, too, for services of its maker

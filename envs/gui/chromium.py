@@ -1,4 +1,4 @@
-"""Which Chromium is used, and with which flags."""
+"""The Chromium that is used, and its flags."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _WORLD_FILES = ("names.js", "tree.js", "hands.js")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextKind:
-    """What a browser context is made with; contexts of one kind are kept ready for each other's episodes.
+    """Settings of a browser context; contexts of one kind are kept ready for each other's episodes.
 
     Example:
         >>> ContextKind(viewport=(332, 214)).options()["timezone_id"]
@@ -50,13 +50,13 @@ def new_channel() -> str:
 
 
 def page_script(channel: str, seed: int) -> str:
-    """What runs first in every document of a context, in the page's own world."""
+    """Return the script that runs first in every document of a context, in the page's own world."""
     script = _source("determinism.js").replace("__CHANNEL__", channel)
     return script.replace("__SEED__", str(seed & 0xFFFFFFFF)).replace("__EPOCH_MS__", str(EPOCH_MS))
 
 
 def world_script(channel: str) -> str:
-    """What runs in every document in the isolated world."""
+    """Return the script that runs in every document in the isolated world."""
     return "\n".join(_source(name) for name in _WORLD_FILES).replace("__CHANNEL__", channel)
 
 

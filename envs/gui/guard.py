@@ -95,7 +95,7 @@ def below(pid: int) -> list[int]:
 
 
 def start_ticks(pid: int) -> str:
-    """When a process started, in clock ticks since the machine did; empty if it has ended."""
+    """Return the start of a process, in clock ticks since the machine's; empty if it has ended."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:

@@ -86,7 +86,7 @@ class GuiEnv(BrowserActions, ToolEnv):
 
     @abstractmethod
     def sites(self, task: Task) -> Sites:
-        """What the browser can reach in an episode, by host name; nothing else exists for it."""
+        """Return the sites that the browser can reach in an episode, by host name; nothing else exists for it."""
 
     def start_url(self, task: Task) -> str:
         """The first page; by default the first site's root."""
@@ -112,7 +112,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         """
 
     def hidden_state(self) -> object:
-        """What of the state the page does not show, such as what a server has stored; part of the state key."""
+        """Return the state that the page does not show, such as what a server has stored; part of the state key."""
         return None
 
     # ------------------------------------------------------------------------------------------- for subclasses
@@ -129,7 +129,7 @@ class GuiEnv(BrowserActions, ToolEnv):
         return self._page
 
     async def text(self) -> str:
-        """What stands on the page now."""
+        """Return the text on the page now."""
         return Tree.of(await self.session.look(0, self.sees_all_elements)).text
 
     async def evaluate(self, expression: str) -> Any:

@@ -44,7 +44,7 @@ class EpisodeNetwork:
 
     @property
     def url(self) -> str:
-        """Where the browser finds the proxy."""
+        """Address at which the browser finds the proxy."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""What the agent is told of a page: its tree as text, cut to a budget; the picture, with numbered marks if wanted."""
+"""Observations of a page: its tree as text, cut to a budget; the picture, with numbered marks if wanted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS = ("#c00000", "#0050c0", "#007030", "#a05000", "#7000a0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationConfig:
-    """What an observation is made of.
+    """The parts of an observation.
 
     Example:
         >>> ObservationConfig(parts=("tree", "picture"))

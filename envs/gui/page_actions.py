@@ -90,7 +90,7 @@ class Hands:
 
 
 def _problem(id: str, answer: dict[str, Any]) -> ToolError:
-    """Why an element cannot be acted on, and what can be done instead."""
+    """Return why an element cannot be acted on, and what can be done instead."""
     match answer["problem"]:
         case "unknown":
             ids = answer["ids"]

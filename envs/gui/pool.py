@@ -29,7 +29,7 @@ _OPEN_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolConfig:
-    """How this process shares browsers.
+    """Settings of the browsers that this process shares.
 
     Example:
         >>> PoolConfig(num_ready=0)

@@ -44,7 +44,7 @@ class Recording:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recording:
-        """What :meth:`to_json` gave, read back."""
+        """Read back what :meth:`to_json` gave."""
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
         }

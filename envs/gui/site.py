@@ -1,4 +1,4 @@
-"""What stands behind a host name of an episode: a folder, Python code, or a server.
+"""Sites behind an episode's host names: a folder, Python code, or a server.
 
 A browser context reaches nothing else (:mod:`agentgym.envs.gui.network`), and its pages have URLs without ports, the
 same in every run: ``http://shop.localhost/basket``. Use names that end in ``.localhost``: to a browser they are secure,
@@ -21,7 +21,7 @@ from agentgym.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a page asked for."""
+    """A page's request."""
 
     method: str
     url: str
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What a site answers."""
+    """A site's answer."""
 
     status: int = 200
     body: bytes = b""

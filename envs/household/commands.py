@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a command is written: ``verb first separator second``."""
+    """Form of a command: ``verb first separator second``."""
 
     name: str
     verb: str

@@ -52,7 +52,7 @@ _PATIENCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """How large a task is.
+    """Size of a task.
 
     Raises:
         UsageError: if a number is out of range or a task type unknown.

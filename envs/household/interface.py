@@ -63,7 +63,7 @@ class CommandEnv(Env):
         return (Message("user", said),)
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed, in both interfaces: commands (``go to fridge 1``) or calls (``go_to: fridge 1``).
+        """Read what a person typed, in either interface: commands (``go to fridge 1``) or calls (``go_to: fridge 1``).
 
         In the tools interface every line is a call.
         """

@@ -1,4 +1,4 @@
-"""What there is in a house, as ``vocabulary.toml`` lists it: rooms, receptacles, objects, and what can be where."""
+"""Words of a house, as ``vocabulary.toml`` lists them: rooms, receptacles, objects, and what can be where."""
 
 from __future__ import annotations
 

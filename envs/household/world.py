@@ -42,7 +42,7 @@ HELP: Final = """Available commands:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to be done; ``place`` is a receptacle type, or a lamp type for ``look_at_obj_in_light``.
+    """The task; ``place`` is a receptacle type, or a lamp type for ``look_at_obj_in_light``.
 
     Example:
         >>> Goal("pick_heat_then_place_in_recep", "egg", "garbagecan", 1).sentence
@@ -61,7 +61,7 @@ class Goal:
 
 
 class House:
-    """What never changes in an episode: the goal, and the things that there are, in the order texts list them."""
+    """The part that never changes in an episode: the goal, and all things, in the order texts list them."""
 
     __slots__ = (
         "can_open",
@@ -133,7 +133,7 @@ class World:
         )
 
     def described(self, place: int) -> str:
-        """What is seen of a receptacle from nearby."""
+        """Describe a receptacle as it is seen from nearby."""
         house = self.house
         name = house.receptacles[place]
         if not house.can_open[place]:

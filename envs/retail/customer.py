@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[str, Sequence[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mind:
-    """What a customer has said and heard."""
+    """A customer's memory of what was said and heard."""
 
     request: int = 0
     """The request they are at."""
@@ -121,7 +121,7 @@ class Customer:
         return request.facts[slot]
 
     def _who(self, asked: Sequence[str]) -> str:
-        """Who the customer is: by email if they know it, and by name and zip code if asked for those, or else."""
+        """Say who the customer is: by email if they know it, and by name and zip code if asked for those, or else."""
         name = f"I am {self.persona['first_name']} {self.persona['last_name']}, zip code {self.persona['zip']}."
         email = self.persona.get("email")
         if email is None:
@@ -220,7 +220,7 @@ def plain(text: str) -> str:
 
 
 def asked_for(heard: str) -> tuple[str, ...]:
-    """What a plain message asks for; sentences that ask for nothing, or for anything else, do not count.
+    """Return the questions in a plain message; sentences that ask for nothing, or for anything else, do not count.
 
     Example:
         >>> asked_for("could you tell me your email and the order number?")

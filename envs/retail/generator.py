@@ -53,7 +53,7 @@ _RULES: Final = tomllib.loads(resources.files(__package__).joinpath("shop_rules.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
-    """How hard tasks are."""
+    """Difficulty of tasks."""
 
     num_requests: int | None = None
     """Requests of a task, 1 to 3; None draws it."""
@@ -79,7 +79,7 @@ class Difficulty:
             )
 
     def as_data(self) -> dict[str, object]:
-        """What a task's data says of it."""
+        """Return the difficulty as a task's data holds it."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

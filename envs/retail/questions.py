@@ -28,7 +28,7 @@ class _Question:
 
 
 def balance(shop: Shop, order: Record, rng: random.Random) -> Request:
-    """How much is left on a gift card."""
+    """Ask how much is left on a gift card."""
     card = next(one for one in shop.customer["payment_methods"].values() if one["source"] == "gift_card")
     answer = f"{card['balance']:.2f}"
     call = GoldAction("get_user_details", {"user_id": shop.customer_id})
@@ -36,7 +36,7 @@ def balance(shop: Shop, order: Record, rng: random.Random) -> Request:
 
 
 def variants_left(shop: Shop, order: Record, rng: random.Random) -> Request:
-    """How many variants of a product are available."""
+    """Ask how many variants of a product are available."""
     product = shop.tables["products"][rng.choice(order["items"])["product_id"]]
     num_left = sum(variant["available"] for variant in product["variants"].values())
     answer, name = f"{num_left} variant", product["name"].lower()

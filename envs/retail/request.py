@@ -1,4 +1,4 @@
-"""What a customer may want: one request of a task, as plain data."""
+"""Customers' requests: one of a task, as plain data."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def spelled(order: Record) -> str:
 
 
 def order_texts(order: Record) -> tuple[str, ...]:
-    """What stands for an order in a message."""
+    """Return the texts that stand for an order in a message."""
     return (order["order_id"], order["order_id"].removeprefix("#"))
 
 
@@ -85,12 +85,12 @@ def ids_about(order: Record) -> tuple[str, ...]:
 
 
 def item_texts(item: Record) -> tuple[str, ...]:
-    """What stands for an item of an order in a message."""
+    """Return the texts that stand for an item of an order in a message."""
     return (item["name"], item["item_id"])
 
 
 def method_texts(method: Mapping[str, Any]) -> tuple[str, ...]:
-    """What stands for a payment method in a message; a customer has one of each kind."""
+    """Return the texts that stand for a payment method in a message; a customer has one of each kind."""
     four = (method["last_four"], method["brand"]) if method["source"] == "credit_card" else ()
     return (*_SOURCES[method["source"]], method["id"], *four)
 

@@ -199,7 +199,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
 
     @property
     def _is_solved(self) -> bool:
-        """Whether a gold policy would answer now."""
+        """Return True if a gold policy would answer now."""
         return bool(self._answer_tool) and _first_call(self._world.oracle()).name == self._answer_tool
 
     def _began(self, observation: Sequence[Message]) -> str:
@@ -209,7 +209,7 @@ class AgentFlowEnv(AsksAgents, ToolEnv):
         return f"{self._question}\nYour executor has these tools.\n{tools}"
 
     def _briefing(self, order: str) -> str:
-        """What a sub-agent reads: the question, the memory, and what it is to do."""
+        """Return what a sub-agent reads: the question, the memory, and what it is to do."""
         if not self._question:
             raise ResetNeededError(f"{self.env_id}: no question before reset()")
         known = "\n".join(f"{note.command}\n{note.result}" for note in self.memory) or "Nothing is known yet."

@@ -99,7 +99,7 @@ def read_json_records(path: Path) -> Iterator[Any]:
 
 
 def format_of(record: object, source: str) -> Format:
-    """What a record's keys say.
+    """Return the format of a record, by its keys.
 
     Raises:
         UsageError: nothing that is known.

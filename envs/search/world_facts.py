@@ -23,7 +23,7 @@ Value = int | str
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a thing of one kind has one of."""
+    """A relation of which a thing of one kind has one."""
 
     name: str
     kind: str
@@ -74,7 +74,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What a changing fact was in some year."""
+    """A changing fact as it was in some year."""
 
     thing: int
     relation: str
@@ -105,7 +105,7 @@ class Facts:
         return (thing.name,) if thing.alias is None else (thing.name, thing.alias)
 
     def mention_of(self, thing: int, relation: str) -> str:
-        """How the page of a thing writes the value of its relation."""
+        """Return the value of a relation as the page of its thing writes it."""
         value = self.values[thing, relation]
         return self.names_of(value)[-1] if (thing, relation) in self.by_alias else self.name_of(value)
 
@@ -180,7 +180,7 @@ def _draw_values(
 def _targets(
     relation: Relation, of_kind: Mapping[str, Sequence[int]], values: Mapping[tuple[int, str], Value]
 ) -> Callable[[int], Sequence[int]]:
-    """What a thing's relation may lead to: all things of a kind, but for a capital, which lies in its country."""
+    """Return what a relation may lead to: all things of a kind, but for a capital, which lies in its country."""
     if relation.name != "capital" or (of_kind["town"][0], "country") not in values:
         return lambda thing: of_kind[relation.target]
     towns_of: dict[Value, list[int]] = defaultdict(list)

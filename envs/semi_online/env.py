@@ -96,7 +96,7 @@ class SemiOnlineEnv(Env):
         return self._at == len(self._trace.actions) and not self.num_patches
 
     def _judged(self, action: Message) -> Message | None:
-        """What is to be played: the agent's action, the expert's in its place, or None if there are no patches left."""
+        """Return the action to play: the agent's, the expert's in its place, or None if no patches are left."""
         expert = self.oracle()
         compared = compare(action, expert, self.tools)
         self.award(compared.format, "format", RewardRole.FORMAT)
@@ -166,14 +166,14 @@ class SemiOnlineEnv(Env):
         return self._tasks[split]
 
     def state_key(self) -> str:
-        """How far along the trace the world is, whether it stops there, and its state.
+        """Return the world's place on the trace, whether it stops there, and its state.
 
         How often the expert helped is history and left out.
         """
         return canonical([self._at, self.episode.is_over, self._world.state_key()])
 
     def oracle(self) -> Message:
-        """What the expert did here."""
+        """Return what the expert did here."""
         trace = self._trace
         if self._at == len(trace.actions):
             raise ResetNeededError(f"{self._name}: the trace is over")
@@ -235,7 +235,7 @@ READABLE, SAME_TOOL, SAME = 0.1, 0.5, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What an action earns beside an expert's, and whether it is the same."""
+    """An action beside an expert's: what it earns, and whether it is the same."""
 
     format: float
     """Part of the reward for an action that can be read, 0 or 0.1."""
@@ -269,7 +269,7 @@ def compare(action: Message, expert: Message, tools: Sequence[ToolSpec]) -> Comp
 
 
 def is_readable(action: Message, tools: Sequence[ToolSpec]) -> bool:
-    """Whether every call is one of a tool that exists, with the arguments that it cannot do without."""
+    """Return True if every call is one of a tool that exists, with the arguments that it cannot do without."""
     required = {tool.name: tool.parameters.get("required", ()) for tool in tools}
     return all(
         isinstance(call, ToolCall)
@@ -280,7 +280,7 @@ def is_readable(action: Message, tools: Sequence[ToolSpec]) -> bool:
 
 
 def said(action: Message) -> str:
-    """What a message says after its thinking, white space folded."""
+    """Return what a message says after its thinking, white space folded."""
     return " ".join(action.text.rpartition("</think>")[2].split())
 
 

@@ -1,4 +1,4 @@
-"""What a shop sells and what its customers are asked for: generated from a seed, or WebShop's own files."""
+"""A shop's products and its customers' goals: generated from a seed, or WebShop's own files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Assortment:
         return make(named["num_products"], named["catalogue_seed"])
 
     def goal(self, task: Task) -> Goal:
-        """What a task's customer wants.
+        """Return the goal of a task's customer.
 
         Raises:
             UsageError: with WebShop's files, the task names no goal of them.

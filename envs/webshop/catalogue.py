@@ -41,6 +41,6 @@ class Catalogue:
 
 
 def search_text(product: Product) -> str:
-    """What a product is found by: name, description, first feature and options, as in WebShop's index."""
+    """Return the text that a product is found by: name, description, first feature and options, as WebShop's index."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     return " ".join((product.name, product.description, *product.features[:1], options))

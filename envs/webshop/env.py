@@ -123,7 +123,7 @@ class WebShopEnv(InterfaceEnv):
 
     @property
     def score(self) -> Score:
-        """What the purchase was worth and why.
+        """Score of the purchase, and its parts.
 
         Raises:
             ResetNeededError: nothing was bought.
@@ -155,7 +155,7 @@ class WebShopEnv(InterfaceEnv):
         return self.message_of(next_act(self.visit))
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """What can be clicked; where there is a search bar, a search for the instruction and for each of its words."""
+        """Return what can be clicked; with a search bar, a search for the instruction and for each of its words."""
         visit = self.visit
         if visit.view.page == "search":
             wish = visit.goal.instruction.partition(", and price lower")[0].lower()
@@ -163,7 +163,7 @@ class WebShopEnv(InterfaceEnv):
         return tuple(str(Act("click", element)) for element in visit.clickables())
 
     def parse_action(self, text: str) -> Message:
-        """What a person typed, in both interfaces: ``search[red shoes]``, or a call such as ``search: red shoes``."""
+        """Read what a person typed, in either interface: ``search[red shoes]``, or a call as ``search: red shoes``."""
         act = parse_act(text)
         if act is not None:
             return self.message_of(act)

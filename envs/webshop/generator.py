@@ -102,7 +102,7 @@ def _generated(num_products: int, seed: int) -> Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What a family of products shares, and the attributes that tell its members apart."""
+    """Properties that a family of products shares, and the attributes that tell its members apart."""
 
     kind: Kind
     brand: str

@@ -14,7 +14,7 @@ from agentgym.envs.webshop.visit import Visit, option_of
 
 
 def next_act(visit: Visit) -> Act:
-    """What leads to the goal from where the customer is."""
+    """Return the act that leads to the goal from where the customer is."""
     view, target = visit.view, visit.catalogue.place_of(visit.goal.asin)
     if view.page == "search":
         return Act("search", best_query(visit.catalogue, visit.goal))

@@ -148,7 +148,7 @@ def _prices(pricing: str | None) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What one instruction asks for."""
+    """The wish of one instruction."""
 
     instruction: str
     attributes: tuple[str, ...]

@@ -18,7 +18,7 @@ SUB_PAGES = ("Description", "Features", "Reviews")
 
 
 def search_page(instruction: str) -> str:
-    """Where a customer begins.
+    """Return the page on which a customer begins.
 
     Example:
         >>> search_page("i need a mug")
@@ -56,7 +56,7 @@ def sub_page(instruction: str, product: Product, name: str) -> str:
 
 
 def done_page(reward: float) -> str:
-    """What a customer sees after the purchase (WebShop's page has a code for its annotators besides).
+    """Return the page after the purchase (WebShop's has a code for its annotators besides).
 
     Example:
         >>> done_page(0.5)
@@ -66,13 +66,13 @@ def done_page(reward: float) -> str:
 
 
 def result_clickables(products: Sequence[Product], page_number: int) -> tuple[str, ...]:
-    """What can be clicked on a page of results, in lower case."""
+    """Return what can be clicked on a page of results, in lower case."""
     buttons = (BACK, PREVIOUS, NEXT) if page_number > 1 else (BACK, NEXT)
     return tuple(text.lower() for text in (*buttons, *(product.asin for product in products)))
 
 
 def item_clickables(product: Product) -> tuple[str, ...]:
-    """What can be clicked on a product's page, in lower case."""
+    """Return what can be clicked on a product's page, in lower case."""
     values = [value for choices in product.options.values() for value in choices]
     buttons = [text.lower() for text in (BACK, PREVIOUS, *SUB_PAGES, BUY)]
     return tuple(dict.fromkeys((*buttons, *values)))

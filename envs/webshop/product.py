@@ -1,4 +1,4 @@
-"""What a shop sells and what its customers want: :class:`Product` and :class:`Goal`."""
+"""Products of a shop and goals of its customers: :class:`Product` and :class:`Goal`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a customer asks for, and the product that has it."""
+    """A customer's wish, and the product that fulfils it."""
 
     asin: str
     name: str

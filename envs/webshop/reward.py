@@ -24,7 +24,7 @@ _ALIKE = 85  # a token_set_ratio above this is a match
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeMatch:
-    """How far a product is of the kind that was asked for."""
+    """Degree to which a product is of the kind that was asked for."""
 
     query_match: bool
     category_match: bool
@@ -112,7 +112,7 @@ class Score:
 
 
 def score_purchase(goal: Goal, product: Product, options: Iterable[str]) -> Score:
-    """What buying a product with these values of its options is worth."""
+    """Score the purchase of a product with these values of its options."""
     return Score(
         type_match=match_type(goal, product),
         num_attributes=len(goal.attributes),
@@ -135,7 +135,7 @@ def match_type(goal: Goal, product: Product) -> TypeMatch:
 
 
 def count_attributes(goal: Goal, product: Product) -> int:
-    """How many of the wanted attributes a product has, by its attributes or in so many words on its pages."""
+    """Count the wanted attributes that a product has, by its attributes or in so many words on its pages."""
     texts = (product.name.lower(), " ".join(product.features).lower(), product.description.lower())
     return sum(
         any(token_set_ratio(attribute, wanted) > _ALIKE for attribute in product.attributes)
@@ -145,7 +145,7 @@ def count_attributes(goal: Goal, product: Product) -> int:
 
 
 def count_options(wanted: Iterable[str], chosen: Iterable[str]) -> int:
-    """How many of the wanted values are among the chosen ones; colours count as their first plain name.
+    """Count the wanted values that are among the chosen ones; colours count as their first plain name.
 
     Example:
         >>> count_options(["pink", "8"], ["8", "z2-pink"])
@@ -187,7 +187,7 @@ _FUNCTION_WORDS: Final = frozenset(_FUNCTION.split())
 
 
 def token_set_ratio(first: str, second: str) -> int:
-    """How alike two texts are, 0 to 100, whatever the order and the repetition of words.
+    """Return the likeness of two texts, 0 to 100, whatever the order and the repetition of words.
 
     Case and punctuation do not matter; a text without words is like nothing.
 

@@ -19,7 +19,7 @@ Page = Literal["search", "results", "item", "sub", "done"]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where a customer is; all that the rest of the episode depends on.
+    """A customer's place in the shop; all that the rest of the episode depends on.
 
     Example:
         >>> View("results", results=(7, 3)).page_number
@@ -104,7 +104,7 @@ class Visit:
         return [self.catalogue.products[place] for place in places]
 
     def clickables(self) -> tuple[str, ...]:
-        """What can be clicked, in lower case."""
+        """Return what can be clicked, in lower case."""
         view = self.view
         if view.page == "results":
             return pages.result_clickables(self.shown_products(), view.page_number)
@@ -128,7 +128,7 @@ class Visit:
         return pages.done_page(self.score().reward)
 
     def score(self) -> Score:
-        """What buying the current product with the chosen options is, or would be, worth."""
+        """Return the score of buying the current product with the chosen options."""
         if self._scored is None or self._scored[0] is not self.view:
             score = score_purchase(self.goal, self.product, [value for _, value in self.view.options])
             self._scored = (self.view, score)

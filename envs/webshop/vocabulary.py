@@ -1,4 +1,4 @@
-"""What the generated shop sells: kinds of products with WebShop's attributes, category paths and options.
+"""Products of the generated shop: their kinds with WebShop's attributes, category paths and options.
 
 Departments, queries and most of the attributes are words of WebShop's data: queries such as ``women's loafers &
 slip-ons``, attributes such as ``easy clean``. They are in ``vocabulary.json``, beside this file.
@@ -16,7 +16,7 @@ from itertools import chain
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What products may be like, by the words an instruction has for it: "``is_`` desks with ``has`` for ``suits``"."""
+    """Attributes of products, by the words an instruction has for them: "``is_`` desks with ``has`` for ``suits``"."""
 
     is_: tuple[str, ...]
     has: tuple[str, ...]
@@ -28,7 +28,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a customer can choose.
+    """A choice that a customer has.
 
     Example:
         >>> next(kind for kind in kinds() if kind.query == "beds").options[1]

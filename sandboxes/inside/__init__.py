@@ -1,1 +1,1 @@
-"""What runs inside a sandbox: sent there as source text, so the standard library alone, and Python 3.9 will do."""
+"""Programs that run inside a sandbox: sent as source text, so Python 3.9 and its standard library must do."""

@@ -170,7 +170,7 @@ def _run_code(code: str) -> int:
 
 
 def _finish(exit_code: int) -> int:
-    """What an interpreter does at its end: wait for threads, call what was registered for the exit, flush."""
+    """Do what an interpreter does at its end: wait for threads, call what was registered for the exit, flush."""
     try:
         if threading := sys.modules.get("threading"):
             threading._shutdown()

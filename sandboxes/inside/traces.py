@@ -1,4 +1,4 @@
-"""What jobs leave outside their workspace: System V objects, keys in the kernel, files in folders that all may use.
+"""Traces of jobs outside their workspace: System V objects, keys in the kernel, files in folders that all may use.
 
 They outlive the processes that made them, take memory, and could tell a later episode something. Objects are removed
 after each job; a reset, and the worker's start and end, remove everything. Where the sandbox has no user of its own,

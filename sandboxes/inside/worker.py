@@ -205,7 +205,7 @@ class Job:
         return True
 
     def _drain(self) -> None:
-        """What was written before the end; nobody is left to write more."""
+        """Read what was written before the end; nobody is left to write more."""
         for fd in list(self.outputs):
             while self._forward(fd):
                 pass
@@ -290,7 +290,7 @@ def _inherit_no_capability() -> None:
 
 
 def oom_kills() -> int:
-    """How many processes of this sandbox the kernel has ended for want of memory, as far as can be seen here."""
+    """Count the processes of this sandbox that the kernel has ended for want of memory, as far as can be seen here."""
     for path in OOM_COUNTERS:
         with suppress(OSError), open(path) as file:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), 0)

@@ -22,7 +22,7 @@ _TRY_AGAIN = frozenset({429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How patiently a server is asked.
+    """Patience with a server that is asked.
 
     Attributes:
         timeout_s: for one try, connecting included.

@@ -97,7 +97,7 @@ def _any_of(words: list[str]) -> str:
 
 
 class Stemmer:
-    """What FTS5 makes of a word, asked of FTS5 itself.
+    """FTS5's stems of words, asked of FTS5 itself.
 
     Example:
         >>> Stemmer().terms("Running")

@@ -30,7 +30,7 @@ Build = Callable[[Path, Iterable[Document]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """How a corpus is indexed.
+    """Settings of the index of a corpus.
 
     Attributes:
         backend: ``fts5`` (BM25 by SQLite, no dependency), ``tantivy`` (BM25, faster; extra ``search``), ``dense``

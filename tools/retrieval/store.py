@@ -129,7 +129,7 @@ class DocumentStore:
 
 
 class LocalRetriever:
-    """What retrievers on an index folder share: all but the ranking."""
+    """The base of retrievers on an index folder: all but the ranking."""
 
     def __init__(self, folder: Path) -> None:
         self.store = DocumentStore(folder)

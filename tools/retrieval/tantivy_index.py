@@ -69,7 +69,7 @@ class TantivyRetriever(LocalRetriever):
 
 
 def _stemmer(tantivy: Any) -> Any:
-    """What the index's tokenizer, ``en_stem``, makes of a word."""
+    """Return the index's tokenizer, ``en_stem``, as a function of a word."""
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     for step in (tantivy.Filter.remove_long(40), tantivy.Filter.lowercase(), tantivy.Filter.stemmer("english")):
         builder = builder.filter(step)

@@ -1,4 +1,4 @@
-"""What every retriever takes and gives: documents, ranked hits, and two questions (what fits, and what says this one).
+"""Types of all retrievers: documents, ranked hits, and two questions (what fits, and what says this one).
 
 Sync and async callers share the one protocol :class:`Retriever`. A retriever that waits for a network offers the
 coroutines of :class:`AsyncRetriever` as well; :func:`asearch` and :func:`adocument` await those where they exist and
@@ -17,7 +17,7 @@ from agentgym.errors import ToolError
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a corpus holds: a passage, an article or a web page.
+    """One text of a corpus: a passage, an article or a web page.
 
     Attributes:
         id: its name within the corpus, by which it is opened.

@@ -1,4 +1,4 @@
-"""What search servers and their clients say to each other, as JSON."""
+"""Messages between search servers and their clients, as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a query is looked for."""
+"""The words of a query that are looked for."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def telling_words(counts: Mapping[str, int], num_documents: int) -> list[str]:
 
 
 def readable_query(query: str) -> str:
-    """What is read of a query, as text that has UTF-8.
+    """Return the part of a query that is read, as text that has UTF-8.
 
     Example:
         >>> readable_query("half a pair: \\ud800")

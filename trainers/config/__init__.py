@@ -1,1 +1,1 @@
-"""What a training run is: one frozen dataclass per stage, overrides, and the copy saved with each run."""
+"""Configuration of a training run: one frozen dataclass per stage, overrides, and the copy saved with each run."""

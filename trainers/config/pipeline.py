@@ -1,4 +1,4 @@
-"""How rollouts and training share the time: the schedule, and how many episodes it keeps going."""
+"""Schedules of rollouts and training, and the number of episodes they keep going."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym.trainers.losses.config import LossConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
-    """Whether rollouts and training wait for each other, and how many episodes are played at a time."""
+    """Schedule of rollouts and training: who waits for whom, and how many episodes are played at a time."""
 
     mode: Literal["sync", "periodic", "async"] = "sync"
     """``sync`` plays a step's groups, then trains on them. ``periodic`` takes the gradient of each group as soon as it
@@ -53,16 +53,16 @@ class PipelineConfig:
 
     @property
     def is_on_policy(self) -> bool:
-        """Whether every token is trained by the version that sampled it."""
+        """True if every token is trained by the version that sampled it."""
         return self.mode != "async"
 
     def quorum(self, group: GroupConfig) -> Quorum:
-        """How many members of a group are started, and how many complete it."""
+        """Return how many members of a group are started, and how many complete it."""
         num_needed = group.group_size if self.complete_with == "group_size" else group.min_valid
         return Quorum(num_started=group.group_size + self.over_provision, num_needed=num_needed)
 
     def in_flight(self, group: GroupConfig) -> InFlight:
-        """What lets episodes begin; never more than there are environments."""
+        """Return the limit that lets episodes begin; never more than there are environments."""
         if self.max_in_flight == "auto":
             return InFlight(group.num_envs, AdaptiveLimit(most=group.num_envs))
         return InFlight(min(self.max_in_flight or group.num_envs, group.num_envs))

@@ -1,4 +1,4 @@
-"""What several ranks that train one model together can do."""
+"""Limits of several ranks that train one model together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of one run do together, and how long they wait for each other."""
+"""Work that the processes of one run share, and how long they wait for each other."""
 
 from __future__ import annotations
 

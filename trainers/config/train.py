@@ -1,4 +1,4 @@
-"""What a training run is: one frozen dataclass per stage, joined into :class:`TrainConfig`.
+"""Configuration of a training run: one frozen dataclass per stage, joined into :class:`TrainConfig`.
 
 A recipe is a function that returns one. Overrides (``a.b=value``) and the copy saved with each run go through
 :mod:`agentgym.trainers.config.overrides`.
@@ -39,7 +39,7 @@ Splits = Literal["phrases", "words"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvConfig:
-    """Which environment, with what arguments."""
+    """The environment, and its arguments."""
 
     id: str
     """Registered id, ``module:Id`` or ``file.py:Id``."""
@@ -106,7 +106,7 @@ class ModelConfig(ChatConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnsConfig:
-    """How the trainer makes the columns that credit components read and episodes do not record."""
+    """Settings of the columns that the trainer makes for credit: those that episodes do not record."""
 
     answer_template: str = "<think>\nNow there's enough information to answer\n</think>\n<answer>\n{answer}\n</answer>"
     """What the assistant would say to give a reference answer (information gain); the paper's. Write it as your agent
@@ -406,7 +406,7 @@ class TrainConfig:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is to be said at start: rules that warn, and components that are reconstructions."""
+        """Return what is to be said at start: rules that warn, and components that are reconstructions."""
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
         notes = (component.note for component, _ in self.loss.parts() if component.note)
         return (*self.credit.warnings, *of_loss, *notes)

@@ -93,7 +93,7 @@ def torch_engine(config: TrainConfig, model: CausalLM) -> TorchEngine:
 
 
 def engine_dtype(config: EngineConfig, device: torch.device) -> torch.dtype | None:
-    """What the embedded engine computes in; None for the model's own dtype.
+    """Return the dtype that the embedded engine computes in; None for the model's own.
 
     Example:
         >>> engine_dtype(EngineConfig(), torch.device("cuda")), engine_dtype(EngineConfig(), torch.device("cpu"))
@@ -160,7 +160,7 @@ def serve_command(source: str, url: str, config: TrainConfig) -> str:
 
 
 def weight_dir(config: TrainConfig, run_dir: Path) -> Path:
-    """Where the weights for the servers go."""
+    """Return the folder of the weights for the servers."""
     return Path(config.engine.weight_dir) if config.engine.weight_dir else run_dir / "weights"
 
 
@@ -194,7 +194,7 @@ def _scores(model: CausalLM, token_ids: Sequence[int], dtype: str) -> list[float
 
 
 def model_facts(model: CausalLM) -> ModelFacts:
-    """What a server of the same model says of itself."""
+    """Return what a server of the same model says of itself."""
     return facts_of(model.config)
 
 

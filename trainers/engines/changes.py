@@ -18,7 +18,7 @@ class Changes:
         self._changed = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it came true in time; looked at whenever something changes."""
+        """Return True if it came true in time; looked at whenever something changes."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not condition():

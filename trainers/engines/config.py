@@ -1,4 +1,4 @@
-"""Which engine samples the rollouts."""
+"""Settings of the engine that samples the rollouts."""
 
 from __future__ import annotations
 

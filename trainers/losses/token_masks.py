@@ -21,7 +21,7 @@ from agentgym.trainers.losses.ratios import clamped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenChoice:
-    """What token masks do to a micro-batch's ``N`` tokens."""
+    """Effect of token masks on a micro-batch's ``N`` tokens."""
 
     weight: Tensor
     """``[N]`` share of each token in the policy loss."""

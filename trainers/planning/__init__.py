@@ -1,1 +1,1 @@
-"""What a run would need, by arithmetic: `agentgym train --dry-run`."""
+"""The needs of a run, by arithmetic: `agentgym train --dry-run`."""

@@ -1,4 +1,4 @@
-"""What a run would be and need, without running it: sizes by arithmetic, nothing downloaded, nothing allocated."""
+"""Plans of runs, without running them: sizes by arithmetic, nothing downloaded, nothing allocated."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _rows_and_turns(config: TrainConfig) -> tuple[int | None, int | None]:
 
 
 def _downloads(config: TrainConfig, num_parameters: int, entries: Sequence[EnvEntry]) -> tuple[str, ...]:
-    """What is not here yet, as far as one can tell without asking anybody."""
+    """Return what is not here yet, as far as one can tell without asking anybody."""
     path = config.model.path
     missing = []
     if path and cached_model(path) is None:

@@ -1,4 +1,4 @@
-"""How much memory training takes, by arithmetic over a model's sizes.
+"""Memory that training takes, by arithmetic over a model's sizes.
 
 The trainer keeps float32 (:func:`agentgym.trainers.models.model.load_model`), so weights, gradients and AdamW's two
 moments take 4 bytes each per parameter, but weights that are quantized under adapters
@@ -57,7 +57,7 @@ class Footprint:
 
     @property
     def without_engine(self) -> int:
-        """What a rank that does not play holds."""
+        """Return the footprint of a rank that does not play."""
         return self.total - self.engine_weights - self.kv_cache
 
 
@@ -76,7 +76,7 @@ def layer_numbers(sizes: Sizes, lora: LoraSettings = LoraSettings()) -> int:  # 
 
 
 def activation_bytes(sizes: Sizes, num_tokens: int, *, recompute: bool, lora: LoraSettings = LoraSettings()) -> int:  # noqa: B008
-    """What is kept of a microbatch below the vocabulary's head.
+    """Return the bytes that are kept of a microbatch below the vocabulary's head.
 
     With ``recompute`` the states between layers alone, and all of one layer while its gradient is taken.
     """

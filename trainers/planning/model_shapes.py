@@ -1,4 +1,4 @@
-"""What a model looks like, without its weights: from its folder, or for known names from what is written here."""
+"""Shapes of models without their weights: from a folder, or for known names from what is written here."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class Fleet:
         self.changes.notify()
 
     def reasons(self) -> str:
-        """Why those that are out are out, in a line."""
+        """Return why members are out, in a line."""
         return "; ".join(f"{self._kind} {m.index}: {m.reason}" for m in self.members if m.state is not State.READY)
 
     async def close(self) -> None:

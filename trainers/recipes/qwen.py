@@ -32,7 +32,7 @@ NUM_ENVS: Final[Mapping[str, int]] = {"qwen2.5-1.5b": 128, "qwen2.5-7b": 64, "qw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """How an environment is trained on."""
+    """Settings for training on an environment."""
 
     env: str
     kwargs: Mapping[str, object] = field(default_factory=dict)

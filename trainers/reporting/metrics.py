@@ -1,4 +1,4 @@
-"""Where a run's numbers go: JSON lines, TensorBoard, a live screen, and Weights & Biases where asked for."""
+"""Logs of a run's numbers: JSON lines, TensorBoard, a live screen, and Weights & Biases where asked for."""
 
 from __future__ import annotations
 

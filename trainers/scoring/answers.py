@@ -1,4 +1,4 @@
-"""How likely the reference answer is after every turn: what information gain is made of.
+"""Likelihoods of the reference answer after every turn, of which information gain is made.
 
 The answer is teacher-forced inside a fixed template, as the assistant's next message, in every context of an episode:
 before the first turn and after each turn that was followed by an observation. Contexts are the tokens that were there

@@ -97,7 +97,7 @@ def hidden_states(trunk: Trunk, rows: Sequence[ReadRow]) -> Tensor:
 
 
 def _packed_layout(row: ReadRow, longest: int) -> tuple[Tensor, Tensor]:
-    """Which token ``[T]`` each token ``[T]`` sees, and position ids ``[T]``, padded to ``longest``."""
+    """Return which token ``[T]`` each token ``[T]`` sees, and position ids ``[T]``, padded to ``longest``."""
     sees = torch.ones(longest, longest, dtype=torch.bool).tril_()
     positions = torch.arange(longest)
     at = row.num_tokens - sum(span.length for span in row.spans)

@@ -26,7 +26,7 @@ class RowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the assistant said, and what it was answered."""
+    """A message of the assistant, and the answers to it."""
 
     said: Message
     replies: Observation = ()

@@ -36,7 +36,7 @@ _BROKE: Final = "BROKE: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What became of the attempts on one promise.
+    """Outcome of the attempts on one promise.
 
     Example:
         >>> Promise(name="network", is_promised=True, num_attempts=10, broken=("names: resolved",)).holds

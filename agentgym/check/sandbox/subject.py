@@ -1,4 +1,4 @@
-"""What the checks of a sandbox work on, and the words they fail with."""
+"""Subjects of the checks of a sandbox, and the words they fail with."""
 
 from __future__ import annotations
 

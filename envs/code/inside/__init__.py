@@ -1,1 +1,1 @@
-"""What runs inside a grading sandbox: sent as text, so it needs Python 3.9 and its standard library alone."""
+"""Programs that run inside a grading sandbox: sent as text, so they need Python 3.9 and its standard library alone."""

@@ -30,7 +30,7 @@ Resolve = Callable[["dict[str, object]"], object]
 
 
 class WireError(Exception):
-    """What came is no value."""
+    """The bytes that came are no value."""
 
 
 def encode(value: object, refer: Refer) -> Any:

@@ -1,4 +1,4 @@
-"""What a solver works from: what the agent can see, and no more; and calls in short."""
+"""A solver's view of the page, which is the agent's and no more; and calls in short."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class View:
     """The markup of the page's body, which an agent can observe by ``observe=["html"]``."""
 
     def quoted(self, number: int = 0) -> str:
-        """What stands between quotation marks in the goal, the first or a later one."""
+        """Return a text between quotation marks in the goal, the first or a later one."""
         return str(re.findall(r'"([^"]*)"', self.goal)[number])
 
     def match(self, pattern: str) -> tuple[str, ...]:

@@ -87,17 +87,17 @@ class WebShopGUIEnv(GuiEnv):
 
     @property
     def catalogue(self) -> Catalogue:
-        """What the episode's shop sells."""
+        """Products of the episode's shop."""
         return self.shop.catalogue
 
     @property
     def cart(self) -> tuple[Line, ...]:
-        """What is in the episode's cart."""
+        """Contents of the episode's cart."""
         return self.shop.cart
 
     @property
     def order(self) -> tuple[Line, ...]:
-        """What was ordered in the episode."""
+        """The order that was made in the episode."""
         return self.shop.order
 
     def oracle(self) -> Message:
@@ -121,7 +121,7 @@ def order_value(goal: Goal, catalogue: Catalogue, order: Sequence[Line]) -> floa
 
 
 def next_call(catalogue: Catalogue, goal: Goal, cart: Sequence[Line], page: Tree) -> ToolCall:
-    """What leads to the goal from the page as it stands, whatever is in the cart."""
+    """Return the call that leads to the goal from the page as it stands, whatever is in the cart."""
     path = urlsplit(page.url).path
     target = catalogue.products[catalogue.place_of(goal.asin)]
     wanted = wanted_options(goal, target)

@@ -223,7 +223,7 @@ def categories(catalogue: Catalogue) -> tuple[str, ...]:
 
 
 def num_pages(catalogue: Catalogue, num_found: int) -> int:
-    """How many pages there are; one at least."""
+    """Number of pages, at least one."""
     return max(1, -(-num_found // catalogue.results_per_page))
 
 

@@ -119,7 +119,7 @@ class WebAppEnv(GuiEnv):
 
     @property
     def values(self) -> Values:
-        """What the seed has drawn for the task, by name."""
+        """Values that the seed has drawn for the task, by name."""
         return dict(self._values)
 
     def oracle(self) -> Message:

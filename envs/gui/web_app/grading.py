@@ -55,7 +55,7 @@ def worded(text: str, values: Values) -> str:
 
 
 def grade(app: WebApp, task: AppTask, values: Values, database: Path, answer: str) -> float:
-    """What the state of the database and the agent's answer are worth, 0 to 1.
+    """Grade the state of the database and the agent's answer, 0 to 1.
 
     Raises:
         EnvError: the check itself fails.
@@ -77,7 +77,7 @@ def grade(app: WebApp, task: AppTask, values: Values, database: Path, answer: st
 
 
 def state_rows(app: WebApp, task: AppTask, values: Values, database: Path) -> list[list[list[str]]]:
-    """What the application's query of its state and the task's check give now, as text."""
+    """Return the rows of the application's query of its state and of the task's check, as text."""
     return [_as_text(_query(database, sql, values)[1]) for sql in (app.state, task.check.sql) if sql]
 
 

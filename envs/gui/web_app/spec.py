@@ -1,4 +1,4 @@
-"""What a self-hosted application is: how it starts, what its data are, and what is asked of an agent in it.
+"""Self-hosted applications: how they start, their data, and the tasks in them.
 
 An application is described by a TOML file, with its tasks; see ``apps/guestbook/app.toml`` for one with everything.
 Commands, variables and tasks may name ``{python}`` (an interpreter), ``{here}`` (the file's folder), ``{data}`` (the
@@ -27,7 +27,7 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Where values come from: a query of the application's database as it is at the start of an episode."""
+    """Source of values: a query of the application's database as it is at the start of an episode."""
 
     __pydantic_config__ = _STRICT
 
@@ -36,7 +36,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppCheck:
-    """What must be true once the agent says that it is done: the rows of a query, or a function's word."""
+    """Condition that holds once the agent says that it is done: the rows of a query, or a function's word."""
 
     __pydantic_config__ = _STRICT
 

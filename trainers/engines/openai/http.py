@@ -204,7 +204,7 @@ class OpenAIClient:
         return answer
 
     def _refusal(self, response: httpx.Response, fault: str) -> Exception:
-        """What a refusal means: a mistake of the user's, a full context, or one request that cannot be."""
+        """Return the error of a refusal: a mistake of the user's, a full context, or one request that cannot be."""
         url, code, text = self.endpoint.url, response.status_code, response.text
         if code in _REFUSED_KEY:
             return UsageError(f"{url} refuses the key; set {KEY_VARIABLE} ({fault})")
@@ -313,7 +313,7 @@ _THINK = ("<think>", "</think>")
 
 @dataclass(frozen=True, slots=True)
 class TextTools:
-    """How one episode's tools are told and its calls are read.
+    """Tools of one episode as text, and the reading of its calls.
 
     Example:
         >>> from agentgym.render.families import FORMATS

@@ -66,7 +66,7 @@ class WireMessage(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a server answered: the action, and the message as the next request repeats it."""
+    """A server's answer: the action, and the message as the next request repeats it."""
 
     action: Message
     wire: WireMessage
@@ -93,7 +93,7 @@ class Conversation:
         self.add_replies(observation)
 
     def add_action(self, wire: WireMessage) -> None:
-        """What the policy said, as :func:`read_answer` gives it."""
+        """Add what the policy said, as :func:`read_answer` gives it."""
         self.messages.append(wire)
         self._open_ids = [call["id"] for call in wire.get("tool_calls", ())]
 
@@ -103,7 +103,7 @@ class Conversation:
         self.add_action(_as_said(played, len(self.messages)))
 
     def add_replies(self, replies: Observation) -> None:
-        """What the environment says: answers to the open calls first, then the rest."""
+        """Add what the environment says: answers to the open calls first, then the rest."""
         rest: list[WireMessage] = []
         for message in replies:
             if message.role == "tool" and self._open_ids:

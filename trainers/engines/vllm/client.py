@@ -27,7 +27,7 @@ class WrongServerError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """What tells one model from another."""
+    """Facts that tell one model from another."""
 
     model_type: str
     hidden_size: int
@@ -77,7 +77,7 @@ class VllmClient:
         self._http = http
 
     async def health(self, timeout_s: float) -> None:
-        """Whether the server says that it is well."""
+        """Return True if the server says that it is well."""
         await self._call("GET", "/health", timeout_s, expects_json=False)
 
     async def base_model(self, timeout_s: float) -> tuple[str, int]:
@@ -107,7 +107,7 @@ class VllmClient:
         return tuple(str(card["id"]) for card in cards if card.get("parent") is not None and "id" in card)
 
     async def held(self, timeout_s: float, expected: ModelFacts | None = None) -> Held:
-        """Which weights the server holds.
+        """Return which weights the server holds.
 
         Raises:
             WrongServerError: the server is another version of vLLM, serves another model than ``expected``, or
@@ -139,7 +139,7 @@ class VllmClient:
         return await self._call("POST", path, timeout_s, body, expects_json=expects_json)
 
     def same_held(self, workers: list[JsonObject]) -> Held:
-        """What all workers hold; they must agree."""
+        """Return what all workers hold; they must agree."""
         found = {(worker.get("version"), worker.get("checksum")) for worker in workers}
         version, checksum = found.pop()
         if found or not isinstance(version, int) or not isinstance(checksum, str):

@@ -46,7 +46,7 @@ _NUM_LOG_LINES = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """What is served, and how."""
+    """The model that is served, and the server's settings."""
 
     model: str
     """Folder or hub name."""
@@ -171,7 +171,7 @@ class VllmProcess:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Address at which it answers."""
         return f"http://{self.options.host}:{self.options.port}"
 
     @property
@@ -201,7 +201,7 @@ class VllmProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self._process.poll() is None
 
     def wait(self) -> int:

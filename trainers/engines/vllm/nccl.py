@@ -65,7 +65,7 @@ class Nccl:
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
 
     def unique_id(self) -> bytes:
-        """What those who are to meet must share."""
+        """Return the id that those who are to meet must share."""
         made = _UniqueId()
         self.call("ncclGetUniqueId", ctypes.byref(made))
         return bytes(made)

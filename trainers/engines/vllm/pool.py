@@ -35,7 +35,7 @@ _NUM_FAILED_CHECKS = 2
 
 
 class State(Enum):
-    """What a server is doing."""
+    """State of a server."""
 
     READY = auto()
     UPDATING = auto()
@@ -259,7 +259,7 @@ class ServerPool:
             server.num_sessions -= 1
 
     def reasons(self) -> str:
-        """Why the servers that are out are out, in a line."""
+        """Return why servers are out, in a line."""
         return "; ".join(f"{s.client.url}: {s.reason}" for s in self.servers if s.state is not State.READY)
 
     async def _next_server(self, session_id: str, failed: list[Server]) -> tuple[Server, Published]:

@@ -1,4 +1,4 @@
-"""What a server must show before it serves: the trainer's weights in place, bit for bit, and that it uses them.
+"""Proofs that a server must give before it serves: the trainer's weights in place, bit for bit, and in use.
 
 The trainer rounds each tensor to the server's dtype and adds up a hash of every number's bits (:func:`bit_sum`). The
 server's workers do the same with the parameters they compute with. The order of the numbers does not matter, so a fused
@@ -28,7 +28,7 @@ _NUM_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What servers of a version must show, by the dtype they compute in."""
+    """Evidence that servers of a version must give, by the dtype they compute in."""
 
     sums: Mapping[str, Mapping[str, int]]
     """:func:`bit_sum` of every tensor, by checkpoint name."""
@@ -93,7 +93,7 @@ def _by_name(workers: Sequence[JsonObject]) -> dict[str, tuple[list[str], list[i
 
 
 def _agrees(expected: Mapping[str, int], parts: Sequence[str], values: Sequence[int | None]) -> bool:
-    """Whether workers hold a parameter: each all of it, or shards; keys and values may be there several times."""
+    """Return True if workers hold a parameter: each all of it, or shards; keys and values may repeat."""
     if any(part not in expected for part in parts):
         return False
     sums = [expected[part] for part in parts]

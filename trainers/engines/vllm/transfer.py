@@ -40,7 +40,7 @@ Tensors = Sequence[tuple[str, Tensor]]
 
 
 class Channel(Protocol):
-    """How tensors get from here into a server."""
+    """A channel by which tensors get from here into a server."""
 
     async def open(self, client: VllmClient, timeout_s: float) -> None:
         """Agree with a server that has just started, or anew with one that was lost."""
@@ -216,7 +216,7 @@ async def _both(
 
 
 def description_of(tensors: Tensors) -> dict[str, Json]:
-    """What a server must know of tensors before they come.
+    """Return what a server must know of tensors before they come.
 
     Example:
         >>> description_of([("w", torch.zeros(2, 3, dtype=torch.bfloat16))])

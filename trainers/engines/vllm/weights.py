@@ -1,4 +1,4 @@
-"""How the trainer's weights reach vLLM servers.
+"""Ways of the trainer's weights to vLLM servers.
 
 A :class:`WeightSync` has two halves. :meth:`~WeightSync.publish` runs once per version, in the trainer;
 :meth:`~WeightSync.install` runs once per version and server, and also for a server that comes back. It ends with the

@@ -1,4 +1,4 @@
-"""What is said to a vLLM server, and what its answers must look like before anything is trained on them.
+"""Requests to vLLM servers, and the checks of their answers before anything is trained on them.
 
 Bodies and answers of ``/v1/completions`` with token ids both ways. An answer that is not what was asked for is the
 server's fault: :class:`ServerFaultError`, by which it is left out until it has proved itself again.

@@ -10,7 +10,7 @@ from agentgym.types import ToolCall
 
 
 def _icons_after(view: View, name: str) -> list[Node]:
-    """What has no name and can be seen, after the first element of a name."""
+    """Return the visible elements without a name after the first element of a name."""
     nodes = view.page.nodes
     at = next(number for number, node in enumerate(nodes) if node.name == name and node.role == "generic")
     return [node for node in nodes[at:] if node.id and not node.name and min(node.box[2:]) >= 10]

@@ -55,7 +55,7 @@ class AgentGymWeights:
         return self.agentgym_held()
 
     def agentgym_received(self, version: int, checksum: str) -> dict[str, object]:
-        """What vLLM's own transfer brought is ``version``."""
+        """Name what vLLM's own transfer brought: it is ``version``."""
         try:
             _pack_again(self.model_runner.get_model())
         except Exception as error:

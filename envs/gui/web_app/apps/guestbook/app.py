@@ -82,7 +82,7 @@ def _row(number: int, *cells: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """What the command line says."""
+    """Serve the guest book as the command line asks."""
     if arguments[0] == "init":
         init(Path(arguments[1]))
         return

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_type_hints
 
 from agentgym.canonical import digest
-from agentgym.errors import ConfigError, UsageError, unknown_name
+from agentgym.errors import ConfigError, UnknownNameError, UsageError, unknown_name
 from agentgym.settings import check_ranges, checked
 
 ENTRY_POINT_GROUP = "agentgym.components"
@@ -160,7 +160,7 @@ class Registry(Mapping[str, C], Generic[C]):
         if not isinstance(component.function, str) and (unfilled := self.unfilled(component)):
             raise ConfigError(
                 f"{self.family} {component.name!r} takes {', '.join(unfilled)}, which nothing fills; "
-                f"a {self.family} may take options, its options' keys and {', '.join(sorted(self.offered))}"
+                f"such a function may take options, its options' keys and {', '.join(sorted(self.offered))}"
             )
         self._components[component.name] = component
 
@@ -183,11 +183,20 @@ class Registry(Mapping[str, C], Generic[C]):
         if source:
             import_source(source)
         found = self._components.get(name) or self._own().get(name)
+        if found is None and source:
+            raise UnknownNameError(f"{source} registers no {self.family} {name!r}, {self._registered_by(source)}")
         if found is None:
             raise unknown_name(
                 self.family, name, self, f"name one of your own as module:name or file.py:{name or 'name'}"
             )
         return found
+
+    def _registered_by(self, source: str) -> str:
+        module = _name_of_file(Path(source).resolve()) if source.endswith(".py") else source
+        own = sorted(one.name for one in self._components.values() if one.module == module)
+        return (
+            f"only {', '.join(own)}" if own else f"and no other: write @{self.family.replace(' ', '_')}(NAME) above it"
+        )
 
     def __contains__(self, reference: object) -> bool:
         """Return True if a name is known; a reference to a user's file counts by its last part, and imports nothing."""

@@ -20,10 +20,12 @@ def main() -> None:
     arguments.add_argument("policy", help="openai:URL?model=NAME")
     arguments.add_argument("--env", default="agentgym/GuessNumber-v0")
     arguments.add_argument("--episodes", type=int, default=20)
+    arguments.add_argument("--max-new-tokens", type=int, default=512, help="longest answer of a turn")
     given = arguments.parse_args()
     baseline = agentgym.evaluate(given.env, "random", episodes=given.episodes)
-    model = agentgym.evaluate(given.env, given.policy, episodes=given.episodes, max_new_tokens=512)
-    print(f"random: {baseline}\nmodel:  {model}")
+    print(f"random: {baseline}", flush=True)
+    model = agentgym.evaluate(given.env, given.policy, episodes=given.episodes, max_new_tokens=given.max_new_tokens)
+    print(f"model:  {model}")
     found = agentgym.compare(baseline, model)
     print(
         f"difference {found.difference:+.3f} ({found.difference_low:+.3f} to {found.difference_high:+.3f}), "

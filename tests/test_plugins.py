@@ -299,7 +299,7 @@ def test_recipes_and_policies_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "more.py"
     path.write_text(MORE)
     assert (load_recipe(f"{path}:short").num_steps, load_recipe("short").recipe) == (7, "short")
-    with pytest.raises(ConfigError, match="returned a int, expected a TrainConfig"):
+    with pytest.raises(ConfigError, match="returned int, expected a TrainConfig"):
         load_recipe("wrong")
     env = Guess()
     agent = named_policy(f"{path}:always_three")(env, 0)

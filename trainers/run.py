@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 TOKENIZER_NAME = "tokenizer"
 """The folder, in that of a run, of a tokenizer that was trained for it."""
 
+_OWN = "own_files."
+
 
 class Run:
     """The model, its engine, the environments and the folder of one training run.
@@ -108,9 +110,14 @@ class Run:
         path = self.config.model.path
         folder = Path(local_model(path)) if path else Path()
         model = journal.model_facts(folder) if path and folder.is_dir() else {}
-        changes = journal.note(self.run_dir, model={"path": path, **model})
-        if changes:
-            say(f"note: this run was begun with other versions ({'; '.join(changes)})")
+        changes = journal.note(
+            self.run_dir, model={"path": path, **model}, own_files=journal.own_files(dataclasses.asdict(self.config))
+        )
+        files = [change.partition(":")[0].removeprefix(_OWN) for change in changes if change.startswith(_OWN)]
+        if files:
+            say(f"note: changed since this run was begun: {', '.join(files)}")
+        if versions := [change for change in changes if not change.startswith(_OWN)]:
+            say(f"note: this run was begun with other versions ({'; '.join(versions)})")
 
     def _make_pool(self, make_env: Callable[[], Env]) -> Pool:
         return self.cluster.pool(make_env) if self.cluster else EnvPool(make_env, self.config.group.num_envs)

@@ -102,7 +102,7 @@ def _print(out: Output, report: CreditReport) -> None:
         table.add_column(column.short, justify="right", width=max(6, *map(len, column.short.split())))
     for summary in (report.recorded, *report.estimators):
         if summary is not None:
-            table.add_row(summary.name, *(column.text(summary) for column in COLUMNS))
+            table.add_row(summary.name.rpartition(":")[2], *(column.text(summary) for column in COLUMNS))
     out.console.print(table)
     out.console.print(
         f"{report.num_turns:,} turns of {report.num_groups:,} groups; correlation and sign: with recorded"

@@ -36,7 +36,7 @@ def list_(
     if recipes:
         _list_recipes(as_json)
     elif credit:
-        _list_credit(as_json)
+        _list_credit(as_json, files=bool(own))
     elif strategies:
         _list_strategies(as_json)
     elif scorers:
@@ -75,13 +75,16 @@ def _list_recipes(as_json: bool) -> None:
         out.page(table)
 
 
-def _list_credit(as_json: bool) -> None:
+def _list_credit(as_json: bool, *, files: bool) -> None:
     from agentgym.credit.component import credit_table
     from agentgym.trainers.losses.component import loss_table
 
     titles = ("name", "class", "status", "trains", "released_code", "paper", "test")
     with output(as_json) as out:
-        rows = [_component_row(c) for c in (*credit_table(), *loss_table())]
+        found = (*credit_table(), *loss_table())
+        if files:
+            found = tuple(c for c in found if c.status == "user")
+        rows = [_component_row(c) for c in found]
         out.result([dict(zip(titles, row, strict=True)) for row in rows])
         table = Grid("name", "status", "paper", "released code", prose="paper", optional=["released code"])
         family = ""

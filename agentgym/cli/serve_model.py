@@ -112,6 +112,7 @@ def _announce(out: Output, process: VllmProcess, version: str, source: str) -> N
         f"serving {process.options.model} at [bold]{process.url}[/] (vLLM {version}, log {process.log_path})\n"
         f"train with: engine.kind=vllm 'engine.urls=\\[\"{process.url}\"]'\n"
         f"evaluate with: agentgym eval ENV --policy 'vllm:{process.url}?model={source}'\n"
+        f"or by OpenAI's API: agentgym eval ENV --policy 'openai:{process.url}/v1?tools=text'\n"
         "Ctrl-C or SIGTERM stops it",
         soft_wrap=True,
     )

@@ -168,7 +168,7 @@ def _check_result(name: str, credited: object, num_turns: int) -> None:
     """Refuse what no estimator may return, which only those of users' own do."""
     if not isinstance(credited, TurnAdvantages):
         raise ConfigError(
-            f"estimator {name!r} returned a {type(credited).__name__}, expected agentgym.credit.table.TurnAdvantages("
+            f"estimator {name!r} returned {type(credited).__name__}, expected agentgym.credit.table.TurnAdvantages("
             "advantage=..., return_to_go=...)"
         )
     for field in ("advantage", "return_to_go"):

@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ PACKAGES = (
 )  # fmt: skip
 """Packages whose version can change a result."""
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json", "agentgym_chat.json")
+_OWN_FILE = re.compile(r"(\S.*\.py)(?::[^\s:]+)?")
 _LARGE = 2 << 30
 _END = 64 << 20
 _NOT_A_DIFFERENCE = ("at", "processor")
@@ -103,6 +105,31 @@ def model_facts(folder: Path) -> dict[str, str]:
         "tokenizer": _digest([folder / "tokenizer.json"]),
         "template": _digest([folder / name for name in _TEMPLATE_FILES]),
     }
+
+
+def own_files(config: object) -> dict[str, str]:
+    """Return the digests of the files of a user's own that a configuration names, ``file.py`` or ``file.py:name``.
+
+    Args:
+        config: mappings and lists of values, as ``config.json`` holds them.
+
+    Example:
+        >>> own_files({"env": {"id": "guess.py:Guess-v0"}, "credit": {"estimator": "gigpo"}})
+        {'guess.py': ''}
+    """
+    paths = sorted({found[1] for value in _leaves(config) if (found := _OWN_FILE.fullmatch(value))})
+    return {path: file_digest(Path(path)) for path in paths}
+
+
+def _leaves(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from _leaves(inner)
 
 
 def file_digest(path: Path) -> str:

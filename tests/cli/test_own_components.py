@@ -74,9 +74,13 @@ def test_the_runs_own_estimator_has_a_short_name(run: Command, file: Path) -> No
 def test_files_of_ones_own_are_listed(run: Command, file: Path) -> None:
     for reference in (file.name, f"{file.name}:leave_out"):
         rows = run("list", "--credit", reference, "--json").json
+        assert {row["status"] for row in rows} == {"user"}, "one's own are not lost among agentgym's"
         (row,) = (row for row in rows if row["name"] == "leave_out")
         assert (row["class"], row["status"], row["paper"]) == ("estimator", "user", "ours")
     assert "are listed with --credit" in run("list", file.name).assert_one_line_error()
+    write_run(Path("listed"), CreditConfig(estimator="grpo"))
+    missing = run("credit", "listed", "--estimator", f"{file.name}:leave_it").assert_one_line_error()
+    assert "registers no estimator 'leave_it', only leave_out" in missing
     assert "no file 'gone.py'" in run("list", "--credit", "gone.py").assert_one_line_error()
 
 
@@ -86,7 +90,7 @@ def test_a_recipe_that_cannot_be_made_does_not_hide_the_others() -> None:
         return 3
 
     rows = {facts.name: facts for facts in describe_recipes()}
-    assert "returned a int, expected a TrainConfig" in rows["broken"].summary and rows["tiny"].envs
+    assert "returned int, expected a TrainConfig" in rows["broken"].summary and rows["tiny"].envs
 
 
 def test_recipes_are_listed_with_a_line_each(run: Command) -> None:
@@ -120,7 +124,7 @@ def test_wrong_options_are_refused(file: Path) -> None:
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ("returns", "returned a ndarray, expected agentgym.credit.table.TurnAdvantages"),
+        ("returns", "returned ndarray, expected agentgym.credit.table.TurnAdvantages"),
         ("TurnAdvantages(advantage=returns[:1], return_to_go=returns)", r"advantage of shape \(1,\), expected \(7,\)"),
         ("TurnAdvantages(advantage=returns / 0, return_to_go=returns)", r"returned advantage (inf|nan) for row \d"),
     ],

@@ -32,6 +32,17 @@ def test_other_versions_are_told(tmp_path: Path) -> None:
     assert found == [f"packages.numpy: 0.1, {numpy}", "policy.weights: aa, bb"]
 
 
+def test_files_of_ones_own_are_known_by_their_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("a = 1")
+    config = {"env": {"id": "mine.py:Mine-v0"}, "credit": {"estimator": "gigpo", "shapers": [{"kind": "mine.py:up"}]}}
+    before = journal.own_files(config)
+    assert list(before) == ["mine.py"] and journal.note(tmp_path, own_files=before) == []
+    Path("mine.py").write_text("a = 2")
+    after = journal.own_files(config)
+    assert journal.note(tmp_path, own_files=after) == [f"own_files.mine.py: {before['mine.py']}, {after['mine.py']}"]
+
+
 def test_a_model_is_known_by_its_files(tmp_path: Path) -> None:
     for name, text in (("model.safetensors", "w"), ("config.json", "{}"), ("tokenizer.json", "t")):
         (tmp_path / name).write_text(text)

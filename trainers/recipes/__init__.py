@@ -119,5 +119,5 @@ def load_recipe(name: str) -> TrainConfig:
     """
     made = RECIPES[name].call()
     if not isinstance(made, TrainConfig):
-        raise ConfigError(f"recipe {name!r} returned a {type(made).__name__}, expected a TrainConfig")
+        raise ConfigError(f"recipe {name!r} returned {type(made).__name__}, expected a TrainConfig")
     return made

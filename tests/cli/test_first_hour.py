@@ -261,7 +261,7 @@ def test_check_ends_although_a_tool_hangs(run: Command, tmp_path: Path) -> None:
     assert done.code == 1
     assert "✗  episodes             turn 1: not done after 0.2 s, at " in done.out
     assert "–  speed                not run: it rests on episodes, which failed" in done.out
-    assert done.out.endswith("1 of 26 checks failed\n")
+    assert done.out.endswith("1 of 27 checks failed\n")
 
 
 @pytest.mark.parametrize("command", [("check", "hang.py"), ("eval", "hang.py", "--policy", "random")])

@@ -222,7 +222,7 @@ register("Doors-v0", Doors, max_turns=3)
     for reference in ("text.py:Doors-v0", "named.py:Named-v0"):
         checks = run("check", reference, "--json").json["checks"]
         details[reference] = next(check["detail"] for check in checks if check["name"] == "random policy")
-    assert "open.door take any text, and Literal['...']" in details["text.py:Doors-v0"]
+    assert "they rarely guess open.door. Name the choices by Literal['...']" in details["text.py:Doors-v0"]
     assert "Literal" not in details["named.py:Named-v0"]
 
 

@@ -140,7 +140,7 @@ class TrainingLoop:
             await probe_tasks(run, self.log)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
-            if why := state.activity.trained.conclusion():
+            if why := state.activity.trained.closing(state.success_before, after):
                 self.log.say(why)
             model = run.whole_model()
             if model is not None:

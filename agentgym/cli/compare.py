@@ -38,7 +38,13 @@ def compare(
 
     from agentgym.errors import UsageError
     from agentgym.evals.compare import compare as compare_pairs
-    from agentgym.evals.compare import as_points, config_differences, journal_differences, open_evaluations, pair_evaluations
+    from agentgym.evals.compare import (
+        as_points,
+        config_differences,
+        journal_differences,
+        open_evaluations,
+        pair_evaluations,
+    )
 
     with output(as_json) as out:
         of_a, of_b = open_evaluations(a), open_evaluations(b)

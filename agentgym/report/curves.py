@@ -42,7 +42,9 @@ KNOWN: dict[str, tuple[str, Format, str]] = {
 
 def of_envs(names: Sequence[str]) -> dict[str, tuple[str, Format, str]]:
     """Return the small multiples of a mixture's environments, in the form of :data:`KNOWN`."""
-    return {f"{name}/success": (f"{name}: success", _SHARE, f"mean success of {name}'s valid episodes") for name in names}
+    return {
+        f"{name}/success": (f"{name}: success", _SHARE, f"mean success of {name}'s valid episodes") for name in names
+    }
 
 
 SFT_KNOWN: dict[str, tuple[str, Format, str]] = {

@@ -255,7 +255,12 @@ class TrainedSteps:
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
-        return {"num_steps": self.num_steps, "num_trained": self.num_trained, "sums": dict(self._sums), "most_success": self._most_success}
+        return {
+            "num_steps": self.num_steps,
+            "num_trained": self.num_trained,
+            "sums": dict(self._sums),
+            "most_success": self._most_success,
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned; an empty state is that of a new run."""

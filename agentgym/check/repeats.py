@@ -96,4 +96,4 @@ def _must_not_succeed(subject: Subject, task: Task, paid: _PaidTwice) -> None:
 
 
 def _paid(info: Mapping[str, Any], *roles: RewardRole) -> float:
-    return sum(part.value for part in info["reward_parts"] if part.role in roles)
+    return sum((float(part.value) for part in info["reward_parts"] if part.role in roles), 0.0)

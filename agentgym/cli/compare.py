@@ -37,7 +37,6 @@ def compare(
     from dataclasses import asdict
 
     from agentgym.errors import UsageError
-    from agentgym.evals.compare import compare as compare_pairs
     from agentgym.evals.compare import (
         as_points,
         config_differences,
@@ -45,6 +44,7 @@ def compare(
         open_evaluations,
         pair_evaluations,
     )
+    from agentgym.evals.compare import compare as compare_pairs
 
     with output(as_json) as out:
         of_a, of_b = open_evaluations(a), open_evaluations(b)
@@ -69,7 +69,7 @@ def compare(
         for line in made_with:
             out.console.print(f"made with other {line}", markup=False)
         for one in below:
-            text = f"{one.suite_or_env}: a difference of at least {as_points(min_difference)} is not shown"
+            text = f"{one.suite_or_env}: a difference of at least {as_points(min_difference or 0.0)} is not shown"
             out.console.print(text, style="red", markup=False)
     if below:
         raise typer.Exit(FAILED)

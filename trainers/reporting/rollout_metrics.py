@@ -13,7 +13,6 @@ from agentgym.rollout.voids import suspicious_kinds, voids_of
 from agentgym.trainers.data.samples import ZERO, GroupVerdict
 from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall
 
-
 _TRUNCATED = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 

@@ -126,7 +126,7 @@ def test_a_tool_that_hangs_costs_its_episode_and_nothing_else() -> None:
 
     group = asyncio.run(play())
     assert [trajectory.status for trajectory in group.trajectories] == [Status.TIMEOUT] * 4
-    assert any("Hangs step 0: not done after 0.1 s, at " in str(t.error) for t in group.trajectories)
+    assert any("Hangs turn 1: not done after 0.1 s, at " in str(t.error) for t in group.trajectories)
     assert env_class.is_blocking  # further hangs leave the loop free
 
 

@@ -7,12 +7,15 @@ resumed from its last checkpoint ends with the same weights as one that was not 
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
+from agentgym.errors import RunStoppedError, first_cause
+from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
@@ -71,9 +74,11 @@ def _train(config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks) -> Tr
         loop.run.keep_tokenizer()
     try:
         return run_coroutine(loop.train())
-    except Exception:
-        if not resume and ranks.is_main:
-            forget_failed_start(run_dir)
+    except Exception as error:
+        if ranks.is_main:
+            loop.note_stop(error)
+            if not resume:
+                forget_failed_start(run_dir)
         raise
     finally:
         loop.run.leave_cluster()
@@ -105,6 +110,8 @@ class TrainingLoop:
             credit={env.key: CreditState() for env in self.run.envs},
             activity=Activity(config.loss, has_demos=config.sft.has_phase),
         )
+        self.saved_step = -1
+        """The step of RL that the latest checkpoint holds; -1 before there is one."""
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
 
     async def train(self) -> TrainResult:
@@ -133,7 +140,7 @@ class TrainingLoop:
             await probe_tasks(run, self.log)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
-            if why := state.activity.trained.conclusion():
+            if why := state.activity.trained.closing(state.success_before, after):
                 self.log.say(why)
             model = run.whole_model()
             if model is not None:
@@ -157,6 +164,7 @@ class TrainingLoop:
             return
         restore_state(self.state, self.checkpoint, self.run.ranks, self.run.make_reference)
         self.checkpoint = None  # frees its memory
+        self.saved_step = self.state.step if self.state.phase == "rl" else -1
         await self.run.update_engine(self.state.step if self.state.phase == "rl" else 0)
         self.log.say(f"resumed after {self.state.phase} step {self.state.step}")
 
@@ -177,7 +185,7 @@ class TrainingLoop:
         await run.update_engine(0)
         if config.num_steps:
             state.success_before = await evaluate_policy(run, self.log, "before", 0)
-        save_state(run.run_dir, state, run.ranks)
+        self.save()
 
     async def learn(self) -> None:
         """Make the steps of RL that are left, with evaluations and checkpoints on the way."""
@@ -187,24 +195,60 @@ class TrainingLoop:
         try:
             while state.step < config.num_steps:
                 if state.step and config.eval.every and state.step % config.eval.every == 0:
-                    await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
+                    with self.last_step_kept():
+                        await evaluate_policy(run, self.log, f"step-{state.step:06d}", state.step)
                 metrics = await self.step(rollouts)
                 state.step, state.stream, state.plan = state.step + 1, rollouts.state, rollouts.plan
                 for line in state.activity.watch(state.step, metrics):
                     self.log.say(line)
                 self.log.log("rl", state.step, metrics | state.activity.metrics())
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
-                    save_state(run.run_dir, state, run.ranks)
+                    self.save()
         finally:
             await rollouts.close()
+
+    def save(self) -> None:
+        """Write a checkpoint of the last whole step of RL. All ranks must call."""
+        save_state(self.run.run_dir, self.state, self.run.ranks)
+        self.saved_step = self.state.step
+
+    @contextmanager
+    def last_step_kept(self, *, is_on_all_ranks: bool = False) -> Iterator[None]:
+        """Save the last whole step if what is inside fails, so that a resumed run loses none.
+
+        What is inside must change nothing that a checkpoint holds.
+
+        Args:
+            is_on_all_ranks: a failure is raised on all ranks, so that all of them come here and can save together.
+        """
+        try:
+            yield
+        except Exception:
+            if self.state.step > self.saved_step and (is_on_all_ranks or self.run.ranks.count == 1):
+                try:
+                    self.save()
+                except (OSError, RunStoppedError) as unsaved:  # the error that ends the run is the one to raise
+                    self.log.say(f"note: step {self.state.step} could not be saved: {unsaved}")
+                else:
+                    self.log.say(f"step {self.state.step} is saved: agentgym train --resume {self.run.run_dir}")
+            raise
+
+    def note_stop(self, error: Exception) -> None:
+        """Write the error that ends the run into its journal."""
+        try:
+            journal.note_stop(self.run.run_dir, first_cause(error), phase=self.state.phase, step=self.state.step)
+        except OSError as unwritten:  # a full disk, say
+            error.add_note(f"the journal does not hold this error: {unwritten}")
 
     async def step(self, rollouts: Rollouts) -> Metrics:
         """Take the groups of the next step, train on them, publish the weights, and return the step's metrics."""
         config, run, state = self.config, self.run, self.state
         clock = Clock()
         period = begin_period(run, state)
-        groups = await rollouts.take(state.step, clock, period)
-        check_rollouts(groups, config.group)
+        with self.last_step_kept():
+            groups = await rollouts.take(state.step, clock, period)
+        with self.last_step_kept(is_on_all_ranks=True):
+            check_rollouts(groups, config.group)
         if why := failures_of(groups):
             for line in state.activity.say_first("failed episodes", f"step {state.step + 1}: {why}"):
                 self.log.say(line)

@@ -106,8 +106,8 @@ def _blind(subject: Subject) -> str:
     if not free:
         return ""
     return (
-        f"; random calls never changed the state: {', '.join(free)} take any text, and Literal['...'] would name the "
-        "choices for the policy's model, too"
+        f"; random calls never changed the state, because they rarely guess {', '.join(free)}. Name the choices by "
+        "Literal['...'], which the model sees too, or list possible calls in admissible_actions()"
     )
 
 
@@ -152,6 +152,11 @@ def state_keys(subject: Subject) -> str:
             ways.setdefault(key, set()).add(acts[:turn])
     says = {str([str(message) for message in said]) for episode in episodes for said in episode.observations}
     if len({key for episode in episodes for key in episode.state_keys}) == 1 and len(says) > 1:
+        if not _got_further(subject, task):
+            return (
+                "not applicable: random calls never got further than the start, so this cannot be judged; write "
+                "admissible_actions()"
+            )
         raise CheckFailed(f"the key never changes ({brief(episodes[0].last_state_key)}) while observations do")
     num_states = sum(len(episode.steps) for episode in episodes)
     if num_states < _FEWEST_STATES:
@@ -163,6 +168,23 @@ def state_keys(subject: Subject) -> str:
     num_any_turn = sum(len({len(history) for history in histories}) > 1 for histories in ways.values())
     repeats = f"{1 - len(ways) / num_states:.0%} of {num_states} states of one task are repeats"
     return f"{repeats}; {num_any_turn} of {len(ways)} keys are met at different turns"
+
+
+def _got_further(subject: Subject, task: Task) -> bool:
+    """Return True if random calls whose key never changed should have changed it.
+
+    Free text may have missed every time. The oracle's actions do not: its key must change, or there is a fault.
+    """
+    with contextlib.closing(subject.factory()) as env:
+        env.reset(options={"task": task})
+        is_free = not env.tools or any(free_texts(spec.parameters) for spec in env.tools)
+        if env.admissible_actions() or not is_free:
+            return True
+        try:
+            episode = play(env, oracle_action, task, subject.rng(13), max_turns=_ORACLE_TURNS)
+        except UsageError:  # no oracle
+            return False
+    return len(episode.steps) > 1 and len(set(episode.state_keys)) == 1
 
 
 def speed(subject: Subject) -> str:

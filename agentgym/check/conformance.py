@@ -40,6 +40,7 @@ from agentgym.check.determinism import (
 from agentgym.check.episodes import STEP_TIMEOUT_S
 from agentgym.check.injection import cheats, injection
 from agentgym.check.leaks import leaks
+from agentgym.check.repeats import repeated_rewards
 from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
@@ -83,6 +84,7 @@ CHECKS = (
     Check("oracle", oracle, _PLAYED),
     Check("no-op policy", noop_policy, _PLAYED),
     Check("random policy", random_policy, _PLAYED),
+    Check("repeated rewards", repeated_rewards, (*_PLAYED, "state keys")),
     Check("hostile actions", hostile_actions, _PLAYED),
     Check("injection", injection, _PLAYED),
     Check("cheats", cheats, _PLAYED),

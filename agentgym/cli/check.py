@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def check(
     env: EnvArgument,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each check; more find rarer faults.")] = 5,
     step_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Longest time that a reset or a step may take.")
     ] = 60.0,
@@ -32,13 +33,17 @@ def check(
     with output(as_json) as out:
         find(env)  # an unknown name is the user's slip, not a failed check
         show = partial(_show_row, out, max(len(known.name) for known in CHECKS))
-        report = check_env(env, step_timeout_s=step_timeout, on_result=show)
+        report = check_env(env, num_episodes=episodes, step_timeout_s=step_timeout, on_result=show)
         out.result(asdict(report))
         num_failed = sum(not result.passed for result in report.checks)
         verdict = f"[bold red]{num_failed} of {len(report.checks)} checks failed[/]"
         out.console.print("[bold green]sound[/]" if report.passed else verdict)
     if not report.passed:
         raise typer.Exit(FAILED)
+
+
+_MARKS = {"not run": "–", "warning": "[yellow]![/]"}
+"""Marks of checks that passed, by the word that begins their detail."""
 
 
 def _show_row(out: Output, width: int, result: CheckResult) -> None:
@@ -50,6 +55,6 @@ def _show_row(out: Output, width: int, result: CheckResult) -> None:
     row.add_column(width=1)
     row.add_column(width=width)
     row.add_column()
-    mark = "[bold red]✗[/]" if not result.passed else "–" if result.detail.startswith("not run") else "[green]✓[/]"
+    mark = "[bold red]✗[/]" if not result.passed else _MARKS.get(result.detail.partition(":")[0], "[green]✓[/]")
     row.add_row(mark, result.name, escape(result.detail), style=None if result.passed else "red")
     out.console.print(row)

@@ -37,8 +37,14 @@ def compare(
     from dataclasses import asdict
 
     from agentgym.errors import UsageError
+    from agentgym.evals.compare import (
+        as_points,
+        config_differences,
+        journal_differences,
+        open_evaluations,
+        pair_evaluations,
+    )
     from agentgym.evals.compare import compare as compare_pairs
-    from agentgym.evals.compare import config_differences, journal_differences, open_evaluations, pair_evaluations
 
     with output(as_json) as out:
         of_a, of_b = open_evaluations(a), open_evaluations(b)
@@ -58,11 +64,12 @@ def compare(
             "made_with": made_with,
         }
         out.result(result | ({} if min_difference is None else {"min_difference": min_difference, "passed": not below}))
-        _print(out, found, only, settings)
+        folders = (pairs[0][0].folder, pairs[0][1].folder) if len(pairs) == 1 else (a, b)
+        _print(out, found, folders, only, settings)
         for line in made_with:
             out.console.print(f"made with other {line}", markup=False)
         for one in below:
-            text = f"{one.suite_or_env}: a difference of at least {min_difference:+.1%} is not shown"
+            text = f"{one.suite_or_env}: a difference of at least {as_points(min_difference or 0.0)} is not shown"
             out.console.print(text, style="red", markup=False)
     if below:
         raise typer.Exit(FAILED)
@@ -72,14 +79,16 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     """Print comparisons as a table."""
     from rich.markup import escape
 
+    from agentgym.evals.compare import as_points
+
     table = Grid("suite", "A", "B", "difference", "95 % interval", "A alone", "B alone", "p", "return", "pairs")
     for one in found:
         table.add_row(
             escape(one.suite_or_env),
             f"{one.success_a:.1%}",
             f"{one.success_b:.1%}",
-            f"{one.difference:+.1%}",
-            f"{one.difference_low:+.1%} to {one.difference_high:+.1%}",
+            as_points(one.difference),
+            f"{as_points(one.difference_low)} to {as_points(one.difference_high)}",
             str(one.num_only_a),
             str(one.num_only_b),
             f"{one.p_value:.3g}",
@@ -89,13 +98,20 @@ def print_comparisons(out: Output, found: Sequence[Comparison]) -> None:
     out.console.print(table)
 
 
-def _print(out: Output, found: list[Comparison], only: list[str], settings: dict[str, tuple[object, object]]) -> None:
+def _print(
+    out: Output,
+    found: list[Comparison],
+    folders: tuple[Path, Path],
+    only: list[str],
+    settings: dict[str, tuple[object, object]],
+) -> None:
     from rich.markup import escape
 
     print_comparisons(out, found)
     for one in found:
         out.console.print(_power(one), markup=False)
-    out.console.print(f"A: {found[0].policy_a}\nB: {found[0].policy_b}", markup=False)
+    for name, folder, policy in zip("AB", folders, (found[0].policy_a, found[0].policy_b), strict=True):
+        out.console.print(f"{name}: {folder}, policy {policy}", markup=False, soft_wrap=True)
     if settings:
         differing = Grid("setting", "A", "B")
         for name, values in settings.items():
@@ -109,7 +125,8 @@ def _power(one: Comparison) -> str:
     """Return a line that says which differences so many tasks can show, and how many this one needs."""
     if not one.detectable:
         return f"{one.suite_or_env}: no task tells A and B apart"
-    line = f"{one.suite_or_env}: these tasks show a difference of {one.detectable:.1%} with a probability of 80 %"
+    least = f"{100 * one.detectable:.1f} percentage points (pp)"
+    line = f"{one.suite_or_env}: these tasks can detect a difference of {least} with a probability of 80 %"
     if one.tasks_needed is None or abs(one.difference) >= one.detectable:
         return line
-    return f"{line}; one of {abs(one.difference):.1%} needs about {one.tasks_needed:,} tasks"
+    return f"{line}; one of {100 * abs(one.difference):.1f} pp needs about {one.tasks_needed:,} tasks"

@@ -35,7 +35,7 @@ def describe(env: EnvArgument, kwargs: KwargsArgument = None, as_json: JsonFlag 
 def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
     from agentgym.tool import usage
 
-    observation, _ = env.reset(seed=0)
+    observation, info = env.reset(options={"task": 0})  # as agentgym play begins
     return {
         "id": entry.id,
         "version": entry.version,
@@ -56,6 +56,7 @@ def _description(entry: EnvEntry, env: Env) -> dict[str, object]:
             }
             for spec in env.tools
         ],
+        "first_task": info["task_id"],
         "first_observation": "\n".join(message.text for message in observation),
         "admissible_actions": list(env.admissible_actions()),
     }
@@ -123,7 +124,11 @@ def _print(out: Output, value: dict[str, Any]) -> None:
         shown += ["\n[bold]example[/]", Padding(escape(example), (0, 0, 0, 2))]
     shown.append("")
     shown.append(
-        Panel(escape(value["first_observation"]), title="the first thing it says (seed 0)", title_align="left")
+        Panel(
+            escape(value["first_observation"]),
+            title=f"the first thing it says (task {escape(value['first_task'])}, where agentgym play begins)",
+            title_align="left",
+        )
     )
     if actions := value["admissible_actions"]:
         more = f"\n… and {len(actions) - 12} more" if len(actions) > 12 else ""

@@ -75,6 +75,16 @@ class Comparison:
     return_difference_high: float
 
 
+def as_points(difference: float) -> str:
+    """Return a difference of shares in percentage points.
+
+    Example:
+        >>> as_points(-0.123)
+        '-12.3 pp'
+    """
+    return f"{100 * difference:+.1f} pp"
+
+
 def open_evaluations(folder: Path) -> dict[str, Evaluation]:
     """Return the evaluations in a folder by suite, environment or moment of a training run, the last one last.
 
@@ -182,7 +192,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     if a.content_hash != b.content_hash:
         raise UsageError(
             f"{a.folder} and {b.folder} cannot be compared: {'; '.join(_content_differences(a, b))}. Only the same "
-            "tasks, seeds, arguments and limits can; evaluate both alike"
+            f"tasks, seeds, arguments and limits can; {_how_to_evaluate_alike(a, b)}"
         )
     keys = [key for key in a.rows if key in b.rows and _is_evidence(a.rows[key]) and _is_evidence(b.rows[key])]
     if not keys:
@@ -215,6 +225,13 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         return_difference_low=returns.low,
         return_difference_high=returns.high,
     )
+
+
+def _how_to_evaluate_alike(a: Evaluation, b: Evaluation) -> str:
+    run = training_run_of(a.folder) or training_run_of(b.folder)
+    if run is None:
+        return "evaluate both alike"
+    return f"agentgym eval {run} --policy random (or another policy) plays the tasks of the training run"
 
 
 def _content_differences(a: Evaluation, b: Evaluation) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentgym.errors import AgentGymError
-from agentgym.evals.compare import Comparison, compare, open_evaluation
+from agentgym.evals.compare import Comparison, as_points, compare, open_evaluation
 from agentgym.evals.episodes import write_json
 from agentgym.evals.runner import REPEATS, EvalSummary
 from agentgym.evals.suite_runner import SuiteResult
@@ -96,8 +96,8 @@ def _repeats(result: SuiteResult) -> list[str]:
 
 def _comparison(one: Comparison) -> str:
     return (
-        f"| {one.suite_or_env} | {_cell(one.policy_a)} | {_cell(one.policy_b)} | {one.difference:+.1%} "
-        f"| {one.difference_low:+.1%} to {one.difference_high:+.1%} | {one.num_only_a} | {one.num_only_b} "
+        f"| {one.suite_or_env} | {_cell(one.policy_a)} | {_cell(one.policy_b)} | {as_points(one.difference)} "
+        f"| {as_points(one.difference_low)} to {as_points(one.difference_high)} | {one.num_only_a} | {one.num_only_b} "
         f"| {one.p_value:.3g} | {one.num_pairs} |"
     )
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from agentgym.errors import UsageError
-from agentgym.evals.compare import compare, config_differences, open_evaluations, pair_evaluations
+from agentgym.evals.compare import as_points, compare, config_differences, open_evaluations, pair_evaluations
 from agentgym.report.charts import as_share
 from agentgym.report.run_folder import RunFolder
 
@@ -38,8 +38,8 @@ def compared(run: RunFolder, other: RunFolder) -> dict[str, object]:
             "name": one.suite_or_env,
             "here": as_share(round(one.success_b, 4)),
             "there": as_share(round(one.success_a, 4)),
-            "difference": f"{one.difference:+.1%}",
-            "interval": f"{one.difference_low:+.1%} to {one.difference_high:+.1%}",
+            "difference": as_points(one.difference),
+            "interval": f"{as_points(one.difference_low)} to {as_points(one.difference_high)}",
             "p_value": f"{one.p_value:.2g}",
             "num_pairs": one.num_pairs,
         }

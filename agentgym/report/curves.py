@@ -14,8 +14,13 @@ from agentgym.types import Status
 _SHARE, _NUMBER = as_share, as_number
 
 KNOWN: dict[str, tuple[str, Format, str]] = {
-    "return": ("return", _NUMBER, "mean undiscounted return of the step's episodes"),
-    "num_turns": ("turns", _NUMBER, "mean turns per episode"),
+    "return": ("return", _NUMBER, "mean undiscounted return of the step's valid episodes; failed ones are left out"),
+    "num_turns": ("turns", _NUMBER, "mean turns per valid episode"),
+    "truncated_success_share": (
+        "successes cut off",
+        _SHARE,
+        "share of successes whose episode a limit of turns or tokens ended: the policy goes on collecting",
+    ),
     "loss": ("loss", _NUMBER, "the policy loss"),
     "entropy": ("entropy", _NUMBER, "mean entropy of the sampled distribution, in nats per token"),
     "clip_fraction": ("clipped", _SHARE, "share of tokens whose ratio was clipped"),
@@ -37,7 +42,9 @@ KNOWN: dict[str, tuple[str, Format, str]] = {
 
 def of_envs(names: Sequence[str]) -> dict[str, tuple[str, Format, str]]:
     """Return the small multiples of a mixture's environments, in the form of :data:`KNOWN`."""
-    return {f"{name}/success": (f"{name}: success", _SHARE, f"mean success of {name}'s episodes") for name in names}
+    return {
+        f"{name}/success": (f"{name}: success", _SHARE, f"mean success of {name}'s valid episodes") for name in names
+    }
 
 
 SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
@@ -101,7 +108,8 @@ def success_curve(
     of_other = f"; dashed and hollow: {beside.name}" if beside is not None else ""
     return Curve(
         label="success",
-        about=f"share of the step's episodes that succeed; dots are evaluations with 95 % intervals{of_other}",
+        about="share of the step's valid episodes that succeed; failed ones are left out; dots are evaluations with "
+        f"95 % intervals{of_other}",
         last=as_share(ys[-1]) if ys else as_share(points[-1].y),
         chart=line_chart(xs, ys, frame=_WIDE, show=as_share, from_zero=True, points=points, beside=other),
         last_beside=as_share(other.ys[-1]) if other and other.ys else "",

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.run_folder import RunFolder
+from agentgym.rollout.journal import JOURNAL
 
 FAILED = ("status/env_error", "status/timeout", "status/aborted")
 _QUIET_S = 600.0
@@ -27,9 +28,8 @@ Row = tuple[str, str, bool]
 
 
 def version_of(path: Path) -> str:
-    """Return a text that changes whenever a row or an evaluation is added to a run."""
-    metrics = path / "metrics.jsonl"
-    size = metrics.stat().st_size if metrics.is_file() else 0
+    """Return a text that changes whenever a row or an evaluation is added to a run, or the run stops."""
+    size = sum(file.stat().st_size for name in ("metrics.jsonl", JOURNAL) if (file := path / name).is_file())
     done = sorted(found.parent.name for found in path.glob("eval/*/summary.json"))
     return f"{size} {' '.join(done)}"
 
@@ -44,12 +44,15 @@ def now_of(run: RunFolder) -> list[Row]:
         [('RL step', '3 of 9', False), ('success', '50%', False), ('failed episodes', '1 of 8', True)]
     """
     rl, sft = run.metrics.get("rl", []), run.metrics.get("sft", [])
+    stopped = [("state", run.stopped, True)] if run.stopped else []
     if not rl and not sft:
-        return [("state", "nothing measured yet", False)]
+        return stopped or [("state", "nothing measured yet", False)]
     last = (rl or sft)[-1]
     found = _of_rl(last, run) if rl else [("fine-tuning step", str(last["step"]), False), _value("loss", last, "loss")]
     if rl and last["step"] == run.config.get("num_steps") and (run.path / "model").is_dir():
         return [("state", "finished", False), *found]
+    if stopped:
+        return [*stopped, *found]
     metrics = run.path / "metrics.jsonl"
     if metrics.is_file():
         age = time.time() - metrics.stat().st_mtime

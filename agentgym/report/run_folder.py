@@ -10,6 +10,7 @@ from agentgym.errors import CorruptDataError, UsageError
 from agentgym.evals.episodes import PARTIAL_NAME, RECORD_NAME, ROWS_NAME
 from agentgym.evals.runner import EvalSummary, load_summary
 from agentgym.evals.suite_runner import SUITE_FILE
+from agentgym.rollout import journal
 from agentgym.rollout.record import read_json_lines, read_json_object, recorded_steps
 
 
@@ -30,6 +31,8 @@ class RunFolder:
     """Results of the evaluations that finished."""
 
     kind: Literal["training run", "evaluation", "suites"] = "training run"
+    stopped: str = ""
+    """The error that ended the run, and when; empty if there was none or the run was resumed since."""
 
     @property
     def name(self) -> str:
@@ -52,6 +55,8 @@ def open_run_folder(path: Path) -> RunFolder:
     elif (path / "metrics.jsonl").is_file() or (path / "rollouts").is_dir():
         found = sorted((folder for folder in (path / "eval").glob("*") if folder.is_dir()), key=_order)
         evals = summarised = {folder.name: folder for folder in found}
+    elif journal.last_stop(path):  # before its first number
+        evals, summarised = {}, {}
     elif played := sorted(file.parent for file in path.glob(f"**/{SUITE_FILE}")):
         kind, summarised = "suites", {_label(path, folder): folder for folder in played}
         folders = [each for folder in played for each in (folder, *sorted(folder.glob("*")))]
@@ -71,7 +76,13 @@ def open_run_folder(path: Path) -> RunFolder:
         summaries={
             label: load_summary(folder) for label, folder in summarised.items() if (folder / "summary.json").is_file()
         },
+        stopped=_stopped(path),
     )
+
+
+def _stopped(path: Path) -> str:
+    stop = journal.last_stop(path)
+    return f"stopped after {stop.get('phase')} step {stop.get('step')}: {stop['stopped']}" if stop else ""
 
 
 def _is_evaluation(folder: Path) -> bool:

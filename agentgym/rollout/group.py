@@ -9,6 +9,7 @@ failure, and ``TrajectoryGroup.cut`` records it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -314,7 +315,8 @@ def check_rollouts(groups: Sequence[TrajectoryGroup], config: GroupConfig) -> No
         return
     raise RunStoppedError(
         f"{len(failed)} of {len(trajectories)} episodes failed because of the infrastructure, after "
-        f"{config.max_retries} retries each (limit {config.max_failure_rate:.0%}); {_most_often(failed)}"
+        f"{config.max_retries} retries each (group.max_failure_rate={config.max_failure_rate:g}); "
+        f"{_most_often(failed)}. {_how_to_find(len(failed) / len(trajectories))}"
     )
 
 
@@ -326,8 +328,14 @@ def failures_of(groups: Sequence[TrajectoryGroup]) -> str:
         return ""
     return (
         f"{len(failed)} of {len(trajectories)} episodes failed and are left out; {_most_often(failed)}. Metrics "
-        "status/* count them in every step; agentgym check ENV finds faults of an environment"
+        f"status/* count them in every step. {_how_to_find(len(failed) / len(trajectories))}"
     )
+
+
+def _how_to_find(share: float) -> str:
+    """Return how to look for a fault that fails this share of the episodes: most often a few times in the check."""
+    num_episodes = max(20, math.ceil(5 / share / 10) * 10)
+    return f"agentgym check ENV --episodes {num_episodes} looks for faults of an environment"
 
 
 def _most_often(failed: Sequence[Trajectory]) -> str:

@@ -1,7 +1,7 @@
 """The journal of a run: versions, machine and digests of its policy, a line for each time it was begun or resumed.
 
 ``journal.jsonl`` holds what ``config.json`` does not: a configuration says what was asked for, the journal what there
-was. Where a run is resumed with something else, both lines are there.
+was. Where a run is resumed with something else, both lines are there. An error that ends the run is a line too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentgym.errors import CorruptDataError
+from agentgym.errors import AgentGymError, CorruptDataError
 from agentgym.rollout.record import append_json_line, read_json_lines
 
 JOURNAL = "journal.jsonl"
@@ -69,12 +69,37 @@ def note(folder: Path, **facts: object) -> list[str]:
     return differences(before[-1], now) if before else []
 
 
+def note_stop(folder: Path, error: BaseException, **where: object) -> None:
+    """Append the error that ends a run to its journal.
+
+    Args:
+        where: the place in the run, such as its phase and the number of whole steps.
+    """
+    text = str(error) if isinstance(error, AgentGymError) else f"{type(error).__name__}: {error}"
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    append_json_line(folder / JOURNAL, {"at": at, "stopped": " ".join(text.split()), **where})
+
+
+def last_stop(folder: Path) -> dict[str, Any]:
+    """Return the line of the error that ended a run: ``stopped`` is its text. Empty if the run was resumed since.
+
+    Raises:
+        CorruptDataError: the journal cannot be read.
+    """
+    lines = _lines(folder)
+    return lines[-1] if lines and "stopped" in lines[-1] else {}
+
+
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's journal; none where there is no journal.
+    """Return the lines of a run's journal, one for each time it was begun; none where there is no journal.
 
     Raises:
         CorruptDataError: a line is no object.
     """
+    return [line for line in _lines(folder) if "stopped" not in line]
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
     lines = read_json_lines(folder / JOURNAL)
     if not all(isinstance(line, dict) for line in lines):
         raise CorruptDataError(f"{folder / JOURNAL} is no journal: its lines are objects")

@@ -232,12 +232,12 @@ async def step_env(env: Env, turn: Turn, limits: EpisodeLimits, delegation: Dele
     ended: Status | None = None
     refusal: str | None = None
     try:
-        with boundary(EnvError, f"{env.env_id} step {turn.index}", _PASSING):
+        with boundary(EnvError, f"{env.env_id} turn {turn.index + 1}", _PASSING):
             async with asyncio.timeout(limits.step_timeout_s) as clock:
                 if delegation is not None:
                     delegation.clock = clock
                 taken = env.astep(turn.action)
-                stepped = await _limited(env, taken, limits.step_timeout_s, f"step {turn.index}")
+                stepped = await _limited(env, taken, limits.step_timeout_s, f"turn {turn.index + 1}")
             replies, _, terminated, truncated, info = checked_step(stepped, f"{env.env_id} turn {turn.index + 1}")
         ended = Status.COMPLETED if terminated else Status.TRUNCATED_TURNS if truncated else None
     except ToolError as error:  # the environment ends the episode because of what the policy did

@@ -179,7 +179,7 @@ class LocalSession(Session):
         if self.env.turn >= self._limits.max_steps:
             raise UsageError(f"this session has taken {self._limits.max_steps} turns; reset it")
         try:
-            stepped = await self._limited(self.env.astep(message), f"step {self.env.turn}")
+            stepped = await self._limited(self.env.astep(message), f"turn {self.env.turn + 1}")
         except ToolError:
             self._ended = False
             raise

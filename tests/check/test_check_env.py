@@ -1,6 +1,7 @@
 """The conformance kit: sound environments pass, and each check fails for the fault it is there to find."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from testkit.corridors import (
     OracleGoesLeft,
 )
 
-from agentgym import Env
+from agentgym import Env, Message, Task, ToolEnv, tool
 from agentgym.check import Chaos, CheckReport, check_env
 from agentgym.check.conformance import CHECKS
 from agentgym.errors import UnknownNameError, UsageError
@@ -131,5 +132,89 @@ def test_usage_errors() -> None:
 
 def test_report_as_text() -> None:
     text = str(check_env(OracleGoesLeft, num_episodes=1))
-    assert text.startswith("OracleGoesLeft: 1 of 26 checks failed")
+    assert text.startswith("OracleGoesLeft: 1 of 27 checks failed")
     assert "FAIL  oracle" in text
+
+
+class Looks(Corridor):
+    """A corridor that pays for looking around."""
+
+    role = "process"
+
+    @tool
+    def look(self) -> str:
+        """Look around."""
+        self.award(0.2, "look", role=self.role)
+        return "It is dark."
+
+
+def test_a_reward_that_is_paid_again_is_named() -> None:
+    report = check_env(Looks, num_episodes=NUM_EPISODES)
+    detail = {check.name: check.detail for check in report.checks}["repeated rewards"]
+    assert detail == (
+        "warning: the same call earned 0.2 twice in the same state ('look'): "
+        "a policy will repeat it; pay once, or gate it"
+    )
+    assert report.passed
+
+
+def test_a_success_by_repetition_is_a_failure() -> None:
+    class Greedy(Looks):
+        role = "outcome"
+
+    found = failed(check_env(Greedy, num_episodes=NUM_EPISODES))
+    assert list(found) == ["repeated rewards"]
+    assert re.search(r"task .*: the same call earned 0\.2 twice .* repeating it succeeds", found["repeated rewards"])
+
+
+class Safe(ToolEnv):
+    """A safe that opens for one word, with a key that is right."""
+
+    max_turns = 4
+    word = "xyzzy"
+
+    def start(self, task: Task) -> str:
+        self.is_open = False
+        return "A safe. It wants a word."
+
+    def state_key(self) -> str:
+        return str(self.is_open)
+
+    @tool
+    def say(self, word: str) -> str:
+        """Say a word.
+
+        Args:
+            word: any.
+        """
+        self.is_open = self.is_open or word == self.word
+        if self.is_open and word == "out":
+            self.finish(1.0)
+        return "It is open." if self.is_open else f"Nothing happens at {word!r}."
+
+
+class SafeWithOracle(Safe):
+    def oracle(self) -> Message:
+        return self.parse_action("say: out" if self.is_open else "say: xyzzy")
+
+
+class SafeWithConstantKey(SafeWithOracle):
+    def state_key(self) -> str:
+        return "a safe"
+
+
+@pytest.mark.parametrize("factory", [Safe, SafeWithOracle])
+def test_a_key_that_random_calls_cannot_change_is_not_judged(factory: type[Env]) -> None:
+    report = check_env(factory, num_episodes=NUM_EPISODES)
+    details = {check.name: check.detail for check in report.checks}
+    assert failed(report) == {}
+    assert details["state keys"] == (
+        "not applicable: random calls never got further than the start, so this cannot be judged; write "
+        "admissible_actions()"
+    )
+    assert "they rarely guess say.word" in details["random policy"]
+    assert details["random policy"].endswith("or list possible calls in admissible_actions()")
+
+
+def test_a_key_that_the_oracle_does_not_change_either_is_a_fault() -> None:
+    assert "the key never changes" in failed(check_env(SafeWithConstantKey, num_episodes=2))["state keys"]

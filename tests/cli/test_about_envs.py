@@ -42,6 +42,11 @@ def test_describe(run: Command, guess: str) -> None:
     assert value["tools"][0]["parameters"]["properties"]["number"]["type"] == "integer"
     assert value["first_observation"] == "Guess my [number] between 1 and 3."
     assert value["admissible_actions"] == ["guess: 1", "guess: 2", "guess: 3"]
+    maze = run("describe", "agentgym/Maze-v0", "--json").json
+    played = run("play", "agentgym/Maze-v0", "--policy", "random").out
+    assert f"task {maze['first_task']}" in played
+    for line in maze["first_observation"].splitlines():
+        assert line.strip() in played
     shown = run("describe", guess)
     assert shown.code == 0
     for text in ("Guess-v0", "The second paragraph.", "guess(number: integer)", "my [number]", "highest: int = 10"):

@@ -118,7 +118,7 @@ def test_a_gate(run: Command, guess: str) -> None:
     assert failed.code == 1
     assert json.loads(failed.out)["passed"] is False
     told = run("compare", oracle, random, "--min-difference=-0.05").out
-    assert "a difference of at least -5.0% is not shown" in " ".join(told.split())
+    assert "a difference of at least -5.0 pp is not shown" in " ".join(told.split())
     same = run("compare", oracle, oracle)
     assert "no task tells A and B apart" in " ".join(same.out.split())
     assert run("compare", oracle, oracle, "--min-difference", "0").code == 0

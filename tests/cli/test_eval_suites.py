@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_three_suites_two_policies_and_four_repeats_in_one_command(run: Command,
     table = (folder / "results.md").read_text()
     assert table.count("| oracle | 100.0% |") == 3
     assert table.count("| pass^k |") == 6
-    assert f"| to-2.times-4@1 | random | oracle | +{compared[0]['difference']:.1%} |" in table
+    assert f"| to-2.times-4@1 | random | oracle | +{100 * compared[0]['difference']:.1f} pp |" in table
     page = (folder / "report.html").read_text()
     assert "pass@k" in page and "to-4.times-4" in page
 
@@ -186,6 +187,14 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
     run("eval", guess, "--policy", "oracle", "--episodes", "4", "--run-dir", "gold")
     (one,) = run("compare", "a", "gold", "--json").json["suites"]
     assert one["success_b"] == 1.0 and one["policy_a"] == "tiny (a)", "an evaluation is compared with the last one"
+    moments = run("compare", "b/eval/before", "b/eval/after").out
+    assert "A: b/eval/before, policy tiny (b)\nB: b/eval/after, policy tiny (b)\n" in moments
+    told = " ".join(moments.split())
+    assert re.search(r"can detect a difference of [\d.]+ percentage points \(pp\) with a probability of 80 %", told)
+    assert "+50.0 pp" in told
+    run("eval", guess, "--policy", "oracle", "--episodes", "4", "--seed", "7", "--run-dir", "other")
+    refused = run("compare", "a", "other").assert_one_line_error().rstrip()
+    assert refused.endswith("agentgym eval a --policy random (or another policy) plays the tasks of the training run")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "metrics.jsonl").write_text("")
     (tmp_path / "empty" / "config.json").write_text((tmp_path / "a" / "config.json").read_text())

@@ -222,7 +222,7 @@ register("Doors-v0", Doors, max_turns=3)
     for reference in ("text.py:Doors-v0", "named.py:Named-v0"):
         checks = run("check", reference, "--json").json["checks"]
         details[reference] = next(check["detail"] for check in checks if check["name"] == "random policy")
-    assert "open.door take any text, and Literal['...']" in details["text.py:Doors-v0"]
+    assert "they rarely guess open.door. Name the choices by Literal['...']" in details["text.py:Doors-v0"]
     assert "Literal" not in details["named.py:Named-v0"]
 
 
@@ -261,7 +261,7 @@ def test_check_ends_although_a_tool_hangs(run: Command, tmp_path: Path) -> None:
     assert done.code == 1
     assert "✗  episodes             turn 1: not done after 0.2 s, at " in done.out
     assert "–  speed                not run: it rests on episodes, which failed" in done.out
-    assert done.out.endswith("1 of 26 checks failed\n")
+    assert done.out.endswith("1 of 27 checks failed\n")
 
 
 @pytest.mark.parametrize("command", [("check", "hang.py"), ("eval", "hang.py", "--policy", "random")])

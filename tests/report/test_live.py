@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
-from agentgym.errors import UsageError
+from agentgym.errors import RunStoppedError, UsageError
+from agentgym.report import write_report
 from agentgym.report.now import now_of, version_of
 from agentgym.report.run_folder import open_run_folder
+from agentgym.rollout import journal
 from agentgym.rollout.record import append_json_line
 
 fastapi_testclient = pytest.importorskip("fastapi.testclient")
@@ -49,6 +51,17 @@ def test_what_the_run_does_now(run_dir: Path) -> None:
         "groups ahead": ("2", False),
         "seconds of rollouts, training": ("2, 3.5", False),
     }
+
+
+def test_a_run_that_stopped(run_dir: Path, tmp_path: Path) -> None:
+    before = version_of(run_dir)
+    journal.note_stop(run_dir, RunStoppedError("34 of 64 episodes failed"), phase="rl", step=12)
+    assert version_of(run_dir) != before
+    assert names_of(run_dir)["state"] == "stopped after rl step 12: 34 of 64 episodes failed"
+    early = tmp_path / "early"  # before its first number
+    journal.note_stop(early, RunStoppedError("no tokenizer"), phase="sft", step=0)
+    assert names_of(early) == {"state": "stopped after sft step 0: no tokenizer"}
+    assert "stopped after sft step 0: no tokenizer" in write_report(early).read_text(encoding="utf-8")
 
 
 def test_a_run_that_has_not_measured_anything(tmp_path: Path) -> None:

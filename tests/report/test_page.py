@@ -57,7 +57,7 @@ def test_a_training_run(run_dir: Path) -> None:
         assert text in page
     assert "5.7% to 51.0%, 10 episodes" in page  # Wilson's interval of 2 in 10
     captions = re.findall(r"<figcaption>([^<]+)", page)
-    assert captions[:3] == ["success", "how episodes ended", "where the time went"]
+    assert captions[:3] == ["success of valid episodes", "how episodes ended", "where the time went"]
     for caption in ("return", "turns", "loss", "entropy", "turns with an anchor", "my_own_number", "loss on actions"):
         assert caption in captions
     assert page.count("<svg") == 1 + 1 + 1 + 11 + 1 + 2  # overview, success, statuses, small multiples, own, warm start
@@ -371,7 +371,9 @@ def test_another_run_beside_this_one(run_dir: Path, tmp_path: Path) -> None:
     assert re.search(r"<td>credit.estimator</td><td>&#34;gigpo&#34;</td><td>&#34;grpo&#34;</td>", page)
     assert page.count('class="beside"') == page.count('class="smooth"') > 10, "each curve has its sister"
     assert "dashed and hollow: mugs-002" in page and "mugs-002, step 12: " in html.unescape(page)
-    assert re.search(r"<td>\+0.0%</td><td>[^<]+</td><td>1</td><td>10</td>", page), "the same episodes, so no difference"
+    assert re.search(r"<td>\+0.0 pp</td><td>[^<]+</td><td>1</td><td>10</td>", page), (
+        "the same episodes, so no difference"
+    )
     sections = traces_of(page)["sections"]
     assert {section["of"] for section in sections} == {"", "mugs-002"}
     assert [s["label"].removeprefix("mugs-002: ") for s in sections if s["of"]] == [

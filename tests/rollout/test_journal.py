@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentgym import __version__
-from agentgym.errors import CorruptDataError
+from agentgym.errors import CorruptDataError, RunStoppedError
 from agentgym.rollout import journal
 
 
@@ -73,3 +73,15 @@ def test_a_broken_journal_is_named(tmp_path: Path) -> None:
     (tmp_path / journal.JOURNAL).write_text("[1]\n")
     with pytest.raises(CorruptDataError, match=r"journal\.jsonl is no journal"):
         journal.note(tmp_path)
+
+
+def test_the_error_that_ends_a_run(tmp_path: Path) -> None:
+    journal.note(tmp_path, tasks="ab")
+    assert journal.last_stop(tmp_path) == {}
+    journal.note_stop(tmp_path, RunStoppedError("34 of 64\nepisodes failed"), phase="rl", step=7)
+    stop = journal.last_stop(tmp_path)
+    assert (stop["stopped"], stop["phase"], stop["step"]) == ("34 of 64 episodes failed", "rl", 7)
+    assert journal.note(tmp_path, tasks="cd") == ["tasks: ab, cd"], "compared with the beginning, not with the error"
+    assert journal.last_stop(tmp_path) == {} and len(journal.read(tmp_path)) == 2
+    journal.note_stop(tmp_path, KeyError("goal"))
+    assert journal.last_stop(tmp_path)["stopped"] == "KeyError: 'goal'"

@@ -21,7 +21,7 @@ from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import UpdateFacts
 from agentgym.trainers.losses.options import ClipCovOptions
 from agentgym.trainers.phases.update import update_policy
-from agentgym.trainers.reporting.activity import Activity, changed_by_corrections
+from agentgym.trainers.reporting.activity import Activity, TrainedSteps, changed_by_corrections
 
 LOSS = LossConfig(
     num_updates=2,
@@ -107,6 +107,31 @@ def test_a_run_says_why_it_trained_nothing(facts: dict[str, float], reason: str)
     resumed = Activity(LOSS, patience=2)
     resumed.load_state_dict(activity.state_dict())
     assert resumed.trained.conclusion().startswith(f"0 of 3 steps trained: {reason}")
+
+
+def test_without_any_success_the_reason_is_said_in_place_of_idle_parts() -> None:
+    activity = Activity(LOSS, patience=2, has_demos=True)
+    idle = {**dict.fromkeys(BUSY, 0.0), "trained_tokens": 10.0, "grad_norm": 1.0, "lr_scale": 1.0, "success": 0.0}
+    lines = [line for step in range(1, 5) for line in activity.watch(step, idle)]
+    (line,) = lines
+    assert line.startswith("note: no episode has succeeded in 2 steps so far, so there is no success to reinforce")
+    for what in ("sft.num_epochs", "sft.num_demos", "oracle()", "env.kwargs"):
+        assert what in line
+    assert activity.trained.closing(0.0, 0.0).startswith("no episode has succeeded in 4 steps nor in an evaluation")
+    assert activity.trained.closing(0.0, 0.1) == ""
+    told = activity.watch(5, idle | {"success": 0.25})
+    assert any("the clip of loss.kind=ppo_clip changed nothing" in line for line in told)
+    assert activity.trained.closing(0.0, 0.0) == ""
+
+
+def test_the_highest_success_survives_a_checkpoint() -> None:
+    one, other = TrainedSteps(), TrainedSteps()
+    one.add(BUSY | {"success": 0.5})
+    one.add(BUSY | {"success": 0.0})
+    one.add(BUSY | {"success": math.nan})
+    other.load_state_dict(one.state_dict())
+    assert not one.has_no_success and not other.has_no_success
+    assert not TrainedSteps().has_no_success, "nothing was played yet"
 
 
 def test_losses_without_a_clip_are_not_told_that_it_is_idle() -> None:

@@ -83,10 +83,14 @@ class Activity:
                 f"note: the gradient of step {step} is 0 although {num_tokens:.0f} tokens were trained: see "
                 "zero_advantage_share, correction_weight and clip_fraction of that step for the reason"
             )
+        idle = [part for part, count in self._idle.items() if count >= self._patience]
+        if idle and self.trained.has_no_success:  # the reason why they do nothing; they are named once there is success
+            why = self.trained.why_no_success("so far")
+            return lines + ([f"note: {why}"] if self._is_new("no success") else [])
         lines += [
             f"note: {part} changed nothing in {self._patience} training steps{_reason(part, self._config)}"
-            for part, count in self._idle.items()
-            if count >= self._patience and self._is_new(part)
+            for part in idle
+            if self._is_new(part)
         ]
         return lines
 
@@ -159,7 +163,7 @@ MOST, FEWEST = 0.95, 0.02
 
 
 class TrainedSteps:
-    """Counts the steps that trained a token, and averages what explains the others.
+    """Counts the steps that trained a token, averages what explains the others, and keeps the highest success.
 
     Args:
         has_demos: the policy had a warm start, which was too short for it.
@@ -174,17 +178,45 @@ class TrainedSteps:
     def __init__(self, *, has_demos: bool = False) -> None:
         self._has_demos = has_demos
         self.num_steps = self.num_trained = 0
+        self._most_success = math.nan
         self._sums = dict.fromkeys(AVERAGED, 0.0)
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Count a step by its metrics."""
         self.num_steps += 1
+        success = metrics.get("success", math.nan)
+        if not success <= self._most_success and math.isfinite(success):
+            self._most_success = success
         if metrics.get("trained_tokens", 0.0) > 0:
             self.num_trained += 1
             return
         for name in AVERAGED:
             value = metrics.get(name, 0.0)
             self._sums[name] += value if math.isfinite(value) else 0.0
+
+    @property
+    def has_no_success(self) -> bool:
+        """True if steps were played and no episode of theirs has succeeded."""
+        return self._most_success == 0
+
+    def why_no_success(self, when: str) -> str:
+        """Return a line about a run without any success, and what to try."""
+        return (
+            f"no episode has succeeded in {self.num_steps} steps {when}, so there is no success to reinforce: the warm "
+            f"start has to learn the task first; {self._teach()}, an oracle (oracle() of the environment) or easier "
+            "tasks (env.kwargs)"
+        )
+
+    def closing(self, before: float | None, after: float | None) -> str:
+        """Return a line about a run that ended without having learnt; empty if it trained and some episode succeeded.
+
+        Args:
+            before: success of the evaluation before RL.
+            after: likewise after it.
+        """
+        if why := self.conclusion():
+            return why
+        return self.why_no_success("nor in an evaluation") if self.has_no_success and not before and not after else ""
 
     def conclusion(self) -> str:
         """Return a line that says why fewer than half of the steps trained; empty if more did."""
@@ -223,9 +255,15 @@ class TrainedSteps:
 
     def state_dict(self) -> StateDict:
         """Return what a checkpoint keeps."""
-        return {"num_steps": self.num_steps, "num_trained": self.num_trained, "sums": dict(self._sums)}
+        return {
+            "num_steps": self.num_steps,
+            "num_trained": self.num_trained,
+            "sums": dict(self._sums),
+            "most_success": self._most_success,
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue from what :meth:`state_dict` returned; an empty state is that of a new run."""
         self.num_steps, self.num_trained = state.get("num_steps", 0), state.get("num_trained", 0)
+        self._most_success = state.get("most_success", math.nan)
         self._sums = dict.fromkeys(AVERAGED, 0.0) | state.get("sums", {})

@@ -13,6 +13,8 @@ from agentgym.rollout.voids import suspicious_kinds, voids_of
 from agentgym.trainers.data.samples import ZERO, GroupVerdict
 from agentgym.types import CutReason, FinishReason, MalformedCall, Status, ToolCall
 
+_TRUNCATED = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
+
 
 def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dict[str, float]:
     """Success, returns, turns, statuses, credit and drops of one step's groups.
@@ -26,7 +28,8 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     ``voids/ENV/KIND`` counts failures of the infrastructure by what was going on, over all attempts, and ``void_alarm``
     the kinds of action after which it fails more often than after others (:func:`suspicious_kinds`).
     ``num_patched`` counts the turns of an episode in whose place another action was played. A mean of nothing is NaN.
-    ``success``, ``return`` and ``num_turns`` are those of new episodes that began at the start and got no hint.
+    ``success``, ``return`` and ``num_turns`` are those of new valid episodes that began at the start and got no hint;
+    ``truncated_success_share`` is the share of their successes that a limit of turns or tokens ended.
     ``num_branches``, ``num_hints``, ``num_reflections`` and ``num_replayed`` count branches, turns with a hint, retries
     after a reflection and episodes that are trained again. Turns that a branch copied, and those of episodes that are
     trained again, count in no number about turns.
@@ -45,6 +48,7 @@ def describe_rollouts(verdicts: Sequence[GroupVerdict], version: int = 0) -> dic
     dropped = Counter(verdict.dropped for verdict in verdicts if verdict.dropped)
     return {
         "success": _mean([bool(t.success) for t in unaided]),
+        "truncated_success_share": _mean([t.status in _TRUNCATED for t in unaided if t.success]),
         "return": _mean([t.reward or 0.0 for t in unaided]),
         "num_turns": _mean([len(t.turns) for t in unaided]),
         "invalid_share": _mean([not turn.is_valid for turn in turns]),

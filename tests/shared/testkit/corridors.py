@@ -269,6 +269,14 @@ class PatienceWins(Corridor):
         return super().no_call(action)
 
 
+class PaysEachGreeting(Corridor):
+    @tool
+    def greet(self) -> str:
+        """Greet the echo."""
+        self.award(0.25)
+        return "Hello."
+
+
 class AnythingWins(Corridor):
     @tool
     def move(self, direction: str) -> str:
@@ -398,6 +406,7 @@ BROKEN: list[tuple[type[Env], str]] = [
     (OracleGoesLeft, "oracle"),
     (PatienceWins, "no-op policy"),
     (AnythingWins, "random policy"),
+    (PaysEachGreeting, "repeated rewards"),
     (RaisesOnControlCharacters, "hostile actions"),
     (PaysForMalformedCalls, "hostile actions"),
     (AcceptsUnknownTools, "hostile actions"),

@@ -1,0 +1,99 @@
+"""A check for rewards that a policy can earn again by repeating one call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isclose
+from typing import Any
+
+import numpy as np
+
+from agentgym.check.episodes import MAX_TURNS, brief, play, step_limit
+from agentgym.check.policies import Policy, oracle_action, random_action
+from agentgym.check.report import CheckFailed
+from agentgym.check.subject import Subject
+from agentgym.env.env import Env
+from agentgym.types import Message, RewardRole, Task
+
+_NUM_REPEATS = 2
+"""The default state key is the last observation: the second time is then the first in its own state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PaidTwice:
+    """A call that earned the same twice in one state."""
+
+    actions: tuple[Message, ...]
+    """The episode up to the second time."""
+    reward: float
+
+    def __str__(self) -> str:
+        action = self.actions[-1]
+        call = brief(action.text or action.calls, 80)
+        return f"the same call earned {self.reward:g} twice in the same state ({call})"
+
+
+def repeated_rewards(subject: Subject) -> str:
+    """No episode succeeds by the repetition of one call; any other reward that is paid again is named."""
+    found = ""
+    for number, task in enumerate(subject.tasks()):
+        for policy in (random_action, oracle_action):
+            with contextlib.closing(subject.factory()) as env:
+                paid = _play_repeating(env, policy, task, subject.rng(11, number))
+            if paid is not None:
+                _must_not_succeed(subject, task, paid)
+                found = found or f"warning: {paid}: a policy will repeat it; pay once, or gate it"
+    return found or "no call earned the same twice in the same state"
+
+
+def _play_repeating(env: Env, policy: Policy, task: Task, rng: np.random.Generator) -> _PaidTwice | None:
+    """Play an episode in which each paid call is repeated; return the first that earns the same in the same state."""
+    with step_limit("reset"):
+        observation, _ = env.reset(options={"task": task})
+    earned: dict[tuple[str, str], float] = {}
+    actions: list[Message] = []
+    num_left = 0
+    is_over = False
+    while not is_over and len(actions) < MAX_TURNS:
+        key = env.state_key()
+        try:
+            action = actions[-1] if num_left else policy(env, observation, rng)
+        except Exception:
+            if policy is oracle_action:  # there is none, or it does not know the way from here
+                return None
+            raise
+        with step_limit(f"turn {len(actions) + 1}"):
+            observation, _, terminated, truncated, info = env.step(action)
+        actions.append(action)
+        is_over = terminated or truncated
+        num_left = max(0, num_left - 1)
+        reward = _paid(info, RewardRole.OUTCOME, RewardRole.PROCESS)
+        if reward <= 0:
+            continue
+        if isclose(earned.get((key, str(action)), 0.0), reward):
+            return _PaidTwice(actions=tuple(actions), reward=reward)
+        if (key, str(action)) not in earned and not num_left:
+            num_left = _NUM_REPEATS
+        earned[key, str(action)] = reward
+    return None
+
+
+def _must_not_succeed(subject: Subject, task: Task, paid: _PaidTwice) -> None:
+    """Fail if the call, repeated to the end, makes a success of an episode that was none after the first time."""
+    once = len(paid.actions) - 1
+    remaining = iter(paid.actions)
+    with contextlib.closing(subject.factory()) as env:
+        episode = play(env, lambda *_: next(remaining, paid.actions[-1]), task, subject.rng(12))
+        needed = env.success_outcome
+    outcome = sum(_paid(step.info, RewardRole.OUTCOME) for step in episode.steps[:once])
+    if episode.is_success and outcome < needed:
+        raise CheckFailed(
+            f"task {task.id}: {paid}, and repeating it succeeds after {len(episode.steps)} turns; pay an outcome once. "
+            "If the states differ, state_key() must tell them apart"
+        )
+
+
+def _paid(info: Mapping[str, Any], *roles: RewardRole) -> float:
+    return sum((float(part.value) for part in info["reward_parts"] if part.role in roles), 0.0)

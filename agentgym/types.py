@@ -239,6 +239,8 @@ class Completion:
     """Natural-log probabilities under the distribution that was sampled from (after temperature, top-p, top-k)."""
     policy_versions: tuple[int, ...]
     finish_reason: FinishReason
+    queued_s: float | None = field(default=None, compare=False)
+    """Wall seconds before the engine began to work on it; None where the engine does not say."""
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.logprobs) == len(self.policy_versions)
@@ -265,6 +267,8 @@ class Latency:
     render_s: float = 0.0
     generate_s: float = 0.0
     env_s: float = 0.0
+    wait_s: float | None = None
+    """Of ``generate_s``, the time in the engine's queue; None where the engine does not say."""
 
 
 TurnKind = Literal["act", "summary"]

@@ -78,25 +78,3 @@ const peerTable = (peers, { toGo = "to go", mean = true } = {}) => {
   frame.append(table);
   return frame;
 };
-
-// Charts show the point under the pointer.
-const hoverable = (root) => {
-  for (const svg of root.querySelectorAll("svg[data-hover]")) {
-    const points = JSON.parse(svg.dataset.hover);
-    if (!points.length) continue;
-    const cross = document.createElementNS(svg.namespaceURI, "line");
-    cross.setAttribute("class", "cross");
-    cross.setAttribute("y1", svg.dataset.top);
-    cross.setAttribute("y2", svg.dataset.bottom);
-    svg.addEventListener("mousemove", (event) => {
-      const box = svg.getBoundingClientRect();
-      const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
-      const near = points.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best));
-      cross.setAttribute("x1", near[0]);
-      cross.setAttribute("x2", near[0]);
-      svg.append(cross);
-      showTip(event, near[1]);
-    });
-    svg.addEventListener("mouseleave", () => { cross.remove(); hideTip(); });
-  }
-};

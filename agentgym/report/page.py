@@ -14,7 +14,7 @@ from markupsafe import Markup
 from agentgym.errors import UsageError
 from agentgym.evals.runner import REPEATS, EvalSummary
 from agentgym.report.beside import compared, join_traces, name_beside
-from agentgym.report.charts import Frame, Point, as_share, interval_chart
+from agentgym.report.charts import as_share
 from agentgym.report.curves import (
     KNOWN,
     SFT_KNOWN,
@@ -33,6 +33,10 @@ from agentgym.rollout.record import replace_text
 
 _PHASES = {"rl": "rl", "sft": "sft", "evals": "eval"}
 """Phases in the metrics, by their names in :class:`~agentgym.report.curves.Rows`."""
+
+
+CHART_JS, CHART_CSS = ("vendor/uplot/uPlot.iife.min.js",), ("vendor/uplot/uPlot.min.css",)
+"""uPlot, as published (``vendor/versions.toml``)."""
 
 
 def write_report(
@@ -101,8 +105,8 @@ def render_report(
         statuses=status_chart(rl),
         times=time_chart(rl),
         as_share=as_share,
-        css=assets("report.css"),
-        js=assets("elements.js", "report.js"),
+        css=assets(*CHART_CSS, "report.css"),
+        js=assets(*CHART_JS, "elements.js", "charts.js", "tokens.js", "episode.js", "report.js"),
         traces=script_data({name: value for name, value in traces.items() if name != "blocks"}),
         blocks=traces["blocks"],
         has_traces=bool(traces["sections"]),
@@ -192,20 +196,29 @@ def _overview(run: RunFolder) -> dict[str, object] | None:
         return None
     by_env = _by_env(run)
     rows = [
-        Point(0.0, s.success, s.success_low, s.success_high, _row_label(run, f"{name} {label}".strip(), s))
+        _interval(_row_label(run, f"{name} {label}".strip(), summary), summary)
         for name, summaries in by_env.items()
-        for label, s in summaries.items()
+        for label, summary in summaries.items()
     ]
-    margin = max(84, 8 * max(len(row.label) for row in rows))
-    frame = Frame(width=336 + margin, height=34 + 30 * len(rows), left=margin, right=22, top=6, bottom=22)
     return {
-        "width": frame.width,
         "headlines": [
             {"name": name, "rows": [_headline(label, summary) for label, summary in summaries.items()]}
             for name, summaries in by_env.items()
             if run.kind != "suites"  # of which there may be many, on different tasks
         ],
-        "chart": interval_chart(rows, frame=frame),
+        "intervals": rows,
+    }
+
+
+def _interval(label: str, summary: EvalSummary) -> dict[str, str]:
+    """Return a row of the overview: success as a dot with a whisker, in per cent of the width."""
+    low, value, high = (100 * share for share in (summary.success_low, summary.success, summary.success_high))
+    return {
+        "label": label,
+        "told": f"{as_share(round(summary.success, 4))}, 95 % interval {low:.1f}% to {high:.1f}%",
+        "low": f"{low:.2f}",
+        "width": f"{high - low:.2f}",
+        "value": f"{value:.2f}",
     }
 
 

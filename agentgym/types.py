@@ -255,6 +255,8 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int | None = None
+    """Of the prompt, those that the server had kept; None if it does not say."""
 
 
 # -------------------------------------------------------------------------------------------- turns and episodes
@@ -401,6 +403,16 @@ class Trajectory:
     """Tokens that the policy sampled about another episode before it began this one."""
     replayed_step: int | None = None
     """The training step in which it was first trained, if it is trained again; None for a new one."""
+
+    attempts: tuple[Trajectory, ...] = ()
+    """Other attempts at the task, in order, by a policy that makes several and lets one count: this one."""
+    attempt: int = 0
+    """Position of this one among all attempts."""
+
+    @property
+    def turns_of_attempts(self) -> tuple[Turn, ...]:
+        """Turns of this episode and of all other attempts: what was sampled and waited for."""
+        return tuple(chain(self.turns, *(other.turns for other in self.attempts)))
 
     @property
     def own_turns(self) -> tuple[Turn, ...]:

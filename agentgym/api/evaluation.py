@@ -67,6 +67,7 @@ class EvalPlan:
     chat: dict[str, object] = field(default_factory=dict)
     context: dict[str, object] = field(default_factory=dict)
     harness: dict[str, Any] = field(default_factory=dict)
+    verify: dict[str, object] = field(default_factory=dict)
 
     @property
     def sampling(self) -> SamplingPlan:
@@ -293,16 +294,19 @@ async def play(
         bars: shows the progress.
     """
     status = status or Console(file=sys.stderr, highlight=False)
+    price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else find(plan.env).id
     tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
     num_slots = max(1, min(effort.num_envs, len(tasks)))
     make_agent, close = (
-        (given.make_agent, _nothing) if given.make_agent else await open_agents(plan.policy, sampling, num_slots)
+        (given.make_agent, _nothing)
+        if given.make_agent
+        else await open_agents(plan.policy, sampling, num_slots, folder=folder)
     )
     make_opponent, close_opponent = (
-        await open_agents(plan.opponent, sampling, num_slots) if plan.opponent else (None, _nothing)
+        await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
     )
     pool = EnvPool(make_env, effort.num_envs)
     try:
@@ -317,9 +321,10 @@ async def play(
                 seed=plan.seed,
                 group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
                 resume=resume,
-                on_episode=both(count, effort.budget(folder).spend),
+                on_episode=both(count, effort.budget(folder).at(price)),
                 opponent=make_opponent,
                 scoring=Scoring.read(plan.scoring),
+                price=price,
             )
     finally:
         await pool.close()

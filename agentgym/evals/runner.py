@@ -13,6 +13,7 @@ from typing import Any
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
+from agentgym.evals.prices import Price, sum_costs
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.evals.statistics import best_of, chosen_of, clustered_interval, pass_all, pass_at
 from agentgym.rollout.agent import MakeAgent
@@ -65,6 +66,12 @@ class EvalSummary:
     mean_tool_errors: float = 0.0
     mean_seconds: float = field(default=0.0, compare=False)
     """Seconds of sampling and of the environment in an episode."""
+    mean_attempts: float = 1.0
+    """Attempts of an episode, of a policy that makes several."""
+    mean_cost: float | None = None
+    """Money per episode by the prices that were given; None if it is not known."""
+    cost: float | None = None
+    """Money of all episodes, failed ones included."""
     repeats: dict[str, dict[str, float]] = field(default_factory=dict)
     """Where tasks were played several times: ``pass_at``, ``pass_all`` and, with scores, ``best_of`` and ``chosen``
     by number of trials, and ``majority`` where tasks have reference answers (:func:`repeats_of`)."""
@@ -87,6 +94,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     opponent: MakeAgent | None = None,
     scoring: Scoring = BY_ENV,
+    price: Price | None = None,
 ) -> EvalSummary:
     """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
@@ -102,6 +110,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         on_episode: called after each episode played now (not for those kept by ``resume``).
         opponent: against whom a game is played that waits for the moves of all its players.
         scoring: what a success is, if not the environment alone says it.
+        price: of the policy's tokens.
 
     Raises:
         UsageError: no tasks, a game without an opponent, or another process writes to ``out_dir``.
@@ -111,7 +120,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
     with locked(out_dir):
-        files, keys = EpisodeFiles(out_dir, resume=resume), _keys(tasks, seed)
+        files, keys = EpisodeFiles(out_dir, resume=resume, price=price), _keys(tasks, seed)
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
@@ -214,6 +223,9 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         mean_invalid_turns=mean("num_invalid_turns"),
         mean_tool_errors=mean("num_tool_errors"),
         mean_seconds=mean("seconds"),
+        mean_attempts=fmean(row.get("num_attempts", 1) for row in evidence),
+        mean_cost=None if (of_evidence := sum_costs(evidence)) is None else of_evidence / len(evidence),
+        cost=sum_costs(rows),
         repeats=repeats_of(tasks),
         by_type=_by_type(evidence),
     )

@@ -68,3 +68,24 @@ const rawOf = (member) => {
   };
   return raw;
 };
+
+// Other attempts of a policy that makes several, turn by turn.
+const otherAttempts = (member, ways, way) => member.attempts.map((other, at) => {
+  const box = make("details");
+  const [css, mark, outcome] = outcomeMark(other.success);
+  const place = at + 1 < member.attempt ? at + 1 : at + 2;
+  const head = make("summary", "", `attempt ${place}, which does not count: ${plural(other.turns.length, "turn")}, ${other.status.replaceAll("_", " ")} `);
+  head.append(make("b", css, `${mark} ${outcome}`));
+  box.append(head);
+  box.ontoggle = () => {
+    if (!box.open || box.querySelector(".turn")) return;
+    box.append(make("pre", "reply opening", other.opening));
+    other.turns.forEach((turn, index) => {
+      const part = make("div", "turn");
+      part.append(make("b", "", turn.kind === "summary" ? "summary for the next attempt" : `turn ${index + 1}`), actionOf(turn, ways, way),
+        ...turn.replies.map((reply) => make("pre", reply.error ? "reply error" : "reply", reply.text)));
+      box.append(part);
+    });
+  };
+  return box;
+});

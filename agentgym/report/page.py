@@ -12,6 +12,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentgym.errors import UsageError
+from agentgym.evals.attempts import inner_policy
+from agentgym.evals.prices import cost_text
 from agentgym.evals.runner import REPEATS, EvalSummary
 from agentgym.report.beside import compared, join_traces, name_beside
 from agentgym.report.charts import as_share
@@ -130,7 +132,8 @@ def _tokenizer_path(run: RunFolder) -> Path:
     saved = run.config.get("eval", {})
     folders = [run.path / "model", run.path.resolve().parent.parent / "model"]
     if isinstance(saved, dict) and isinstance(saved.get("policy"), str):
-        folders += [Path(saved["policy"]), Path(saved["policy"]) / "model"]
+        policy = Path(inner_policy(saved["policy"]))
+        folders += [policy, policy / "model"]
     paths = [folder / "tokenizer.json" for folder in folders]
     return next((path for path in paths if path.is_file()), paths[0])
 
@@ -167,13 +170,16 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
             "failed": summary.num_failed or None,
             "mean return": f"{summary.mean_return:.3g}",
             "mean turns": f"{summary.mean_turns:.1f}",
+            "attempts": f"{summary.mean_attempts:.2f} per episode" if summary.mean_attempts != 1 else None,
+            "cost": cost_text(summary.cost) if summary.mean_tokens else None,
         }
     return [(name, str(value)) for name, value in rows.items() if value not in (None, "")]
 
 
 def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:
     # only the rows of suites have no headline beside them
-    return f"{label}: {as_share(round(summary.success, 4))}" if run.kind == "suites" else label or "success"
+    cost = "" if summary.cost is None else f", cost {cost_text(summary.cost)}"
+    return f"{label}: {as_share(round(summary.success, 4))}{cost}" if run.kind == "suites" else label or "success"
 
 
 def _env_names(run: RunFolder) -> list[str]:

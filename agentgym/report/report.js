@@ -344,6 +344,8 @@
     const origin = [
       member.retries ? `${member.retries} retries` : "",
       member.parent === null ? "" : `branched from episode ${member.parent} at turn ${member.branch_turn + 1}`,
+      isKnown(member.cost) ? `cost ${number(member.cost)}` : "",
+      member.attempts.length ? `attempt ${member.attempt} of ${member.attempts.length + 1}, which counts` : "",
       member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
     ];
     const parts = [head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", "))];
@@ -389,7 +391,7 @@
         box.onclick = () => mark(index, false);
         page.append(box);
       });
-      page.append(rawOf(member));
+      page.append(...otherAttempts(member, ways, way), rawOf(member));
       $("scale").replaceChildren(legendOf(ways, way, member.turns));
       page.scrollTop = 0;
     }

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agentgym.credit.shapers.gating import GraOptions
-from agentgym.evals.episodes import read_groups
+from agentgym.evals.episodes import key_of, read_groups, read_rows
 from agentgym.report.gates import counted_parts, gate_options, gates_of
 from agentgym.report.packing import Packer
 from agentgym.report.run_folder import RunFolder
@@ -114,6 +114,7 @@ def _eval_section(
     run: RunFolder, label: str, decode: TokenText | None, budget: Packer, kept_for_steps: float
 ) -> dict[str, object]:
     groups = read_groups(run.evals[label])
+    costs = {key_of(row): row.get("cost") for row in read_rows(run.evals[label])}
     # of an evaluation beside others each may get a share, and a short sample shows both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
@@ -121,7 +122,9 @@ def _eval_section(
     has_tokens = False
     for group in chosen:
         if group.trajectories:
-            member = _member(group.trajectories[0], (), _Known(decode))
+            played = group.trajectories[0]
+            cost = costs.get((played.task.id, played.task.content_hash, played.seed))
+            member = _member(played, (), _Known(decode)) | {"cost": cost}
             taken = budget.takes([member | {"cells": _cells_of([member])[0]}], keep)
             kept += taken or []
             has_tokens |= taken is not None and _has_tokens([member])
@@ -243,6 +246,8 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known,
         "retries": trajectory.num_retries,
         "parent": None if trajectory.parent < 0 else trajectory.parent + 1,
         "branch_turn": trajectory.branch_turn,
+        "attempt": trajectory.attempt + 1,
+        "attempts": [_member(other, (), known) for other in trajectory.attempts],
         "replayed": None if trajectory.replayed_step is None else trajectory.replayed_step + 1,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
         "opening_images": [image for message in trajectory.observation for image in images_of(message)],

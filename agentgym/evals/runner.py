@@ -19,7 +19,9 @@ from agentgym.evals.statistics import best_of, chosen_of, clustered_interval, pa
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.pulse import Pulse
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.scoring.text import normalize
@@ -123,13 +125,23 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         files, keys = EpisodeFiles(out_dir, resume=resume, price=price), _keys(tasks, seed)
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
 
+        config = replace(group_config, group_size=1, min_valid=1)
+        in_flight = InFlight(config.num_envs)
+        pulse = Pulse(out_dir, in_flight, total=len(left))
+
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
             refuse_self_play(request, trajectory)
+            pulse.count(request, trajectory)
             files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
             on_episode(trajectory)
 
-        config = replace(group_config, group_size=1, min_valid=1)
-        await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
+        pulse.start()
+        try:
+            await run_groups(
+                left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent, in_flight=in_flight
+            )
+        finally:
+            await pulse.stop()
         await files.score(scoring)
         return _finish(files, keys, out_dir, suite_or_env, policy)
 

@@ -10,7 +10,11 @@ const make = (tag, css = "", text = null, title = null) => {
   if (title !== null) made.title = title;
   return made;
 };
-const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(3)).replace("-", "−"));
+const number = (value) => {
+  if (value === null || value === undefined) return "–";
+  const rounded = +value.toPrecision(3);
+  return (rounded && Math.abs(rounded) < 1e-3 ? rounded.toExponential() : String(rounded)).replace(/^-/, "−");
+};
 const signed = (value) => (value > 0 ? "+" : "") + number(value);
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 

@@ -65,6 +65,8 @@ def now_of(run: RunFolder) -> list[Row]:
     if metrics.is_file():
         age = time.time() - metrics.stat().st_mtime
         found.append(("last row", f"{_duration(age)} ago", age > _QUIET_S))
+    if beat is not None:  # which has the limit of this moment
+        found = [row for row in found if row[0] != _NUMBERS["in_flight_limit"]]
     return [*found, *now]
 
 

@@ -7,6 +7,7 @@ import json
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -32,6 +33,7 @@ from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
 from agentgym.rollout.record import replace_text
+from agentgym.trainers.models.sources import named_models
 
 _PHASES = {"rl": "rl", "sft": "sft", "evals": "eval"}
 """Phases in the metrics, by their names in :class:`~agentgym.report.curves.Rows`."""
@@ -128,14 +130,24 @@ def _shown(run: RunFolder, traces: dict[str, object]) -> str:
 
 
 def _tokenizer_path(run: RunFolder) -> Path:
-    """The tokenizer of the policy: the run's own, that of the run an evaluation lies in, or that it evaluated."""
-    saved = run.config.get("eval", {})
-    folders = [run.path / "model", run.path.resolve().parent.parent / "model"]
-    if isinstance(saved, dict) and isinstance(saved.get("policy"), str):
-        policy = Path(inner_policy(saved["policy"]))
-        folders += [policy, policy / "model"]
+    """Return the tokenizer of the policy: the run's own, that of the run around an evaluation, or of its model."""
+    around = run.path.resolve().parent.parent
+    folders = [folder / name for folder in (run.path, around) for name in ("model", "tokenizer")]
+    model, plan = run.config.get("model"), run.config.get("eval")
+    if isinstance(model, dict) and model.get("path"):
+        folders += _folders_of(str(model["path"]))
+    if isinstance(plan, dict) and isinstance(plan.get("policy"), str):
+        policy = inner_policy(plan["policy"])
+        served = parse_qs(urlsplit(policy).query).get("model", []) if policy.startswith("vllm:") else []
+        folders += _folders_of(served[0] if served else policy)
     paths = [folder / "tokenizer.json" for folder in folders]
     return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _folders_of(source: str) -> list[Path]:
+    """Return where a model's files may be; nothing is fetched."""
+    cached = [model.folder for model in named_models() if source in (model.name, model.source)]
+    return [Path(source), Path(source) / "model", *cached]
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:

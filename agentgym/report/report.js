@@ -454,6 +454,7 @@
     const first = traces.sections.findIndex((s) => wanted && numFound(s));
     if (wanted && !numFound(section) && first >= 0) pick(first);
     else { open = null; showGroups(); }
+    $("search").dataset.shown = wanted;
   };
   let typing = null;
   $("search").oninput = (event) => {
@@ -476,7 +477,7 @@
   };
   window.addEventListener("hashchange", follow);
   $("help-button").onclick = () => $("help").showModal();
-  const last = traces.sections.map((s) => s.is_eval).lastIndexOf(false);
+  const last = traces.sections.map((s) => !s.is_eval && !s.of).lastIndexOf(true); // of this run, not of the one beside it
   section = null;
   if (!follow()) pick(Math.max(0, last), true);
 })();

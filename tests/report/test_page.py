@@ -238,6 +238,11 @@ def test_without_a_tokenizer_the_text_stands_alone(run_dir: Path) -> None:
     assert (turn["tokens"], turn["action"]) == (None, "take: mug 1")
 
 
+def test_a_run_that_goes_on_has_the_text_of_its_tokens(run_dir: Path) -> None:
+    (run_dir / "model").rename(run_dir / "tokenizer")  # the model is saved at the end
+    assert traces_of(page_of(run_dir))["has_tokens"]
+
+
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"phase": "sft", "step": 1, "loss": 3.0}\n{"phase": "sft", "st')
     page = page_of(tmp_path)

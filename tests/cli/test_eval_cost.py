@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from testkit.fake_openai import FakeOpenAI, completion
 
-from agentgym.evals.episodes import read_rows
+from agentgym.evals.episodes import read_groups, read_rows
 
 Command = Callable[..., Any]
 
@@ -105,3 +105,23 @@ def test_attempts_are_policies(run: Command, guess: str) -> None:
     assert "compares with what the agent may not know" in refused
     page = Path(run("view", "many", "--json").json["report"]).read_text()
     assert "<dt>attempts</dt>" in page
+
+
+def test_a_judge_chooses_among_attempts(run: Command, guess: str) -> None:
+    def judge(body: dict[str, Any]) -> Any:
+        likes = 0.9 if "guess: 2" in str(body["messages"]) else 0.1
+        return completion(json.dumps({"reason": "so", "scores": {"1": likes}}))
+
+    server = FakeOpenAI(judge)
+    try:
+        asked = ("highest=3", "max_turns=1", "--policy", "best:random,attempts=3", "--episodes", "8")
+        verify = ("verify.kind=judge", f"verify.model=openai:{server.url}?model=m")
+        value = run("eval", guess, *asked, *verify, "--json").json
+    finally:
+        server.close()
+    folder = Path(value["run_dir"])
+    chosen = [group.trajectories[0] for group in read_groups(folder)]
+    tried = [[one.turns[0].action.text for one in (episode, *episode.attempts)] for episode in chosen]
+    assert [texts[0] == "guess: 2" for texts in tried] == ["guess: 2" in texts for texts in tried]
+    assert any(texts[0] == "guess: 2" for texts in tried) and value["mean_attempts"] == 3.0
+    assert (folder / "judge.jsonl").is_file(), "its verdicts are remembered with the evaluation"

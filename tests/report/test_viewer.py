@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
+from agentgym.evals.episodes import EpisodeFiles
+from agentgym.evals.prices import Price
 from agentgym.report import write_report
+from agentgym.types import Task, Trajectory, TrajectoryGroup
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
@@ -113,6 +117,26 @@ def test_gates_siblings_and_times_of_an_episode(run_dir: Path, opened: Callable[
     expect(peers).to_have_count(3)
     peers.first.click()
     expect(page.locator("#episode h3")).to_contain_text("success")
+
+
+def test_other_attempts_and_the_cost_of_an_episode(
+    tmp_path: Path, make_trajectory: Callable[..., Trajectory], opened: Callable[..., Any]
+) -> None:
+    task = Task(id="test-0", split="test", seed=0)
+    first, last = make_trajectory(task, won=False), make_trajectory(task)
+    chosen = replace(last, attempts=(first,), attempt=1)
+    files = EpisodeFiles(tmp_path, resume=False, price=Price(input=1000.0, output=0.0))
+    files.add(TrajectoryGroup(ordinal=0, task=task, trajectories=(chosen,)))
+    files.finish()
+    (row,) = files.rows.values()
+    page = opened(write_report(tmp_path))
+    expect(page.locator("#episode")).to_contain_text("attempt 2 of 2, which counts")
+    expect(page.locator("#episode")).to_contain_text(f"cost {row['cost']:.3g}")
+    other = page.locator("details", has_text="attempt 1, which does not count: 3 turns, truncated turns ✗ no success")
+    expect(other.locator(".turn")).to_have_count(0)
+    other.locator("summary").click()
+    expect(other.locator(".turn")).to_have_count(3)
+    expect(other.locator("pre.action").first).to_have_text("take: mug 1")
 
 
 def test_raw_json_is_copied(run_dir: Path, browser: Any, opened: Callable[..., Any]) -> None:

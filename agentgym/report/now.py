@@ -35,8 +35,9 @@ Row = tuple[str, str, bool]
 
 def version_of(path: Path) -> str:
     """Return a text that changes whenever a row or an evaluation is added to a run."""
-    files = (path / name for name in ("metrics.jsonl", "episodes.jsonl", "summary.json"))
-    size = " ".join(str(file.stat().st_size) if file.is_file() else "0" for file in files)
+    metrics = path / "metrics.jsonl"
+    files = [metrics] if metrics.is_file() else sorted(path.glob("**/episodes.jsonl"))
+    size = " ".join(str(file.stat().st_size) for file in (*files, *path.glob("summary.json")))
     done = sorted(found.parent.name for found in path.glob("eval/*/summary.json"))
     return f"{size} {' '.join(done)}"
 
@@ -51,9 +52,9 @@ def now_of(run: RunFolder) -> list[Row]:
         [('RL step', '3 of 9', False), ('success', '50%', False), ('failed episodes', '1 of 8', True)]
     """
     rl, sft = run.metrics.get("rl", []), run.metrics.get("sft", [])
-    beat = read_pulse(run.path)
+    beat = next((one for folder in (run.path, *run.evals.values()) if (one := read_pulse(folder))), None)
     now = [] if beat is None else _of_beat(beat)
-    if run.kind == "evaluation":
+    if run.kind != "training run":
         return [*_of_evaluation(run), *now]
     if not rl and not sft:
         return [("state", "nothing measured yet", False), *now]
@@ -71,10 +72,10 @@ def now_of(run: RunFolder) -> list[Row]:
 
 
 def _of_evaluation(run: RunFolder) -> list[Row]:
-    """Return how far an evaluation is, by the rows that it has written."""
-    rows = read_rows(run.path)
+    """Return how far an evaluation, or that of suites, is, by the rows that it has written."""
+    rows = [row for folder in run.evals.values() for row in read_rows(folder)]
     evidence = [row for row in rows if Status(row["status"]).is_evidence]
-    state: list[Row] = [("state", "finished", False)] if run.summaries else []
+    state: list[Row] = [("state", "finished", False)] if "" in run.summaries else []
     won = as_share(sum(bool(row["success"]) for row in evidence) / len(evidence)) if evidence else "–"
     failed = len(rows) - len(evidence)
     cost = sum_costs(rows) if rows else None

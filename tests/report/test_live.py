@@ -98,6 +98,20 @@ def test_an_evaluation_that_goes_on(tmp_path: Path, make_eval: Callable[..., Non
     assert found["environments"] == "no failure"
 
 
+def test_suites_that_go_on(tmp_path: Path, make_eval: Callable[..., None]) -> None:
+    for policy, num_won in (("oracle", 10), ("random", 2)):
+        make_eval(tmp_path / "mugs" / policy, num_won=num_won)
+        (tmp_path / "mugs" / policy / "suite.json").write_text("{}")
+    (tmp_path / "mugs" / "random" / "summary.json").unlink()
+    before = version_of(tmp_path)
+    beat = Beat(at_s=time.time(), doing="playing", done=10, playing=3, limit=8, waiting=5, total=90)
+    (tmp_path / "mugs" / "random" / PULSE_FILE).write_text(json.dumps(asdict(beat)))
+    found = names_of(tmp_path)
+    assert (found["episodes"], found["success"], found["episodes in flight"]) == ("20", "60%", "3 of 8, 80 to go")
+    make_eval(tmp_path / "mugs" / "idle", num_won=0)
+    assert version_of(tmp_path) != before
+
+
 def test_what_is_served(run_dir: Path) -> None:
     from agentgym.cli.live import _told, make_app, state_of
 

@@ -26,6 +26,7 @@ from agentgym.evals.budget import both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import read_groups, read_rows, write_json
 from agentgym.evals.policies import policy_of
+from agentgym.evals.prices import read_prices
 from agentgym.evals.scoring import Scoring
 from agentgym.progress import episode_progress
 from agentgym.registry import find, make
@@ -130,6 +131,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     max_new_tokens: int | None = None,
     max_context_tokens: int | None = None,
     opponent: str = "",
+    prices: str = "",
     num_envs: int = 32,
     run_dir: str | Path | None = None,
 ) -> Evaluation:
@@ -152,6 +154,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         temperature: 0 for greedy sampling; by default 1.
         max_new_tokens: sampled tokens of a turn; by default 64.
         max_context_tokens: tokens of an episode; 0, the default, for the model's own limit.
+        prices: money per million tokens, ``IN,OUT`` or a file, as ``--prices`` takes them.
         num_envs: episodes played at the same time.
         run_dir: folder of the results; by default ``runs/eval-<name>-<NNN>``.
 
@@ -175,9 +178,10 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     objects = Given(
         None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(policy.__name__, policy)
     )
+    effort = Effort(num_envs=num_envs, prices=read_prices(prices) if prices else None)
     plan, folder = begin(given, None if run_dir is None else Path(run_dir), objects)
     with removed_if_nothing_was_played(folder):
-        summary = run_coroutine(play(plan, folder, Effort(num_envs=num_envs), given=objects))
+        summary = run_coroutine(play(plan, folder, effort, given=objects))
     return Evaluation(summary=summary, run_dir=folder)
 
 

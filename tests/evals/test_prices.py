@@ -8,7 +8,7 @@ import pytest
 
 from agentgym.errors import ConfigError, RunStoppedError, UsageError
 from agentgym.evals.budget import Budget
-from agentgym.evals.prices import Price, Prices, count_tokens, read_prices
+from agentgym.evals.prices import Price, Prices, count_tokens, read_prices, saved_prices
 from agentgym.types import Completion, FinishReason, Message, Segment, Status, Task, Trajectory, Turn, Usage
 
 
@@ -72,6 +72,14 @@ def test_files_that_are_wrong(tmp_path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_prices(str(path))
+
+
+def test_prices_from_python(tmp_path: Path) -> None:
+    from agentgym import evaluate
+
+    result = evaluate("agentgym/Household-v0", "oracle", episodes=1, prices="1,2", run_dir=tmp_path / "run")
+    assert result.summary.cost is None, "a script has no tokens"
+    assert saved_prices(tmp_path / "run").of("anything") == Price(input=1, output=2)
 
 
 def test_a_negative_price_is_refused() -> None:

@@ -82,3 +82,28 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Free everything; a second call does nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineHealth:
+    """What an engine does at one moment."""
+
+    running: int
+    """Requests that it computes."""
+    queued: int | None = None
+    """Requests that wait for a place; None where it does not know."""
+    servers: int | None = None
+    """Servers that it has; None for an engine without servers."""
+    ready: int | None = None
+    """Servers of these that can be asked."""
+    fault: str = ""
+    """What is wrong with a server that is left out."""
+
+
+@runtime_checkable
+class ReportsHealth(Protocol):
+    """An engine that tells what it does."""
+
+    def health(self) -> EngineHealth:
+        """Return the state now."""
+        ...

@@ -239,6 +239,8 @@ class Completion:
     """Natural-log probabilities under the distribution that was sampled from (after temperature, top-p, top-k)."""
     policy_versions: tuple[int, ...]
     finish_reason: FinishReason
+    queued_s: float | None = field(default=None, compare=False)
+    """Wall seconds before the engine began to work on it; None where the engine does not say."""
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.logprobs) == len(self.policy_versions)
@@ -253,6 +255,8 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int | None = None
+    """Of the prompt, those that the server had kept; None if it does not say."""
 
 
 # -------------------------------------------------------------------------------------------- turns and episodes
@@ -265,6 +269,8 @@ class Latency:
     render_s: float = 0.0
     generate_s: float = 0.0
     env_s: float = 0.0
+    wait_s: float | None = None
+    """Of ``generate_s``, the time in the engine's queue; None where the engine does not say."""
 
 
 TurnKind = Literal["act", "summary"]
@@ -397,6 +403,16 @@ class Trajectory:
     """Tokens that the policy sampled about another episode before it began this one."""
     replayed_step: int | None = None
     """The training step in which it was first trained, if it is trained again; None for a new one."""
+
+    attempts: tuple[Trajectory, ...] = ()
+    """Other attempts at the task, in order, by a policy that makes several and lets one count: this one."""
+    attempt: int = 0
+    """Position of this one among all attempts."""
+
+    @property
+    def turns_of_attempts(self) -> tuple[Turn, ...]:
+        """Turns of this episode and of all other attempts: what was sampled and waited for."""
+        return tuple(chain(self.turns, *(other.turns for other in self.attempts)))
 
     @property
     def own_turns(self) -> tuple[Turn, ...]:

@@ -190,7 +190,7 @@ class TrainingLoop:
     async def learn(self) -> None:
         """Make the steps of RL that are left, with evaluations and checkpoints on the way."""
         config, run, state = self.config, self.run, self.state
-        rollouts = Rollouts(run, state.stream, state.plan)
+        rollouts = Rollouts(run, state.stream, state.plan, self.log.beat)
         self.log.begin("rl", config.num_steps, state.step)
         try:
             while state.step < config.num_steps:

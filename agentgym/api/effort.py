@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentgym.evals.budget import Budget
+    from agentgym.evals.prices import Prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +22,32 @@ class Effort:
     """By the clock; 0 for no limit."""
     max_tokens: int = 0
     """Sampled; 0 for no limit."""
+    max_cost: float = 0.0
+    """Money by :attr:`prices`; 0 for no limit."""
+    prices: Prices | None = None
+    """None for those that the evaluation was made with, when it goes on."""
 
     def budget(self, folder: Path) -> Budget:
         """Return a budget for the evaluation in a folder, of which nothing is spent."""
         from agentgym.evals.budget import Budget
 
-        return Budget(self.max_minutes, self.max_tokens, f"agentgym eval --resume {folder}")
+        return Budget(self.max_minutes, self.max_tokens, f"agentgym eval --resume {folder}", self.max_cost)
+
+    def prices_in(self, folder: Path, policies: Sequence[str]) -> Prices:
+        """Return the prices of an evaluation, and keep them with it.
+
+        Raises:
+            UsageError: there is a limit to the cost, and a policy with tokens has no price.
+            CorruptDataError: the saved prices cannot be read.
+        """
+        from agentgym.api.policies import is_scripted
+        from agentgym.errors import UsageError
+        from agentgym.evals.prices import saved_prices
+
+        prices = saved_prices(folder) if self.prices is None else self.prices
+        if self.max_cost:
+            for policy in policies:
+                if not is_scripted(policy) and prices.of(policy) is None:
+                    raise UsageError(f"--max-cost needs the price of {policy}: give --prices IN,OUT or a file")
+        prices.save(folder)
+        return prices

@@ -26,6 +26,7 @@ from agentgym.evals.budget import both
 from agentgym.evals.compare import Comparison
 from agentgym.evals.episodes import read_groups, read_rows, write_json
 from agentgym.evals.policies import policy_of
+from agentgym.evals.prices import read_prices
 from agentgym.evals.scoring import Scoring
 from agentgym.progress import episode_progress
 from agentgym.registry import find, make
@@ -67,6 +68,7 @@ class EvalPlan:
     chat: dict[str, object] = field(default_factory=dict)
     context: dict[str, object] = field(default_factory=dict)
     harness: dict[str, Any] = field(default_factory=dict)
+    verify: dict[str, object] = field(default_factory=dict)
 
     @property
     def sampling(self) -> SamplingPlan:
@@ -129,6 +131,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     max_new_tokens: int | None = None,
     max_context_tokens: int | None = None,
     opponent: str = "",
+    prices: str = "",
     num_envs: int = 32,
     run_dir: str | Path | None = None,
 ) -> Evaluation:
@@ -151,6 +154,7 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
         temperature: 0 for greedy sampling; by default 1.
         max_new_tokens: sampled tokens of a turn; by default 64.
         max_context_tokens: tokens of an episode; 0, the default, for the model's own limit.
+        prices: money per million tokens, ``IN,OUT`` or a file, as ``--prices`` takes them.
         num_envs: episodes played at the same time.
         run_dir: folder of the results; by default ``runs/eval-<name>-<NNN>``.
 
@@ -174,9 +178,10 @@ def evaluate(  # noqa: PLR0913  (one per option of `agentgym eval`)
     objects = Given(
         None if isinstance(env, str) else env, None if isinstance(policy, str) else policy_of(policy.__name__, policy)
     )
+    effort = Effort(num_envs=num_envs, prices=read_prices(prices) if prices else None)
     plan, folder = begin(given, None if run_dir is None else Path(run_dir), objects)
     with removed_if_nothing_was_played(folder):
-        summary = run_coroutine(play(plan, folder, Effort(num_envs=num_envs), given=objects))
+        summary = run_coroutine(play(plan, folder, effort, given=objects))
     return Evaluation(summary=summary, run_dir=folder)
 
 
@@ -293,16 +298,19 @@ async def play(
         bars: shows the progress.
     """
     status = status or Console(file=sys.stderr, highlight=False)
+    price = effort.prices_in(folder, [plan.policy]).of(plan.policy)
     make_env = env_maker(plan, given)
     name = plan.env if given.make_env else find(plan.env).id
     tasks, sampling = _tasks_of(plan, make_env, status)
     _keep_journal(plan, folder, name, tasks, status, given)
     num_slots = max(1, min(effort.num_envs, len(tasks)))
     make_agent, close = (
-        (given.make_agent, _nothing) if given.make_agent else await open_agents(plan.policy, sampling, num_slots)
+        (given.make_agent, _nothing)
+        if given.make_agent
+        else await open_agents(plan.policy, sampling, num_slots, folder=folder)
     )
     make_opponent, close_opponent = (
-        await open_agents(plan.opponent, sampling, num_slots) if plan.opponent else (None, _nothing)
+        await open_agents(plan.opponent, replace(sampling, verify={}), num_slots) if plan.opponent else (None, _nothing)
     )
     pool = EnvPool(make_env, effort.num_envs)
     try:
@@ -317,9 +325,10 @@ async def play(
                 seed=plan.seed,
                 group_config=GroupConfig(group_size=1, min_valid=1, num_envs=effort.num_envs),
                 resume=resume,
-                on_episode=both(count, effort.budget(folder).spend),
+                on_episode=both(count, effort.budget(folder).at(price)),
                 opponent=make_opponent,
                 scoring=Scoring.read(plan.scoring),
+                price=price,
             )
     finally:
         await pool.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class SamplingPlan:
     """Values in place of the context the model was trained with."""
     harness: dict[str, object] = field(default_factory=dict)
     """The agent program that plays (``HarnessConfig``); empty for the loop of agentgym."""
+    verify: dict[str, object] = field(default_factory=dict)
+    """The scorer by which a policy of several attempts chooses one (``best:``, ``retry:``, ``summary:``)."""
 
 
 def note_on_stderr(text: str) -> None:
@@ -37,7 +40,10 @@ def note_on_stderr(text: str) -> None:
 
 def is_scripted(policy: str) -> bool:
     """Return True for a policy without a model: a registered name, ``file.py:name`` or ``module:name``."""
+    from agentgym.evals.attempts import inner_policy
     from agentgym.evals.policies import POLICIES
+
+    policy = inner_policy(policy)
 
     source, colon, name = policy.rpartition(":")
     is_dotted = all(part.isidentifier() for part in source.split("."))
@@ -55,7 +61,10 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     """
     from agentgym.api.run_dirs import need_train_extra
     from agentgym.errors import UsageError, unknown_name
+    from agentgym.evals.attempts import inner_policy
 
+    plan = _check_attempts(policy, plan)
+    policy = inner_policy(policy)
     if plan.harness:
         _check_harness(policy, plan)
     if is_scripted(policy):
@@ -90,6 +99,23 @@ def check_policy(policy: str, plan: SamplingPlan) -> None:
     check_source(model)
 
 
+def _check_attempts(policy: str, plan: SamplingPlan) -> SamplingPlan:
+    """Check how a policy attempts a task, and return the plan of a single attempt."""
+    from agentgym.errors import UsageError
+    from agentgym.evals.attempts import Attempts, read_verifier
+
+    how = Attempts.read(policy)
+    if how is None:
+        if plan.verify:
+            raise UsageError("verify.KEY=VALUE is for a policy of several attempts, as in best:POLICY,attempts=4")
+        return plan
+    if how.rule(plan.verify) == "scorer":
+        read_verifier(plan.verify)
+    if plan.harness.get("name"):
+        raise UsageError(f"{how.way}: plays a policy turn by turn; leave --harness out")
+    return replace(plan, verify={})
+
+
 def _check_harness(policy: str, plan: SamplingPlan) -> None:
     from agentgym.endpoint.harness import HarnessConfig, need_extra
     from agentgym.errors import UsageError
@@ -107,18 +133,42 @@ def _check_harness(policy: str, plan: SamplingPlan) -> None:
 
 
 async def open_agents(
-    policy: str, plan: SamplingPlan, num_slots: int, say: Callable[[str], None] = note_on_stderr
+    policy: str,
+    plan: SamplingPlan,
+    num_slots: int,
+    say: Callable[[str], None] = note_on_stderr,
+    folder: Path | None = None,
 ) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
     """Return the agents of a policy, and the coroutine function that frees what they hold.
 
     Args:
         num_slots: episodes that are played at the same time.
         say: takes remarks about the model, one line each.
+        folder: of the evaluation, where the scorer of a policy of several attempts may remember.
 
     Raises:
         UsageError: the model cannot be loaded, or its context has no room.
         ConfigError, EngineError: no vLLM server can be used.
     """
+
+    from agentgym.evals.attempts import Attempts, open_attempts
+
+    if (how := Attempts.read(policy)) is None:
+        return await _open_policy(policy, plan, num_slots, say)
+    inner, close_inner = await _open_policy(how.policy, replace(plan, verify={}), num_slots, say)
+    player = open_attempts(inner, how, plan.verify, folder)
+
+    async def close() -> None:
+        await player.close()
+        await close_inner()
+
+    return player, close
+
+
+async def _open_policy(
+    policy: str, plan: SamplingPlan, num_slots: int, say: Callable[[str], None]
+) -> tuple[MakeAgent, Callable[[], Awaitable[None]]]:
+    """Return the agents of a policy that makes one attempt, as :func:`open_agents` does."""
 
     async def nothing() -> None:
         pass
@@ -180,10 +230,10 @@ def policy_facts(policy: str) -> dict[str, str]:
 
     A hub name whose files are not at hand, and a model behind an endpoint, are known by name alone.
     """
-    from pathlib import Path
-
+    from agentgym.evals.attempts import inner_policy
     from agentgym.rollout.journal import file_digest, model_facts
 
+    policy = inner_policy(policy)
     if is_scripted(policy):
         source = Path(policy.rpartition(":")[0])
         return {"script": file_digest(source)} if source.is_file() else {}

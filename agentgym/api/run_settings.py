@@ -131,7 +131,9 @@ def run_settings(policy: str, env: str = "", require: Callable[[Path], None] = r
         UsageError: the run was made by somebody else.
         CorruptDataError: the folder is a training run's, and its configuration cannot be read.
     """
-    path = Path(policy)
+    from agentgym.evals.attempts import inner_policy
+
+    path = Path(inner_policy(policy))
     for folder in (path, path.parent) if path.name == "model" else (path,):
         if _is_run(folder / "config.json"):
             from agentgym.trainers.config.overrides import load_config

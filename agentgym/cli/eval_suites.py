@@ -127,14 +127,14 @@ async def evaluate_suites(
     from agentgym.rollout.folder_lock import locked
 
     results: list[SuiteResult] = []
-    budget = effort.budget(folder)
+    budget, prices = effort.budget(folder), effort.prices_in(folder, plan.policies)
     with locked(folder):
         policies = {policy: policy_facts(policy) for policy in plan.policies}
         if changes := journal.note(folder, policies=policies):
             told = f"note: this evaluation was begun with other versions ({'; '.join(changes)})"
             out.status.print(told, markup=False, soft_wrap=True)
         for policy, name in zip(plan.policies, folder_names(plan.policies), strict=True):
-            make_agent, close = await open_agents(policy, plan.sampling, num_slots=effort.num_envs)
+            make_agent, close = await open_agents(policy, plan.sampling, num_slots=effort.num_envs, folder=folder)
             try:
                 for suite in plan.suites:
                     out.status.print(f"{suite.label}, {policy}", markup=False)
@@ -144,7 +144,8 @@ async def evaluate_suites(
                         out_dir=folder / suite.name / name,
                         num_envs=effort.num_envs,
                         resume=resume,
-                        on_episode=budget.spend,
+                        on_episode=budget.at(prices.of(policy)),
+                        price=prices.of(policy),
                     )
                     results.append(await run_suite(suite, play))
                     write_json(folder / "results.json", [asdict(result) for result in results])
@@ -206,13 +207,14 @@ def print_results(
     from rich.markup import escape
 
     from agentgym.cli.compare import print_comparisons
+    from agentgym.evals.prices import cost_text
 
-    table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", "episodes")
+    table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", "cost", "episodes")
     for result in results:
         found = result.summary
         if found is None:
             why = "cannot run here" if result.outcome == "cannot_run" else "stopped"
-            table.add_row(result.suite, escape(result.policy), "–", "–", "–", "–", f"[yellow]{why}[/]")
+            table.add_row(result.suite, escape(result.policy), "–", "–", "–", "–", "–", f"[yellow]{why}[/]")
             continue
         failed = f", [red]{found.num_failed} failed[/]" if found.num_failed else ""
         table.add_row(
@@ -222,6 +224,7 @@ def print_results(
             f"{found.success_low:.1%} to {found.success_high:.1%}",
             f"{found.mean_return:.3f}",
             f"{found.mean_turns:.1f}",
+            cost_text(found.cost),
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentgym.errors import RunStoppedError
+from agentgym.evals.prices import Price, cost_text, count_tokens
 from agentgym.types import Trajectory
 
 
 @dataclass(slots=True)
 class Budget:
-    """Minutes by the clock and sampled tokens; 0 for no limit.
+    """Minutes by the clock, sampled tokens and money; 0 for no limit.
 
     Episodes that are being played when it is spent are left out, and played when the evaluation goes on.
     """
@@ -21,22 +22,37 @@ class Budget:
     tokens: int = 0
     go_on: str = ""
     """The command by which the evaluation goes on, for the message."""
+    cost: float = 0.0
+    """Money, by the prices of :meth:`at`."""
     _spent_tokens: int = 0
+    _spent_cost: float = 0.0
     _num_episodes: int = 0
     _begun_s: float = field(default_factory=time.monotonic)
 
-    def spend(self, trajectory: Trajectory) -> None:
-        """Count an episode that has ended.
+    def at(self, price: Price | None) -> Callable[[Trajectory], None]:
+        """Return :meth:`spend` for a policy with a price."""
+        return lambda trajectory: self.spend(trajectory, price)
+
+    def spend(self, trajectory: Trajectory, price: Price | None = None) -> None:
+        """Count an episode that has ended, with all its attempts.
 
         Raises:
-            RunStoppedError: the budget is spent.
+            RunStoppedError: the budget is spent, or an episode's cost is not known and there is a limit to it.
         """
         self._num_episodes += 1
-        self._spent_tokens += sum(turn.num_sampled_tokens for turn in trajectory.turns)
+        counted = count_tokens(trajectory)
+        self._spent_tokens += counted["num_tokens"]
+        if self.cost and price is not None:
+            cost = price.cost(counted)
+            if cost is None and trajectory.turns:
+                raise RunStoppedError("--max-cost cannot be kept: the endpoint does not say how many tokens it took")
+            self._spent_cost += cost or 0.0
         if self.minutes and time.monotonic() - self._begun_s >= 60 * self.minutes:
             raise RunStoppedError(self._message(f"{self.minutes:g} minutes"))
         if self.tokens and self._spent_tokens >= self.tokens:
             raise RunStoppedError(self._message(f"{self.tokens:,} sampled tokens"))
+        if self.cost and self._spent_cost >= self.cost:
+            raise RunStoppedError(self._message(f"{cost_text(self.cost)} of money"))
 
     def _message(self, what: str) -> str:
         go_on = f"; go on: {self.go_on}" if self.go_on else ""

@@ -18,6 +18,7 @@ from typing import Any
 
 from agentgym.canonical import digest, read_json, strict_json
 from agentgym.errors import CorruptDataError, InfrastructureError
+from agentgym.evals.prices import Price, count_tokens
 from agentgym.evals.scoring import Grader, Scored, Scoring
 from agentgym.rollout.record import (
     GroupRecord,
@@ -30,7 +31,7 @@ from agentgym.rollout.record import (
 )
 from agentgym.scoring.answer import final_answer
 from agentgym.tool import cut_output
-from agentgym.types import Status, Trajectory, TrajectoryGroup, Turn
+from agentgym.types import Status, Trajectory, TrajectoryGroup
 
 Key = tuple[str, str, int]
 """What makes an episode the same one: task id, content hash, seed of the policy's sampling."""
@@ -49,9 +50,10 @@ def key_of(row: dict[str, Any]) -> Key:
 def row_of(trajectory: Trajectory) -> dict[str, object]:
     """One finished episode as a row of ``episodes.jsonl``.
 
-    ``num_tokens`` counts sampled tokens; ``num_invalid_turns`` turns with a call that could not be read or was refused;
-    ``num_tool_errors`` calls that a tool answered with an error; ``seconds`` are those of sampling and of the
-    environment, turn by turn, without waiting for a place to play.
+    Tokens are those of :func:`~agentgym.evals.prices.count_tokens`. ``num_invalid_turns`` counts turns with a call that
+    could not be read or was refused, ``num_tool_errors`` calls that a tool answered with an error. ``seconds`` are
+    those of sampling and of the environment, turn by turn, without waiting for a place to play. Of a policy that makes
+    several attempts, tokens and seconds are of all of them, and turns of the one that counts.
     """
     turns = trajectory.turns
     results = [message.result for turn in turns for message in turn.replies if message.result is not None]
@@ -64,11 +66,11 @@ def row_of(trajectory: Trajectory) -> dict[str, object]:
         "success": trajectory.success,
         "return": trajectory.reward,
         "num_turns": len(turns),
-        "num_tokens": sum(turn.num_sampled_tokens for turn in turns),
-        "num_prompt_tokens": sum(_num_read(turn) for turn in turns),
+        **count_tokens(trajectory),
+        "num_attempts": 1 + len(trajectory.attempts),
         "num_invalid_turns": sum(not turn.is_valid for turn in turns),
         "num_tool_errors": sum(result.is_error for result in results),
-        "seconds": round(sum(turn.latency.generate_s + turn.latency.env_s for turn in turns), 3),
+        "seconds": round(sum(one.latency.generate_s + one.latency.env_s for one in trajectory.turns_of_attempts), 3),
         "num_retries": trajectory.num_retries,
         "error": trajectory.error,
         "answer": _answer(trajectory),
@@ -110,31 +112,27 @@ def _is_evidence(group: TrajectoryGroup) -> bool:
     return group.trajectories[0].status.is_evidence
 
 
-def _num_read(turn: Turn) -> int:
-    """Tokens added to the prompt in a turn, or as many as an endpoint that keeps nothing says it read."""
-    return turn.usage.prompt_tokens if turn.usage is not None else len(turn.prompt_ids)
-
-
 class EpisodeFiles:
     """Appends episodes to an evaluation's folder and knows which are already there.
 
     Args:
         out_dir: the folder; made if needed.
         resume: keep the episodes that are evidence about the policy; without it the folder starts empty.
+        price: of the policy's tokens; None if it is not known, and then no episode has a cost.
 
     Raises:
         CorruptDataError: the files to resume from cannot be read.
     """
 
-    def __init__(self, out_dir: Path, *, resume: bool) -> None:
-        self._dir = out_dir
+    def __init__(self, out_dir: Path, *, resume: bool, price: Price | None = None) -> None:
+        self._dir, self._price = out_dir, price
         out_dir.mkdir(parents=True, exist_ok=True)
         (out_dir / "summary.json").unlink(missing_ok=True)
         kept = {key_of(row): row for row in read_rows(out_dir)} if resume else {}
         groups = [group for group in read_groups(out_dir) if _is_evidence(group)] if resume else []
         self._groups = {key: group for group in groups if (key := _key_of_group(group)) in kept}
         self.rows: dict[Key, dict[str, Any]] = {
-            key: _unscored(kept[key], group.trajectories[0]) for key, group in self._groups.items()
+            key: self._priced(_unscored(kept[key], group.trajectories[0])) for key, group in self._groups.items()
         }
         # Rewritten whole: a killed process may have left half a line, and failed episodes are played again.
         replace_text(out_dir / PARTIAL_NAME, "".join(_as_line(group) + "\n" for group in self._groups.values()))
@@ -143,11 +141,15 @@ class EpisodeFiles:
 
     def add(self, group: TrajectoryGroup) -> None:
         """Append one finished episode, its trajectory first: a row says that all of it is there."""
-        key, row = _key_of_group(group), row_of(group.trajectories[0])
+        key, row = _key_of_group(group), self._priced(row_of(group.trajectories[0]))
         with open(self._dir / PARTIAL_NAME, "a", encoding="utf-8") as out:
             out.write(_as_line(group) + "\n")
         append_json_line(self._dir / ROWS_NAME, row)
         self.rows[key], self._groups[key] = row, group
+
+    def _priced(self, row: dict[str, object]) -> dict[str, object]:
+        """Return a row with its cost; None if that is not known."""
+        return row | {"cost": None if self._price is None else self._price.cost(row)}
 
     def take_over(self, source: Path) -> None:
         """Add all episodes of another evaluation, as they were before scorers.
@@ -159,7 +161,7 @@ class EpisodeFiles:
         for group in read_groups(source):
             key = _key_of_group(group)
             self.add(group)
-            self.rows[key] = _unscored(rows.get(key, {}), group.trajectories[0])
+            self.rows[key] = self._priced(_unscored(rows.get(key, {}), group.trajectories[0]))
         rewrite_json_lines(self._dir / ROWS_NAME, self.rows.values())
 
     async def score(self, scoring: Scoring) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentgym.evals.episodes import EpisodeFiles, write_json
+from agentgym.evals.prices import NO_PRICES, Prices
 from agentgym.evals.runner import EvalSummary, load_summary, summarise
 from agentgym.evals.scoring import Scoring
 from agentgym.evals.suite_runner import SUITE_FILE, SavedEvaluation, SuiteResult, part_dir, rows_of_suite
@@ -13,16 +14,20 @@ from agentgym.evals.suites import open_suite, suite_to_dict
 from agentgym.rollout.folder_lock import locked
 
 
-async def rescore(source: Path, out_dir: Path, scoring: Scoring) -> EvalSummary:
+async def rescore(source: Path, out_dir: Path, scoring: Scoring, prices: Prices = NO_PRICES) -> EvalSummary:
     """Score the episodes of an evaluation by other scorers, and write what an evaluation writes to ``out_dir``.
+
+    Args:
+        prices: by which episodes have a cost.
 
     Raises:
         CorruptDataError: the source is no finished evaluation.
         RunStoppedError: no episode is valid.
     """
     before = load_summary(source)
+    price = prices.of(before.policy)
     with locked(out_dir):
-        files = EpisodeFiles(out_dir, resume=False)
+        files = EpisodeFiles(out_dir, resume=False, price=price)
         files.take_over(source)
         await files.score(scoring)
         files.finish()
@@ -32,7 +37,9 @@ async def rescore(source: Path, out_dir: Path, scoring: Scoring) -> EvalSummary:
     return summary
 
 
-async def rescore_suite(source: Path, saved: SavedEvaluation, out_dir: Path, scoring: Scoring) -> SuiteResult:
+async def rescore_suite(
+    source: Path, saved: SavedEvaluation, out_dir: Path, scoring: Scoring, prices: Prices = NO_PRICES
+) -> SuiteResult:
     """:func:`rescore` all parts of a suite.
 
     Raises:
@@ -46,7 +53,7 @@ async def rescore_suite(source: Path, saved: SavedEvaluation, out_dir: Path, sco
         {"suite": suite_to_dict(suite), "content_hash": content_hash, "policy": saved.policy},
     )
     parts = [
-        await rescore(part_dir(source, saved.suite, part.label), part_dir(out_dir, suite, part.label), scoring)
+        await rescore(part_dir(source, saved.suite, part.label), part_dir(out_dir, suite, part.label), scoring, prices)
         for part in suite.parts
     ]
     rows = rows_of_suite(out_dir, suite)

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentgym.errors import AgentGymError
 from agentgym.evals.compare import Comparison, as_points, compare, open_evaluation
 from agentgym.evals.episodes import write_json
+from agentgym.evals.prices import cost_text
 from agentgym.evals.runner import REPEATS, EvalSummary
 from agentgym.evals.suite_runner import SuiteResult
 from agentgym.rollout.record import replace_text
@@ -48,13 +49,13 @@ def markdown(results: Sequence[SuiteResult], compared: Sequence[Comparison]) -> 
     Example:
         >>> result = SuiteResult(suite="s@1", content_hash="", policy="p", outcome="cannot_run", reason="no data")
         >>> print(markdown([result], []).splitlines()[4])
-        | s@1 | p | cannot run | | | | | no data |
+        | s@1 | p | cannot run | | | | | | no data |
     """
     lines = [
         "# Results",
         "",
-        "| suite | policy | success | 95 % interval | return | turns | episodes | note |",
-        "|---|---|---|---|---|---|---|---|",
+        "| suite | policy | success | 95 % interval | return | turns | cost | episodes | note |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_row(result) for result in results]
     repeated = [result for result in results if result.summary is not None and result.summary.repeats]
@@ -75,9 +76,9 @@ def _row(result: SuiteResult) -> str:
     found = result.summary
     if found is None:
         outcome = result.outcome.replace("_", " ")
-        return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | {_cell(result.reason)} |"
+        return f"| {result.suite} | {_cell(result.policy)} | {outcome} | | | | | | {_cell(result.reason)} |"
     failed = f"{found.num_failed} failed" if found.num_failed else ""
-    numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {found.num_episodes}"
+    numbers = f"{found.mean_return:.3f} | {found.mean_turns:.1f} | {cost_text(found.cost)} | {found.num_episodes}"
     return (
         f"| {result.suite} | {_cell(result.policy)} | {found.success:.1%} | {_interval(found)} | {numbers} | {failed} |"
     )

@@ -13,12 +13,15 @@ from typing import Any
 from agentgym.canonical import read_json
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.evals.episodes import EpisodeFiles, write_json
+from agentgym.evals.prices import Price, sum_costs
 from agentgym.evals.scoring import BY_ENV, Scoring
 from agentgym.evals.statistics import best_of, chosen_of, clustered_interval, pass_all, pass_at
 from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import GroupConfig, run_groups
+from agentgym.rollout.in_flight import InFlight
 from agentgym.rollout.pool import Pool
+from agentgym.rollout.pulse import Pulse
 from agentgym.rollout.request import RolloutRequest
 from agentgym.rollout.seeds import derive_seed
 from agentgym.scoring.text import normalize
@@ -65,6 +68,12 @@ class EvalSummary:
     mean_tool_errors: float = 0.0
     mean_seconds: float = field(default=0.0, compare=False)
     """Seconds of sampling and of the environment in an episode."""
+    mean_attempts: float = 1.0
+    """Attempts of an episode, of a policy that makes several."""
+    mean_cost: float | None = None
+    """Money per episode by the prices that were given; None if it is not known."""
+    cost: float | None = None
+    """Money of all episodes, failed ones included."""
     repeats: dict[str, dict[str, float]] = field(default_factory=dict)
     """Where tasks were played several times: ``pass_at``, ``pass_all`` and, with scores, ``best_of`` and ``chosen``
     by number of trials, and ``majority`` where tasks have reference answers (:func:`repeats_of`)."""
@@ -87,6 +96,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None,
     opponent: MakeAgent | None = None,
     scoring: Scoring = BY_ENV,
+    price: Price | None = None,
 ) -> EvalSummary:
     """Play each task once and write ``episodes.jsonl``, ``episodes.jsonl.gz`` and ``summary.json`` to ``out_dir``.
 
@@ -102,6 +112,7 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
         on_episode: called after each episode played now (not for those kept by ``resume``).
         opponent: against whom a game is played that waits for the moves of all its players.
         scoring: what a success is, if not the environment alone says it.
+        price: of the policy's tokens.
 
     Raises:
         UsageError: no tasks, a game without an opponent, or another process writes to ``out_dir``.
@@ -111,16 +122,26 @@ async def evaluate(  # noqa: PLR0913  (the names at the call are the documentati
     if not tasks:
         raise UsageError("there are no tasks to evaluate on")
     with locked(out_dir):
-        files, keys = EpisodeFiles(out_dir, resume=resume), _keys(tasks, seed)
+        files, keys = EpisodeFiles(out_dir, resume=resume, price=price), _keys(tasks, seed)
         left = [(at, task) for at, task in enumerate(tasks) if keys[at] not in files.rows]
+
+        config = replace(group_config, group_size=1, min_valid=1)
+        in_flight = InFlight(config.num_envs)
+        pulse = Pulse(out_dir, in_flight, total=len(left))
 
         def keep(request: RolloutRequest, trajectory: Trajectory) -> None:
             refuse_self_play(request, trajectory)
+            pulse.count(request, trajectory)
             files.add(TrajectoryGroup(ordinal=request.ordinal, task=request.task, trajectories=(trajectory,)))
             on_episode(trajectory)
 
-        config = replace(group_config, group_size=1, min_valid=1)
-        await run_groups(left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent)
+        pulse.start()
+        try:
+            await run_groups(
+                left, pool, make_agent, config, seed=seed, on_episode=keep, opponent=opponent, in_flight=in_flight
+            )
+        finally:
+            await pulse.stop()
         await files.score(scoring)
         return _finish(files, keys, out_dir, suite_or_env, policy)
 
@@ -214,6 +235,9 @@ def summarise(rows: Sequence[dict[str, Any]], *, suite_or_env: str, policy: str,
         mean_invalid_turns=mean("num_invalid_turns"),
         mean_tool_errors=mean("num_tool_errors"),
         mean_seconds=mean("seconds"),
+        mean_attempts=fmean(row.get("num_attempts", 1) for row in evidence),
+        mean_cost=None if (of_evidence := sum_costs(evidence)) is None else of_evidence / len(evidence),
+        cost=sum_costs(rows),
         repeats=repeats_of(tasks),
         by_type=_by_type(evidence),
     )

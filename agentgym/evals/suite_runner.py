@@ -27,6 +27,7 @@ from agentgym.errors import (
     first_cause,
 )
 from agentgym.evals.episodes import read_rows, write_json
+from agentgym.evals.prices import Price
 from agentgym.evals.runner import EvalSummary, evaluate, summarise
 from agentgym.evals.suites import OpenPart, OpenSuite, Suite, open_suite, suite_from_dict, suite_to_dict
 from agentgym.rollout.agent import MakeAgent
@@ -79,6 +80,8 @@ class Play:
     """Keep the episodes that are there."""
     on_episode: Callable[[Trajectory], None] = lambda trajectory: None
     """Called after each episode that was played; it may stop the suite by a :class:`RunStoppedError`."""
+    price: Price | None = None
+    """Of the policy's tokens."""
 
 
 async def run_suite(suite: Suite, play: Play) -> SuiteResult:
@@ -169,6 +172,7 @@ async def _run_part(opened: OpenSuite, part: OpenPart, play: Play) -> EvalSummar
             resume=play.resume,
             on_episode=play.on_episode,
             scoring=part.part.scoring,
+            price=play.price,
         )
     finally:
         await pool.close()

@@ -1,33 +1,25 @@
-"""Charts as inline SVG: lines with a moving average, and stacked areas. Colours come from the page's style sheet.
+"""Charts as data for uPlot, which draws them in the browser (``charts.js``), and numbers in few characters.
 
-Each chart carries ``data-hover``, a JSON list of ``[x in the drawing, text]``, which the page's script shows under
-the pointer.
+A chart is an element with its data as JSON and a text alternative. Colours are names of variables in the style sheet.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 from markupsafe import Markup, escape
 
-MAX_POINTS = 300
-"""Points a curve is drawn with; longer ones are averaged in bins."""
+MAX_POINTS = 1000
+"""Points of a curve; longer ones are averaged in bins."""
+_NUM_SMOOTHED = 8
+"""Points above which a curve gets a moving average."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """Size of a drawing in its own units, and the margins left for the axes."""
-
-    width: int = 300
-    height: int = 120
-    left: int = 42
-    right: int = 8
-    top: int = 8
-    bottom: int = 18
+Format = Literal["number", "share", "seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +33,6 @@ class Point:
     label: str
 
 
-Format = Callable[[float], str]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
     """The curve of another run, drawn dashed in the same chart."""
@@ -54,8 +43,49 @@ class Beside:
     points: Sequence[Point] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line, area or set of dots of a chart.
+
+    Args:
+        css: the variable of its colour, without dashes.
+        style: ``faint`` is a thin line; ``area`` is filled down to the axis; ``dots`` have whiskers.
+    """
+
+    name: str
+    css: str
+    values: Mapping[float, float]
+    style: Literal["line", "faint", "dashed", "area", "dots", "hollow"] = "line"
+    shown: Mapping[float, float] | None = None
+    """Values under the pointer, where they are not those that are drawn."""
+    lows: Mapping[float, float] | None = None
+    highs: Mapping[float, float] | None = None
+
+    def as_json(self, xs: Sequence[float]) -> dict[str, object]:
+        """Return the series over common x values, None where it has none."""
+        found: dict[str, object] = {"name": self.name, "css": self.css, "style": self.style}
+        columns = {"y": self.values, "shown": self.shown, "low": self.lows, "high": self.highs}
+        return found | {name: _column(values, xs) for name, values in columns.items() if values is not None}
+
+
+def _column(values: Mapping[float, float], xs: Sequence[float]) -> list[float | None]:
+    return [float(f"{values[x]:.5g}") if x in values else None for x in xs]
+
+
+def as_text(value: float, show: Format) -> str:
+    """Return a value as a chart shows it.
+
+    Example:
+        >>> as_text(0.25, "share"), as_text(1.5, "seconds")
+        ('25%', '1.5 s')
+    """
+    if show == "seconds":
+        return f"{value:.3g} s"
+    return as_share(value) if show == "share" else as_number(value)
+
+
 def as_number(value: float) -> str:
-    """A value in few characters.
+    """Return a value in few characters.
 
     Example:
         >>> [as_number(x) for x in (0.0, 0.25, 12.0, 1234.5, 2.5e6, 1.8e-05)]
@@ -81,23 +111,8 @@ def as_share(value: float) -> str:
     return f"{value * 100:.{1 if percent < 0.1 else 3}g}%"
 
 
-def ticks(low: float, high: float, num_wanted: int = 4) -> list[float]:
-    """Round numbers that cover an interval.
-
-    Example:
-        >>> ticks(0.0, 0.93)
-        [0.0, 0.25, 0.5, 0.75, 1.0]
-    """
-    span = (high - low) or abs(high) or 1.0
-    rough = span / num_wanted
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next((power * m for m in (1, 2, 2.5, 5) if power * m >= rough * 0.999), power * 10)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(n * step, 12) for n in range(first, max(last, first + 1) + 1)]
-
-
 def moving_average(values: Sequence[float], window: int) -> list[float]:
-    """The mean of up to ``window`` values ending at each.
+    """Return the mean of up to ``window`` values ending at each.
 
     Example:
         >>> moving_average([0.0, 2.0, 4.0], 2)
@@ -108,7 +123,7 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
 
 
 def thinned(xs: Sequence[float], ys: Sequence[float], max_points: int = MAX_POINTS) -> tuple[list[float], list[float]]:
-    """The curve with finite values alone, averaged in bins if it has more than ``max_points``."""
+    """Return the finite values of a curve, averaged in bins if they are more than ``max_points``."""
     kept = [(x, y) for x, y in zip(xs, ys, strict=True) if math.isfinite(y)]
     size = math.ceil(len(kept) / max_points) or 1
     bins = [kept[at : at + size] for at in range(0, len(kept), size)]
@@ -119,159 +134,109 @@ def line_chart(
     xs: Sequence[float],
     ys: Sequence[float],
     *,
-    frame: Frame = Frame(),
-    show: Format = as_number,
+    name: str = "value",
+    height: int = 130,
+    show: Format = "number",
     from_zero: bool = False,
     points: Sequence[Point] = (),
     beside: Beside | None = None,
 ) -> Markup:
-    """One curve: raw values faint, their moving average strong, measured points with intervals on top.
+    """Return one curve: raw values faint, their moving average strong, measured points with intervals on top.
 
     Args:
+        name: of the curve, for the values under the pointer.
         beside: the curve of another run; it may have other steps.
     """
     xs, ys = thinned(xs, ys)
     if not ys and not points:
         return Markup('<p class="none">no values</p>')
-    other_xs, other_ys = thinned(beside.xs, beside.ys) if beside else ([], [])
-    marked = [*points, *(beside.points if beside else ())]
-    lows = [*ys, *other_ys, *(p.low for p in marked), *([0.0] if from_zero else [])]
-    axes = _Axes(frame, [*xs, *other_xs, *(p.x for p in marked)], lows, [*ys, *other_ys, *(p.high for p in marked)])
-    smooth, words = _smoothed("step", xs, ys, show)
-    parts = [*axes.grid(show)]
-    hover = [*zip(map(axes.x, xs), words, strict=True), *((axes.x(p.x), p.label) for p in points)]
-    if beside and other_ys:
-        other_smooth, other_words = _smoothed(f"{beside.name}, step", other_xs, other_ys, show)
-        parts.append(_path("beside", axes, other_xs, other_smooth if len(other_ys) > 8 else other_ys))
-        hover += zip(map(axes.x, other_xs), other_words, strict=True)
-    parts += [_dot(axes, point, "dot beside") for point in (beside.points if beside else ())]
-    parts.append(_path("raw", axes, xs, ys))
-    if len(ys) > 8:
-        parts.append(_path("smooth", axes, xs, smooth))
-    parts += [_dot(axes, point) for point in points]
-    return _svg(frame, hover, parts)
+    found: list[Series] = []
+    if beside is not None:
+        found += _smoothed(*thinned(beside.xs, beside.ys), name=beside.name, line="c1", faint=None)
+        found += _dots(beside.points, f"{beside.name}, evaluation", "c1", "hollow")
+    found += _smoothed(xs, ys, name=name, line="accent", faint="accent-soft")
+    found += _dots(points, "evaluation", "ink", "dots")
+    told = _told(name, xs, ys, show) if ys else "; ".join(point.label for point in points)
+    return chart(found, height=height, show=show, from_zero=from_zero, told=told, key=name)
 
 
-def _smoothed(what: str, xs: Sequence[float], ys: Sequence[float], show: Format) -> tuple[list[float], list[str]]:
-    """Return the moving average of a curve, and what its points say."""
+def _smoothed(xs: Sequence[float], ys: Sequence[float], *, name: str, line: str, faint: str | None) -> list[Series]:
+    """Return a curve and its moving average; of another run's, which has no ``faint`` colour, the average alone."""
+    raw = dict(zip(xs, ys, strict=True))
+    if not raw:
+        return []
+    style: Literal["line", "dashed"] = "line" if faint else "dashed"
+    if len(ys) <= _NUM_SMOOTHED:
+        return [Series(name=name, css=line, values=raw, style=style)]
     window = max(2, len(ys) // 12)
-    smooth = moving_average(ys, window)
-    words = [
-        f"{what} {x:g}: {show(y)}" + (f" (mean of {window}: {show(s)})" if len(ys) > 8 else "")
-        for x, y, s in zip(xs, ys, smooth, strict=True)
+    mean = dict(zip(xs, moving_average(ys, window), strict=True))
+    average = Series(name=f"{name}, mean of {window}", css=line, values=mean, style=style)
+    return [*([Series(name=name, css=faint, values=raw, style="faint")] if faint else []), average]
+
+
+def _dots(points: Sequence[Point], name: str, css: str, style: Literal["dots", "hollow"]) -> list[Series]:
+    if not points:
+        return []
+    return [
+        Series(
+            name=name,
+            css=css,
+            style=style,
+            values={point.x: point.y for point in points},
+            lows={point.x: point.low for point in points},
+            highs={point.x: point.high for point in points},
+        )
     ]
-    return smooth, words
 
 
 def stacked_chart(
     xs: Sequence[float],
     layers: Sequence[tuple[str, str, Sequence[float]]],
     *,
-    frame: Frame = Frame(),
-    show: Format = as_number,
+    height: int = 150,
+    show: Format = "number",
+    key: str = "",
 ) -> Markup:
-    """Areas on top of each other; ``layers`` are (name, CSS class, values)."""
+    """Return areas on top of each other; ``layers`` are (name, colour, values)."""
     drawn = [(name, css, thinned(xs, values)) for name, css, values in layers]
     if not drawn or not drawn[0][2][0]:
         return Markup('<p class="none">no values</p>')
     at = drawn[0][2][0]
     totals = [0.0] * len(at)
-    areas: list[tuple[str, list[float], list[float]]] = []
-    for _, css, (_, values) in drawn:
-        tops = [total + value for total, value in zip(totals, values, strict=True)]
-        areas.append((css, totals, tops))
-        totals = tops
-    axes = _Axes(frame, at, [0.0], totals)
-    parts = [*axes.grid(show), *(_area(css, axes, at, floor, top) for css, floor, top in areas)]
-    hover = [
-        (axes.x(x), f"step {x:g}: " + ", ".join(f"{name} {show(v[i])}" for name, _, (_, v) in drawn if v[i]))
-        for i, x in enumerate(at)
-    ]
-    return _svg(frame, hover, parts)
+    found = []
+    for name, css, (_, values) in drawn:
+        totals = [total + value for total, value in zip(totals, values, strict=True)]
+        tops, own = dict(zip(at, totals, strict=True)), dict(zip(at, values, strict=True))
+        found.append(Series(name=name, css=css, values=tops, shown=own, style="area"))
+    last = ", ".join(f"{name} {as_text(values[-1], show)}" for name, _, (_, values) in drawn)
+    told = f"step {at[-1]:g}: {last}"
+    return chart(found[::-1], height=height, show=show, from_zero=True, told=told, key=key)
 
 
-def interval_chart(rows: Sequence[Point], *, frame: Frame) -> Markup:
-    """Shares between 0 and 1 as dots with whiskers, one row each."""
-    axes = _Axes(frame, [0.0, 1.0], [0.0], [1.0])
-    bottom = frame.height - frame.bottom
-    marks = (0.0, 0.25, 0.5, 0.75, 1.0)
-    parts = [_line("grid", axes.x(t), frame.top, axes.x(t), bottom) for t in marks]
-    parts += [_text("tick", axes.x(t), frame.height - 5, as_share(t), anchor="middle") for t in marks]
-    step = (bottom - frame.top) / len(rows)
-    for at, row in enumerate(rows):
-        y = frame.top + (at + 0.5) * step
-        parts.append(_text("row", frame.left - 10, y + 4, row.label, anchor="end"))
-        parts += [_line("whisker", axes.x(row.low), y, axes.x(row.high), y), _circle(axes.x(row.y), y, 5)]
-    told = "; ".join(f"{row.label} {as_number(row.y)} ({as_number(row.low)} to {as_number(row.high)})" for row in rows)
-    return _svg(frame, [], parts, told)
+def chart(series: Sequence[Series], *, height: int, show: Format, from_zero: bool, told: str, key: str) -> Markup:
+    """Return the element that a chart is drawn into.
 
-
-class _Axes:
-    """The positions of values in a drawing."""
-
-    def __init__(self, frame: Frame, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> None:
-        self._frame = frame
-        self._ticks = ticks(min(lows), max(highs))
-        self._y0, self._y1 = self._ticks[0], self._ticks[-1]
-        self._x0, self._x1 = min(xs), max(xs)
-
-    def x(self, value: float) -> float:
-        span = self._x1 - self._x0
-        share = (value - self._x0) / span if span else 0.5
-        return self._frame.left + share * (self._frame.width - self._frame.left - self._frame.right)
-
-    def y(self, value: float) -> float:
-        share = (value - self._y0) / (self._y1 - self._y0)
-        bottom = self._frame.height - self._frame.bottom
-        return bottom - share * (bottom - self._frame.top)
-
-    def points(self, xs: Sequence[float], ys: Sequence[float]) -> list[str]:
-        return [f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(xs, ys, strict=True)]
-
-    def grid(self, show: Format) -> list[str]:
-        left, right, y = self._frame.left, self._frame.width - self._frame.right, self._frame.height - 5
-        parts = [_line("grid", left, self.y(t), right, self.y(t)) for t in self._ticks]
-        parts += [_text("tick", left - 5, self.y(t) + 3, show(t), anchor="end") for t in self._ticks]
-        if self._x1 > self._x0:
-            parts += [_text("tick", left, y, f"{self._x0:g}"), _text("tick", right, y, f"{self._x1:g}", anchor="end")]
-        return parts
-
-
-def _path(css: str, axes: _Axes, xs: Sequence[float], ys: Sequence[float]) -> str:
-    if len(xs) == 1:
-        return _circle(axes.x(xs[0]), axes.y(ys[0]), 3)
-    return f'<polyline class="{css}" points="{" ".join(axes.points(xs, ys))}"/>'
-
-
-def _area(css: str, axes: _Axes, xs: Sequence[float], floor: Sequence[float], top: Sequence[float]) -> str:
-    outline = [*axes.points(xs, top), *reversed(axes.points(xs, floor))]
-    return f'<polygon class="area {css}" points="{" ".join(outline)}"/>'
-
-
-def _dot(axes: _Axes, point: Point, css: str = "dot") -> str:
-    x = axes.x(point.x)
-    return _line("whisker", x, axes.y(point.low), x, axes.y(point.high)) + _circle(x, axes.y(point.y), 4, css)
-
-
-def _line(css: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="{css}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
-
-
-def _circle(x: float, y: float, radius: int, css: str = "dot") -> str:
-    return f'<circle class="{css}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>'
-
-
-def _text(css: str, x: float, y: float, text: str, *, anchor: str = "start") -> str:
-    return f'<text class="{css}" text-anchor="{anchor}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _svg(frame: Frame, hover: Sequence[tuple[float, str]], parts: Sequence[str], told: str = "") -> Markup:
-    """Put a drawing together; ``told`` is what is read aloud, the first and the last point if it is empty."""
-    ends = [text.replace("\n", ", ") for _, text in (min(hover), max(hover))] if hover else ["no point yet"]
-    label = escape(told or " to ".join(ends))
-    rounded = json.dumps([[round(x, 1), text] for x, text in sorted(hover)])
+    Args:
+        series: the first is drawn first, below the others.
+        told: the text alternative.
+        key: by which the chart is found again when it is renewed.
+    """
+    xs = sorted({x for one in series for x in one.values})
+    data = {
+        "x": xs,
+        "series": [one.as_json(xs) for one in series],
+        "show": show,
+        "from_zero": from_zero,
+    }
+    text = json.dumps(data, separators=(",", ":"))
     return Markup(
-        f'<svg viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{label}" '
-        f'data-hover="{escape(rounded)}" '
-        f'data-top="{frame.top}" data-bottom="{frame.height - frame.bottom}">{"".join(parts)}</svg>'
+        f'<div class="chart" role="img" tabindex="0" style="height:{height}px" aria-label="{escape(told)}" '
+        f'data-key="{escape(key)}" data-chart="{escape(text)}"></div>'
     )
+
+
+def _told(name: str, xs: Sequence[float], ys: Sequence[float], show: Format) -> str:
+    first, last = (f"{as_text(ys[at], show)} at step {xs[at]:g}" for at in (0, -1))
+    if len(ys) == 1:
+        return f"{name}: {first}"
+    return f"{name}: {first} to {last}, between {as_text(min(ys), show)} and {as_text(max(ys), show)}"

@@ -128,7 +128,7 @@
     if (credit.shut) chip("gate closed");
     const raw = group.members[at.member].turns[at.turn].parts.reduce((sum, part) => sum + part[2], 0);
     if ("r" in credit) chip(`shaped reward ${signed(credit.r)}`, "", `the environment's was ${signed(raw)}`);
-    if (about.children.length) side.append(make("h4"), about);
+    if (about.children.length) side.append(make("h4", "", "what shaped it"), about);
     side.append(make("h4", "", `${column.name} gives ${signed(credit.a)}; to go ${number(credit.g)}`));
     if (column.compares_states) {
       const peers = peersOf();

@@ -8,10 +8,19 @@ from typing import Any
 
 from markupsafe import Markup
 
-from agentgym.report.charts import Beside, Format, Frame, Point, as_number, as_share, line_chart, stacked_chart
+from agentgym.report.charts import (
+    Beside,
+    Format,
+    Point,
+    as_share,
+    as_text,
+    line_chart,
+    stacked_chart,
+)
 from agentgym.types import Status
 
-_SHARE, _NUMBER = as_share, as_number
+_SHARE: Format = "share"
+_NUMBER: Format = "number"
 
 KNOWN: dict[str, tuple[str, Format, str]] = {
     "return": ("return", _NUMBER, "mean undiscounted return of the step's valid episodes; failed ones are left out"),
@@ -55,8 +64,8 @@ SFT_KNOWN: dict[str, tuple[str, Format, str]] = {
 NUM_COLOURS = 12
 """Colours of parts in the style sheet."""
 
-_WIDE = Frame(width=760, height=260, left=48, bottom=22)
-_MIDDLE = Frame(width=460, height=150)
+_WIDE, _MIDDLE = 300, 170
+"""Pixels of height of the chart of success, and of stacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +120,9 @@ def success_curve(
         about="share of the step's valid episodes that succeed; failed ones are left out; dots are evaluations with "
         f"95 % intervals{of_other}",
         last=as_share(ys[-1]) if ys else as_share(points[-1].y),
-        chart=line_chart(xs, ys, frame=_WIDE, show=as_share, from_zero=True, points=points, beside=other),
+        chart=line_chart(
+            xs, ys, name="success", height=_WIDE, show="share", from_zero=True, points=points, beside=other
+        ),
         last_beside=as_share(other.ys[-1]) if other and other.ys else "",
     )
 
@@ -129,10 +140,11 @@ def small_multiples(
         if ys:
             other_xs, other_ys = _column(beside, name)
             other = Beside(name=beside_name, xs=other_xs, ys=other_ys) if other_ys else None
-            chart = line_chart(xs, ys, show=show, from_zero=min([*ys, *other_ys]) >= 0, beside=other)
-            last_beside = show(other_ys[-1]) if other_ys else ""
-            text = f"{name}: {about}"
-            curves.append(Curve(label=label, about=text, last=show(ys[-1]), chart=chart, last_beside=last_beside))
+            is_positive = min([*ys, *other_ys]) >= 0
+            chart = line_chart(xs, ys, name=label, show=show, from_zero=is_positive, beside=other)
+            last_beside = as_text(other_ys[-1], show) if other_ys else ""
+            text, last = f"{name}: {about}", as_text(ys[-1], show)
+            curves.append(Curve(label=label, about=text, last=last, chart=chart, last_beside=last_beside))
     return curves
 
 
@@ -161,15 +173,15 @@ def other_curves(
 
 def status_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
     """Return the chart of how episodes ended, stacked per step; None if it was not logged."""
-    names = {f"status/{status}": (str(status), f"part-{at}") for at, status in enumerate(Status)}
-    return _stack(rows, names, as_number, lambda total, share: f"{total:,.0f}")
+    names = {f"status/{status}": (str(status), f"c{at}") for at, status in enumerate(Status)}
+    return _stack(rows, names, "number", lambda total, share: f"{total:,.0f}", "statuses")
 
 
 def time_chart(rows: Sequence[dict[str, object]]) -> tuple[Markup, list[Share]] | None:
     """Return the chart of wall time by phase, stacked per step; None if it was not logged."""
     keys = dict.fromkeys(name for row in rows for name in row if name.startswith("time/"))
-    names = {n: (n.removeprefix("time/").removesuffix("_s"), f"part-{at % NUM_COLOURS}") for at, n in enumerate(keys)}
-    return _stack(rows, names, lambda s: f"{s:.3g} s", lambda total, share: f"{_in_short(share)}, {total:,.1f} s")
+    names = {n: (n.removeprefix("time/").removesuffix("_s"), f"c{at % NUM_COLOURS}") for at, n in enumerate(keys)}
+    return _stack(rows, names, "seconds", lambda total, share: f"{_in_short(share)}, {total:,.1f} s", "times")
 
 
 def _in_short(share: float) -> str:
@@ -181,8 +193,9 @@ def _stack(
     names: dict[str, tuple[str, str]],
     show: Format,
     text: Callable[[float, float], str],
+    chart_key: str,
 ) -> tuple[Markup, list[Share]] | None:
-    """Return a stacked chart of the columns that are not all 0, and its legend; ``names`` are (label, CSS class)."""
+    """Return a stacked chart of the columns that are not all 0, and its legend; ``names`` are (label, colour)."""
     found = [(label, css, [float(row.get(key, 0.0)) for row in rows]) for key, (label, css) in names.items()]
     layers = [layer for layer in found if any(layer[2])]
     if not layers:
@@ -190,10 +203,10 @@ def _stack(
     totals = [sum(values) for _, _, values in layers]
     whole = sum(totals) or 1.0
     legend = [
-        Share(name=name, css=css, share=total / whole, text=text(total, total / whole))
+        Share(name=name, css=f"part-{css[1:]}", share=total / whole, text=text(total, total / whole))
         for (name, css, _), total in zip(layers, totals, strict=True)
     ]
-    return stacked_chart([float(row["step"]) for row in rows], layers, frame=_MIDDLE, show=show), legend
+    return stacked_chart([float(row["step"]) for row in rows], layers, height=_MIDDLE, show=show, key=chart_key), legend
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:

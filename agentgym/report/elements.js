@@ -10,7 +10,11 @@ const make = (tag, css = "", text = null, title = null) => {
   if (title !== null) made.title = title;
   return made;
 };
-const number = (value) => (value === null || value === undefined ? "–" : String(+value.toPrecision(3)).replace("-", "−"));
+const number = (value) => {
+  if (value === null || value === undefined) return "–";
+  const rounded = +value.toPrecision(3);
+  return (rounded && Math.abs(rounded) < 1e-3 ? rounded.toExponential() : String(rounded)).replace(/^-/, "−");
+};
 const signed = (value) => (value > 0 ? "+" : "") + number(value);
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
@@ -77,26 +81,4 @@ const peerTable = (peers, { toGo = "to go", mean = true } = {}) => {
   const frame = make("div", "peers");
   frame.append(table);
   return frame;
-};
-
-// Charts show the point under the pointer.
-const hoverable = (root) => {
-  for (const svg of root.querySelectorAll("svg[data-hover]")) {
-    const points = JSON.parse(svg.dataset.hover);
-    if (!points.length) continue;
-    const cross = document.createElementNS(svg.namespaceURI, "line");
-    cross.setAttribute("class", "cross");
-    cross.setAttribute("y1", svg.dataset.top);
-    cross.setAttribute("y2", svg.dataset.bottom);
-    svg.addEventListener("mousemove", (event) => {
-      const box = svg.getBoundingClientRect();
-      const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
-      const near = points.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best));
-      cross.setAttribute("x1", near[0]);
-      cross.setAttribute("x2", near[0]);
-      svg.append(cross);
-      showTip(event, near[1]);
-    });
-    svg.addEventListener("mouseleave", () => { cross.remove(); hideTip(); });
-  }
 };

@@ -17,9 +17,10 @@
       const [old, made] = [document.querySelector(name), page.querySelector(name)];
       if (!made) continue;
       const adopted = document.adoptNode(made);
+      if (old) dropCharts(old);
       if (old) old.replaceWith(adopted);
       else document.querySelector("main").prepend(adopted);
-      hoverable(adopted);
+      drawCharts(adopted);
     }
     $("reload").hidden = false;
   };

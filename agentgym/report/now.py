@@ -7,13 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentgym.engine import EngineHealth
+from agentgym.evals.episodes import read_rows
+from agentgym.evals.prices import cost_text, sum_costs
 from agentgym.report.charts import as_number, as_share
 from agentgym.report.run_folder import RunFolder
 from agentgym.rollout.journal import JOURNAL
+from agentgym.rollout.pulse import Beat, read_pulse
+from agentgym.types import Status
 
 FAILED = ("status/env_error", "status/timeout", "status/aborted")
 _QUIET_S = 600.0
 """Seconds without a row after which it is said in colour."""
+_SILENT_S = 30.0
+"""Seconds without a beat after which it is said in colour, unless the process trains and cannot beat."""
 
 _NUMBERS = {
     "tokens_per_s": "sampled tokens per second",
@@ -29,7 +36,10 @@ Row = tuple[str, str, bool]
 
 def version_of(path: Path) -> str:
     """Return a text that changes whenever a row or an evaluation is added to a run, or the run stops."""
-    size = sum(file.stat().st_size for name in ("metrics.jsonl", JOURNAL) if (file := path / name).is_file())
+    metrics = path / "metrics.jsonl"
+    files = [metrics] if metrics.is_file() else sorted(path.glob("**/episodes.jsonl"))
+    also = (path / name for name in ("summary.json", JOURNAL))
+    size = " ".join(str(file.stat().st_size) for file in (*files, *also) if file.is_file())
     done = sorted(found.parent.name for found in path.glob("eval/*/summary.json"))
     return f"{size} {' '.join(done)}"
 
@@ -45,8 +55,12 @@ def now_of(run: RunFolder) -> list[Row]:
     """
     rl, sft = run.metrics.get("rl", []), run.metrics.get("sft", [])
     stopped = [("state", run.stopped, True)] if run.stopped else []
+    beat = next((one for folder in (run.path, *run.evals.values()) if (one := read_pulse(folder))), None)
+    now = [] if beat is None else _of_beat(beat)
+    if run.kind != "training run":
+        return [*_of_evaluation(run), *now]
     if not rl and not sft:
-        return stopped or [("state", "nothing measured yet", False)]
+        return [*(stopped or [("state", "nothing measured yet", False)]), *now]
     last = (rl or sft)[-1]
     found = _of_rl(last, run) if rl else [("fine-tuning step", str(last["step"]), False), _value("loss", last, "loss")]
     if rl and last["step"] == run.config.get("num_steps") and (run.path / "model").is_dir():
@@ -57,7 +71,56 @@ def now_of(run: RunFolder) -> list[Row]:
     if metrics.is_file():
         age = time.time() - metrics.stat().st_mtime
         found.append(("last row", f"{_duration(age)} ago", age > _QUIET_S))
-    return found
+    if beat is not None:  # which has the limit of this moment
+        found = [row for row in found if row[0] != _NUMBERS["in_flight_limit"]]
+    return [*found, *now]
+
+
+def _of_evaluation(run: RunFolder) -> list[Row]:
+    """Return how far an evaluation, or that of suites, is, by the rows that it has written."""
+    rows = [row for folder in run.evals.values() for row in read_rows(folder)]
+    evidence = [row for row in rows if Status(row["status"]).is_evidence]
+    state: list[Row] = [("state", "finished", False)] if "" in run.summaries else []
+    won = as_share(sum(bool(row["success"]) for row in evidence) / len(evidence)) if evidence else "–"
+    failed = len(rows) - len(evidence)
+    cost = sum_costs(rows) if rows else None
+    return [
+        *state,
+        ("episodes", f"{len(rows):,}", False),
+        ("success", won, False),
+        ("failed episodes", f"{failed} of {len(rows)}", failed > 0),
+        *([("cost so far", cost_text(cost), False)] if cost is not None else []),
+    ]
+
+
+def _of_beat(beat: Beat) -> list[Row]:
+    """Return what the process does at this moment: episodes, environments, and the engine."""
+    age = max(0.0, time.time() - beat.at_s)
+    is_quiet = age > (_QUIET_S if beat.doing == "training" else _SILENT_S)
+    left = "" if beat.total is None else f", {max(0, beat.total - beat.done):,} to go"
+    found: list[Row] = [
+        ("now", f"{beat.doing}, {_duration(age)} ago", is_quiet),
+        ("episodes in flight", f"{beat.playing} of {beat.limit}{left}", False),
+    ]
+    if beat.waiting and beat.total is None:
+        found.append(("episodes waiting for a place", f"{beat.waiting}", False))
+    named = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(beat.failures.items()))
+    repeated = f"{beat.retries} repeated" if beat.retries else ""
+    found.append(("environments", "; ".join(filter(None, [named, repeated])) or "no failure", bool(beat.failures)))
+    if beat.last_failure:
+        found.append(("last failure", beat.last_failure, True))
+    return [*found, *_of_engine(beat.health)]
+
+
+def _of_engine(health: EngineHealth | None) -> list[Row]:
+    if health is None:
+        return []
+    queued = "" if health.queued is None else f", {health.queued} queued"
+    found: list[Row] = [("engine", f"{health.running} requests{queued}", False)]
+    if health.servers is not None:
+        is_bad = health.ready != health.servers
+        found.append(("servers that answer", f"{health.ready} of {health.servers}", is_bad))
+    return [*found, *([("left out", health.fault, True)] if health.fault else [])]
 
 
 def _of_rl(row: Mapping[str, Any], run: RunFolder) -> list[Row]:

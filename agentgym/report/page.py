@@ -7,14 +7,17 @@ import json
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from agentgym.errors import UsageError
+from agentgym.evals.attempts import inner_policy
+from agentgym.evals.prices import cost_text
 from agentgym.evals.runner import REPEATS, EvalSummary
 from agentgym.report.beside import compared, join_traces, name_beside
-from agentgym.report.charts import Frame, Point, as_share, interval_chart
+from agentgym.report.charts import as_share
 from agentgym.report.curves import (
     KNOWN,
     SFT_KNOWN,
@@ -30,9 +33,14 @@ from agentgym.report.run_folder import RunFolder, open_run_folder
 from agentgym.report.token_text import load_token_text
 from agentgym.report.traces import MEGABYTES, sample_traces
 from agentgym.rollout.record import replace_text
+from agentgym.trainers.models.sources import named_models
 
 _PHASES = {"rl": "rl", "sft": "sft", "evals": "eval"}
 """Phases in the metrics, by their names in :class:`~agentgym.report.curves.Rows`."""
+
+
+CHART_JS, CHART_CSS = ("vendor/uplot/uPlot.iife.min.js",), ("vendor/uplot/uPlot.min.css",)
+"""uPlot, as published (``vendor/versions.toml``)."""
 
 
 def write_report(
@@ -101,8 +109,8 @@ def render_report(
         statuses=status_chart(rl),
         times=time_chart(rl),
         as_share=as_share,
-        css=assets("report.css"),
-        js=assets("elements.js", "report.js"),
+        css=assets(*CHART_CSS, "report.css"),
+        js=assets(*CHART_JS, "elements.js", "charts.js", "tokens.js", "episode.js", "report.js"),
         traces=script_data({name: value for name, value in traces.items() if name != "blocks"}),
         blocks=traces["blocks"],
         has_traces=bool(traces["sections"]),
@@ -122,13 +130,24 @@ def _shown(run: RunFolder, traces: dict[str, object]) -> str:
 
 
 def _tokenizer_path(run: RunFolder) -> Path:
-    """The tokenizer of the policy: the run's own, that of the run an evaluation lies in, or that it evaluated."""
-    saved = run.config.get("eval", {})
-    folders = [run.path / "model", run.path.resolve().parent.parent / "model"]
-    if isinstance(saved, dict) and isinstance(saved.get("policy"), str):
-        folders += [Path(saved["policy"]), Path(saved["policy"]) / "model"]
+    """Return the tokenizer of the policy: the run's own, that of the run around an evaluation, or of its model."""
+    around = run.path.resolve().parent.parent
+    folders = [folder / name for folder in (run.path, around) for name in ("model", "tokenizer")]
+    model, plan = run.config.get("model"), run.config.get("eval")
+    if isinstance(model, dict) and model.get("path"):
+        folders += _folders_of(str(model["path"]))
+    if isinstance(plan, dict) and isinstance(plan.get("policy"), str):
+        policy = inner_policy(plan["policy"])
+        served = parse_qs(urlsplit(policy).query).get("model", []) if policy.startswith("vllm:") else []
+        folders += _folders_of(served[0] if served else policy)
     paths = [folder / "tokenizer.json" for folder in folders]
     return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _folders_of(source: str) -> list[Path]:
+    """Return where a model's files may be; nothing is fetched."""
+    cached = [model.folder for model in named_models() if source in (model.name, model.source)]
+    return [Path(source), Path(source) / "model", *cached]
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
@@ -163,13 +182,16 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
             "failed": summary.num_failed or None,
             "mean return": f"{summary.mean_return:.3g}",
             "mean turns": f"{summary.mean_turns:.1f}",
+            "attempts": f"{summary.mean_attempts:.2f} per episode" if summary.mean_attempts != 1 else None,
+            "cost": cost_text(summary.cost) if summary.mean_tokens else None,
         }
     return [(name, str(value)) for name, value in rows.items() if value not in (None, "")]
 
 
 def _row_label(run: RunFolder, label: str, summary: EvalSummary) -> str:
     # only the rows of suites have no headline beside them
-    return f"{label}: {as_share(round(summary.success, 4))}" if run.kind == "suites" else label or "success"
+    cost = "" if summary.cost is None else f", cost {cost_text(summary.cost)}"
+    return f"{label}: {as_share(round(summary.success, 4))}{cost}" if run.kind == "suites" else label or "success"
 
 
 def _env_names(run: RunFolder) -> list[str]:
@@ -192,20 +214,29 @@ def _overview(run: RunFolder) -> dict[str, object] | None:
         return None
     by_env = _by_env(run)
     rows = [
-        Point(0.0, s.success, s.success_low, s.success_high, _row_label(run, f"{name} {label}".strip(), s))
+        _interval(_row_label(run, f"{name} {label}".strip(), summary), summary)
         for name, summaries in by_env.items()
-        for label, s in summaries.items()
+        for label, summary in summaries.items()
     ]
-    margin = max(84, 8 * max(len(row.label) for row in rows))
-    frame = Frame(width=336 + margin, height=34 + 30 * len(rows), left=margin, right=22, top=6, bottom=22)
     return {
-        "width": frame.width,
         "headlines": [
             {"name": name, "rows": [_headline(label, summary) for label, summary in summaries.items()]}
             for name, summaries in by_env.items()
             if run.kind != "suites"  # of which there may be many, on different tasks
         ],
-        "chart": interval_chart(rows, frame=frame),
+        "intervals": rows,
+    }
+
+
+def _interval(label: str, summary: EvalSummary) -> dict[str, str]:
+    """Return a row of the overview: success as a dot with a whisker, in per cent of the width."""
+    low, value, high = (100 * share for share in (summary.success_low, summary.success, summary.success_high))
+    return {
+        "label": label,
+        "told": f"{as_share(round(summary.success, 4))}, 95 % interval {low:.1f}% to {high:.1f}%",
+        "low": f"{low:.2f}",
+        "width": f"{high - low:.2f}",
+        "value": f"{value:.2f}",
     }
 
 

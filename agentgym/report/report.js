@@ -1,5 +1,5 @@
 (() => {
-  hoverable(document);
+  drawCharts(document);
 
   // ---------------------------------------------------------------------------------------------- episodes
   const traces = JSON.parse($("traces").textContent);
@@ -29,23 +29,25 @@
     return { ...member, ...(await blockOf(number))[place] };
   };
 
-  if (hasCredit) {
-    $("scale").append("advantage", make("b", "soft", `≤ −${number(traces.scale)}`), make("i"),
-      make("b", "soft", `≥ +${number(traces.scale)}`));
-  }
-
-  let byChance = !hasCredit && hasTokens;
-  if (hasCredit && hasTokens) {
-    const button = make("button", "", "colour tokens by probability", "the less probable a token was, the stronger its colour");
-    button.setAttribute("aria-pressed", "true");
-    button.onclick = () => {
-      byChance = !byChance;
-      button.textContent = `colour tokens by ${byChance ? "advantage" : "probability"}`;
-      full = null;
-      if (open) show(open, here);
-    };
-    $("scale").append(button);
-  }
+  // What colours the tokens: chosen once for the page; a link names it where it is not the usual.
+  const ways = colourings(traces.scale);
+  const USUAL = hasCredit ? "advantage" : "logprob";
+  let way = USUAL;
+  const choice = $("colour");
+  choice.append(...Object.entries(ways).map(([name, { label }]) => {
+    const option = make("option", "", label);
+    option.value = name;
+    return option;
+  }));
+  choice.value = USUAL;
+  $("colours").hidden = !hasCredit && !hasTokens;
+  const colourBy = (name) => {
+    way = name;
+    choice.value = name;
+    full = null;
+    if (open) show(open, here);
+  };
+  choice.onchange = () => colourBy(choice.value);
 
   let section = traces.sections[0];
   let rows = []; // the members that are shown: {group, member, element}
@@ -198,32 +200,11 @@
     }
   };
 
-  const actionOf = (turn) => {
-    const pre = make("pre", "action");
-    const tint = colour(turn.advantage);
-    if (!turn.tokens) {
-      if (turn.thinking) pre.append(make("span", "thinking", `${turn.thinking}\n`, "thinking"));
-      const span = make("span", "", turn.action || "(empty)");
-      span.style.backgroundColor = tint;
-      pre.append(span);
-      return pre;
-    }
-    for (const [at, [text, logprob]] of turn.tokens.entries()) {
-      const isThinking = at < turn.num_thinking;
-      const chance = `${isThinking ? "thinking, " : ""}p = ${number(Math.exp(logprob))}, log p = ${number(logprob)}`;
-      const credit = "advantage" in turn ? `, advantage ${signed(turn.advantage)}` : "";
-      const span = make("span", isThinking ? "thinking" : "", text, chance + credit);
-      span.style.backgroundColor = byChance ? `rgba(var(--chance), ${(0.8 * (1 - Math.exp(logprob))).toFixed(2)})` : tint;
-      pre.append(span);
-    }
-    return pre;
-  };
-
   // The turns that the credit of this one was compared with: its group's, in the same state.
   const peersOf = async (group, turn) => {
     const members = await Promise.all(group.members.map(load));
     return members.flatMap((member, index) => member.turns.flatMap((other, at) => {
-      if (other.anchor !== turn.anchor) return [];
+      if (turn.anchor >= 0 ? other.anchor !== turn.anchor : other.key !== turn.key) return [];
       const row = rows.find((r) => r.member === group.members[index]);
       return [{
         episode: index + 1, turn: at + 1, success: member.success, action: other.action, toGo: other.to_go,
@@ -235,7 +216,6 @@
 
   // The middle goes: keys of one task tend to begin alike.
   const shortened = (key) => (key.length > 30 ? `${key.slice(0, 10)}…${key.slice(-19)}` : key);
-  const milliseconds = (s) => (s >= 1 ? `${number(s)} s` : `${number(s * 1000)} ms`);
   const aboutOf = (turn, at, row) => {
     const about = make("div", "about");
     about.append(make("b", "", `turn ${at + 1}`));
@@ -245,22 +225,29 @@
       credit.style.backgroundColor = colour(turn.advantage);
       about.append(credit);
       chip(`return to go ${number(turn.to_go)}`, "", `rewards from this turn on; shaped reward ${number(turn.shaped)}`);
-      if (!turn.gate_open) chip("gate closed", "", "step rewards do not count, since the outcome is below the gate");
-      if (turn.anchor >= 0) {
-        const anchor = make("button", "chip", `anchor ${turn.anchor} × ${turn.anchor_size}`,
-          "turns of this group in the same state; click to see them");
+      if (!turn.gate_open) chip("gate closed", "", "a gate of the episode held rewards back; its head says which");
+      const numSame = turn.anchor >= 0 ? turn.anchor_size : sameState(row.group, row.member.cells[at][2]);
+      if (numSame > 1 || turn.anchor >= 0) {
+        const text = turn.anchor >= 0 ? `anchor ${turn.anchor} × ${numSame}` : `same state × ${numSame}`;
+        const anchor = make("button", "chip", text, "turns of this group in the same state; click to see what they did");
+        anchor.setAttribute("aria-expanded", "false");
         anchor.onclick = async (event) => {
           event.stopPropagation();
           markSame(row.group, row.member.cells[at][2]);
           const box = anchor.closest(".turn");
           const shown = box.querySelector(".peers");
+          anchor.setAttribute("aria-expanded", String(!shown));
           if (shown) shown.remove();
           else about.after(peerTable(await peersOf(row.group, turn)));
         };
         about.append(anchor);
       }
     }
-    for (const [name, role, value] of turn.parts) chip(`${name} ${signed(value)}`, value > 0 ? "good" : value < 0 ? "bad" : "", role);
+    turn.parts.forEach(([name, role, value], part) => {
+      const isHeld = turn.counted !== null && !turn.counted[part];
+      const css = isHeld ? "held" : value > 0 ? "good" : value < 0 ? "bad" : "";
+      chip(`${name} ${signed(value)}`, css, `${role}${isHeld ? "; held back by a gate: it did not count" : turn.counted === null ? "" : "; counted"}`);
+    });
     if (!turn.valid) chip("invalid", "bad", "the call could not be read, or the environment refused it");
     if (turn.void) chip("void", "bad", "no call and no answer");
     for (const reason of turn.malformed) chip("malformed", "bad", reason);
@@ -272,14 +259,17 @@
     if (turn.played !== null) chip("replaced", "bad", `done in its place: ${turn.played}`);
     if (turn.kind === "summary") chip("summary", "", "the context was full: what the policy kept of it");
     if (turn.key !== null) chip(shortened(turn.key), "soft", `state: ${turn.key}`);
-    const [render, generate, env] = turn.seconds;
+    if (turn.gap) chip(`gap ${number(turn.gap[0])}`, turn.gap[1] > 0.1 ? "bad" : "soft", `log-probabilities of trainer and engine differ by ${number(turn.gap[0])} on average, by ${number(turn.gap[1])} at most`);
     const thought = turn.num_thinking ? `${turn.num_thinking} of them thinking, ` : "";
     const tokens = turn.num_tokens ? `${turn.num_tokens} tokens, ${thought}` : "";
     const version = turn.version === null ? "" : `; policy version ${turn.version}`;
-    about.append(make("span", "time", `${tokens}${milliseconds(render + generate + env)}`,
-      `rendering ${milliseconds(render)}, sampling ${milliseconds(generate)}, environment ${milliseconds(env)}${version}`));
+    const spent = timeOf([turn]).filter(([name, value]) => value > 0 && name !== "rendering").map(([name, value]) => `${name} ${milliseconds(value)}`);
+    about.append(make("span", "time", `${tokens}${spent.join(", ")}`,
+      `${timeOf([turn]).map(([name, value]) => `${name} ${value === null ? "not told" : milliseconds(value)}`).join(", ")}${version}`));
     return about;
   };
+
+  const sameState = (group, key) => (key === null ? 0 : group.members.reduce((sum, m) => sum + m.cells.filter(([, , other]) => other === key).length, 0));
 
   const repliesOf = (turn) => [
     ...(turn.played === null ? [] : [make("pre", "reply", turn.played, "done in place of the action above")]),
@@ -288,14 +278,6 @@
       return [pre, ...reply.images.map(pictureOf)];
     }),
   ];
-
-  const pictureOf = (image) => {
-    const picture = make("img");
-    if (/^image\/(png|webp)$/.test(image.type) && /^[A-Za-z0-9+/=]+$/.test(image.data)) {
-      picture.src = `data:${image.type};base64,${image.data}`;
-    }
-    return picture;
-  };
 
   // What the agent saw before each turn, with what it then acted on.
   const filmOf = (member) => {
@@ -351,7 +333,7 @@
   const addressOf = () => {
     const same = membersOf(section).filter((m) => m.seed === open.member.seed);
     const place = same.length > 1 ? `.${same.indexOf(open.member) + 1}` : "";
-    return `#${encodeURIComponent(section.label)}/${open.member.seed}${place}/${here + 1}`;
+    return `#${encodeURIComponent(section.label)}/${open.member.seed}${place}/${here + 1}${way === USUAL ? "" : `/${way}`}`;
   };
 
   const headOf = (row, member) => {
@@ -362,6 +344,8 @@
     const origin = [
       member.retries ? `${member.retries} retries` : "",
       member.parent === null ? "" : `branched from episode ${member.parent} at turn ${member.branch_turn + 1}`,
+      isKnown(member.cost) ? `cost ${number(member.cost)}` : "",
+      member.attempts.length ? `attempt ${member.attempt} of ${member.attempts.length + 1}, which counts` : "",
       member.replayed === null ? "" : `trained again, first in step ${member.replayed}`,
     ];
     const parts = [head, make("div", "soft", [facts, ...origin].filter(Boolean).join(", "))];
@@ -375,6 +359,7 @@
       };
       parts.push(button);
     }
+    parts.push(...timeLine(member.turns), ...gatesOf(member));
     if (member.error) parts.push(make("pre", "reply error", member.error));
     if (member.data !== "{}") {
       const data = make("details");
@@ -382,14 +367,6 @@
       parts.push(data);
     }
     return parts;
-  };
-
-  // All that the page knows of an episode, written out when it is asked for.
-  const rawOf = (member) => {
-    const raw = make("details", "raw");
-    raw.append(make("summary", "", "raw JSON"));
-    raw.ontoggle = () => { if (raw.open && !raw.querySelector("pre")) raw.append(make("pre", "reply", JSON.stringify(member, null, 1))); };
-    return raw;
   };
 
   const show = async (row, at, scroll = true, isFirst = false) => {
@@ -410,11 +387,12 @@
       if (member.opening !== null) page.append(make("pre", "reply opening", member.opening, "the first observation"));
       member.turns.forEach((turn, index) => {
         const box = make("div", "turn");
-        box.append(aboutOf(turn, index, row), ...promptOf(turn), actionOf(turn), ...repliesOf(turn));
+        box.append(aboutOf(turn, index, row), ...promptOf(turn), actionOf(turn, ways, way), ...repliesOf(turn));
         box.onclick = () => mark(index, false);
         page.append(box);
       });
-      page.append(rawOf(member));
+      page.append(...otherAttempts(member, ways, way), rawOf(member));
+      $("scale").replaceChildren(legendOf(ways, way, member.turns));
       page.scrollTop = 0;
     }
     mark(at, scroll && at > 0);
@@ -436,9 +414,12 @@
   };
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName)) return;
+    if (event.key === "Escape" && event.target === $("search")) { $("search").blur(); return; }
+    if (event.ctrlKey || event.metaKey || event.altKey || ["SELECT", "INPUT"].includes(event.target.tagName) || $("help").open) return;
     const go = (by) => { const next = rows[rows.indexOf(open) + by]; if (next) show(next, 0); };
-    const actions = { j: () => mark(here + 1), k: () => mark(here - 1), n: () => go(1), p: () => go(-1) };
+    const actions = { j: () => mark(here + 1), k: () => mark(here - 1), n: () => go(1), p: () => go(-1),
+      c: () => { const names = Object.keys(ways); colourBy(names[(names.indexOf(way) + 1) % names.length]); },
+      "/": () => { $("search").focus(); $("search").select(); }, "?": () => $("help").showModal() };
     if (actions[event.key]) { actions[event.key](); event.preventDefault(); }
   });
 
@@ -473,6 +454,7 @@
     const first = traces.sections.findIndex((s) => wanted && numFound(s));
     if (wanted && !numFound(section) && first >= 0) pick(first);
     else { open = null; showGroups(); }
+    $("search").dataset.shown = wanted;
   };
   let typing = null;
   $("search").oninput = (event) => {
@@ -481,9 +463,11 @@
   };
 
   const follow = () => {
-    const [label, episode, turn] = location.hash.slice(1).split("/");
+    const [label, episode, turn, colour] = location.hash.slice(1).split("/");
     const index = traces.sections.findIndex((s) => encodeURIComponent(s.label) === label);
     if (index < 0) return false;
+    const named = ways[colour] ? colour : USUAL;
+    if (named !== way) colourBy(named);
     const [seed, place] = (episode ?? "").split(".");
     const member = membersOf(traces.sections[index]).filter((m) => m.seed === seed)[(+place || 1) - 1];
     if (traces.sections[index] !== section || !rows.length) pick(index);
@@ -492,7 +476,8 @@
     return true;
   };
   window.addEventListener("hashchange", follow);
-  const last = traces.sections.map((s) => s.is_eval).lastIndexOf(false);
+  $("help-button").onclick = () => $("help").showModal();
+  const last = traces.sections.map((s) => !s.is_eval && !s.of).lastIndexOf(true); // of this run, not of the one beside it
   section = null;
   if (!follow()) pick(Math.max(0, last), true);
 })();

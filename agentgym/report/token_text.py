@@ -1,4 +1,4 @@
-"""Token ids as text, piece by piece, for colouring."""
+"""Token ids as text, piece by piece, with what is known of each token."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.errors import CorruptDataError
+from agentgym.rollout.token_scores import TurnScores
+from agentgym.types import Turn, TurnCredit
 
 _LONGEST_CHARACTER = 4  # tokens that can share one character of UTF-8
+MOST_TOKENS = 1_500
+"""Tokens of a turn that a page holds."""
+_LOWEST = -100.0
+"""In place of the log-probability of 0, which has no JSON number."""
 
 
 class TokenText:
@@ -58,3 +64,57 @@ def load_token_text(path: Path) -> TokenText | None:
         return TokenText(Tokenizer.from_file(str(path)))
     except Exception as error:  # the library raises bare Exception
         raise CorruptDataError(f"{path} is not a tokenizer ({error})") from error
+
+
+def token_columns(
+    turn: Turn,
+    decode: TokenText | None,
+    credit: TurnCredit | None = None,
+    scores: TurnScores | None = None,
+    entropies: Sequence[float] | None = None,
+    *,
+    is_dropped: bool = False,
+) -> dict[str, Any]:
+    """Return what is known of a turn's sampled tokens, each column one value per token, or None if it is not known.
+
+    ``tokens`` is their text, ``logprobs`` those of the engine, ``trainer`` the trainer's, ``entropies`` in nats,
+    ``advantages`` where credit works on tokens, ``trained`` 1 or 0; ``gap`` is the mean and the largest difference of
+    trainer and engine over the turn.
+
+    Args:
+        entropies: from before the update, where credit read them; the trainer's, else.
+        is_dropped: the group was left out of the update.
+    """
+    completion = turn.completion
+    count = len(completion.token_ids)
+    if not count:
+        return {"tokens": None, "trained": None, "gap": None}
+    found: dict[str, Any] = {
+        "tokens": None if decode is None else decode.pieces(completion.token_ids[:MOST_TOKENS]),
+        "logprobs": _shown(completion.logprobs),
+        "trained": None if credit is None else _trained(credit, count, is_dropped),
+        "gap": None,
+    }
+    if credit is not None and credit.token_advantages:
+        found["advantages"] = _shown(credit.token_advantages)
+    if entropies is None and scores is not None:
+        found["entropies"] = _shown(scores.entropies)
+    elif entropies is not None:
+        found["entropies"] = _shown(entropies)
+    if scores is not None:
+        found["trainer"] = _shown(scores.logprobs)
+        pairs = zip(scores.logprobs, completion.logprobs, strict=False)
+        gaps = [abs(trainer - engine) for trainer, engine in pairs if trainer is not None]
+        found["gap"] = [float(f"{value:.4g}") for value in (sum(gaps) / len(gaps), max(gaps))] if gaps else None
+    return found
+
+
+def _trained(credit: TurnCredit, count: int, is_dropped: bool) -> int | list[int]:
+    """Return the loss mask of a turn's tokens; one number if it is the same for all."""
+    if is_dropped or credit.loss_weight == 0:
+        return 0
+    return [int(keep) for keep in credit.token_keep[:count]] if credit.token_keep else 1
+
+
+def _shown(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else float(f"{max(value, _LOWEST):.4g}") for value in values[:MOST_TOKENS]]

@@ -6,14 +6,19 @@ import base64
 import binascii
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from agentgym.evals.episodes import read_groups
+from agentgym.credit.shapers.gating import GraOptions
+from agentgym.evals.episodes import key_of, read_groups, read_rows
+from agentgym.report.gates import counted_parts, gate_options, gates_of
 from agentgym.report.packing import Packer
 from agentgym.report.run_folder import RunFolder
-from agentgym.report.token_text import TokenText
+from agentgym.report.token_text import TokenText, token_columns
 from agentgym.rollout.record import GroupRecord, read_records, record_path
+from agentgym.rollout.recredit import read_credit_settings
+from agentgym.rollout.token_scores import TurnScores, read_scores
 from agentgym.types import ImagePart, MalformedCall, Message, ToolCall, Trajectory, TrajectoryGroup, Turn, TurnCredit
 
 MEGABYTES = 12.0
@@ -83,7 +88,10 @@ def coarse_to_fine(values: Sequence[int]) -> list[int]:
 def _step_section(run: RunFolder, step: int, decode: TokenText | None, budget: Packer) -> dict[str, Any]:
     records = sorted(read_records(record_path(run.path, step)), key=_dullness)
     kept, has_tokens = [], False
-    for group in (_group(record, decode) for record in records[:GROUPS_PER_STEP]):
+    scores = read_scores(run.path, step)
+    gates = {name: _gates_of_env(run, name) for name in {record.group.env_name for record in records}}
+    for record in records[:GROUPS_PER_STEP]:
+        group = _group(record, _Known(decode, gates[record.group.env_name], scores))
         members = budget.takes(group["members"])
         if members is not None:
             kept.append({**group, "members": members})
@@ -106,6 +114,7 @@ def _eval_section(
     run: RunFolder, label: str, decode: TokenText | None, budget: Packer, kept_for_steps: float
 ) -> dict[str, object]:
     groups = read_groups(run.evals[label])
+    costs = {key_of(row): row.get("cost") for row in read_rows(run.evals[label])}
     # of an evaluation beside others each may get a share, and a short sample shows both outcomes
     chosen = groups if len(run.evals) == 1 else _alternating(groups)
     keep = kept_for_steps + (budget.left - kept_for_steps) * _share_of_others(run, label)
@@ -113,7 +122,9 @@ def _eval_section(
     has_tokens = False
     for group in chosen:
         if group.trajectories:
-            member = _member(group.trajectories[0], (), decode)
+            played = group.trajectories[0]
+            cost = costs.get((played.task.id, played.task.content_hash, played.seed))
+            member = _member(played, (), _Known(decode)) | {"cost": cost}
             taken = budget.takes([member | {"cells": _cells_of([member])[0]}], keep)
             kept += taken or []
             has_tokens |= taken is not None and _has_tokens([member])
@@ -142,19 +153,54 @@ def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
     return [group for *_, group in sorted(ranked, key=lambda item: item[:2])]
 
 
-def _group(record: GroupRecord, decode: TokenText | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What helps to show an episode, beside the episode."""
+
+    decode: TokenText | None
+    gates: GraOptions | None = None
+    scores: Mapping[tuple[int, int, int], TurnScores] = field(default_factory=dict)
+    entropies: Mapping[tuple[int, int], Sequence[float]] = field(default_factory=dict)
+    """By episode and turn of the group, where credit read them."""
+    ordinal: int = 0
+    is_dropped: bool = False
+
+
+def _gates_of_env(run: RunFolder, env_name: str) -> GraOptions | None:
+    return gate_options(read_credit_settings(run.path, env_name))
+
+
+def _group(record: GroupRecord, known: _Known) -> dict[str, Any]:
     group = record.group
+    known = replace(known, entropies=_entropies(record), ordinal=group.ordinal, is_dropped=record.dropped is not None)
     credit = record.credit or ((),) * len(group.trajectories)
     is_match = any(trajectory.player for trajectory in group.trajectories)
     members = [
-        _member(t, c, decode) | {"player": t.player + 1 if is_match else None}
-        for t, c in zip(group.trajectories, credit, strict=False)
+        _member(t, c, known, at) | {"player": t.player + 1 if is_match else None}
+        for at, (t, c) in enumerate(zip(group.trajectories, credit, strict=False))
     ]
     return {
         "title": (f"{group.env_name}, " if group.env_name else "") + f"task {group.task.id}",
         "dropped": record.dropped,
         "members": [one | {"cells": cells} for one, cells in zip(members, _cells_of(members), strict=True)],
     }
+
+
+def _entropies(record: GroupRecord) -> dict[tuple[int, int], Sequence[float]]:
+    """Return the entropies that credit read, by episode and turn; none if it read none."""
+    flat = record.columns.get("token_entropy")
+    found: dict[tuple[int, int], Sequence[float]] = {}
+    if flat is None:
+        return found
+    start = 0
+    for member, trajectory in enumerate(record.group.trajectories):
+        if not trajectory.status.is_evidence:
+            continue
+        for at, turn in enumerate(trajectory.turns):
+            end = start + len(turn.completion.token_ids)
+            found[member, at] = flat[start:end]
+            start = end
+    return found
 
 
 def _cells_of(members: Sequence[dict[str, Any]]) -> list[list[list[object]]]:
@@ -181,10 +227,13 @@ def _rounded(advantage: float | None) -> float | None:
     return None if advantage is None else float(f"{advantage:.4g}")
 
 
-def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenText | None) -> dict[str, object]:
+def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], known: _Known, place: int = 0) -> dict[str, object]:
     turns = trajectory.turns
     begins = [at > 0 and n == 0 for at, segment in enumerate(trajectory.segments) for n in range(len(segment.turns))]
     agents = [segment.agent for segment in trajectory.segments for _ in segment.turns]
+    counted: Sequence[list[bool] | None] = (
+        [None] * len(turns) if known.gates is None else counted_parts(trajectory, known.gates)
+    )
     return {
         "task": trajectory.task.id,
         "data": _cut(json.dumps(dict(trajectory.task.data), indent=1, default=str)),
@@ -197,15 +246,31 @@ def _member(trajectory: Trajectory, credit: Sequence[TurnCredit], decode: TokenT
         "retries": trajectory.num_retries,
         "parent": None if trajectory.parent < 0 else trajectory.parent + 1,
         "branch_turn": trajectory.branch_turn,
+        "attempt": trajectory.attempt + 1,
+        "attempts": [_member(other, (), known) for other in trajectory.attempts],
         "replayed": None if trajectory.replayed_step is None else trajectory.replayed_step + 1,
         "opening": _cut("\n".join(message.text for message in trajectory.observation)),
         "opening_images": [image for message in trajectory.observation for image in images_of(message)],
+        "gates": [] if known.gates is None else [asdict(gate) for gate in gates_of(trajectory, known.gates)],
         "turns": [
-            _turn(turn, credit[at] if at < len(credit) else None, decode)
-            | _segment(turn, begins[at], agents[at], decode)
+            _turn(turn, credit[at] if at < len(credit) else None)
+            | _of_tokens(turn, credit[at] if at < len(credit) else None, known, place, at)
+            | {"counted": counted[at]}
+            | _segment(turn, begins[at], agents[at], known.decode)
             for at, turn in enumerate(turns)
         ],
     }
+
+
+def _of_tokens(turn: Turn, credit: TurnCredit | None, known: _Known, place: int, at: int) -> dict[str, object]:
+    return token_columns(
+        turn,
+        known.decode,
+        credit,
+        known.scores.get((known.ordinal, place, at)),
+        known.entropies.get((place, at)),
+        is_dropped=known.is_dropped,
+    )
 
 
 def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -> dict[str, object]:
@@ -214,13 +279,12 @@ def _segment(turn: Turn, is_first: bool, agent: str, decode: TokenText | None) -
     return {"anew": is_first, "prompt": prompt, "kind": turn.kind, "agent": agent}
 
 
-def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> dict[str, object]:
+def _turn(turn: Turn, credit: TurnCredit | None) -> dict[str, object]:
     completion = turn.completion
     row: dict[str, Any] = {
         "action": action_text(turn.action),
         "played": None if turn.played is None else action_text(turn.played),
-        "tokens": _tokens(turn, decode),
-        "num_tokens": len(completion.token_ids),
+        "num_tokens": turn.num_sampled_tokens,
         "thinking": _cut(turn.action.thinking),
         "num_thinking": turn.num_thinking_tokens,
         "version": max(completion.policy_versions, default=None),
@@ -231,7 +295,7 @@ def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> di
         "valid": turn.is_valid,
         "void": turn.is_void,
         "hint": turn.hint,
-        "seconds": [turn.latency.render_s, turn.latency.generate_s, turn.latency.env_s],
+        "seconds": [turn.latency.render_s, turn.latency.generate_s, turn.latency.env_s, turn.latency.wait_s],
     }
     if credit is not None:
         row |= {
@@ -243,15 +307,6 @@ def _turn(turn: Turn, credit: TurnCredit | None, decode: TokenText | None) -> di
             "gate_open": credit.gate_open,
         }
     return row
-
-
-def _tokens(turn: Turn, decode: TokenText | None) -> list[list[object]] | None:
-    completion = turn.completion
-    if decode is None or not completion.token_ids:
-        return None
-    pieces = decode.pieces(completion.token_ids[: LONGEST_TEXT // 4])
-    # a probability of 0 has no JSON number
-    return [[piece, round(max(p, -100.0), 4)] for piece, p in zip(pieces, completion.logprobs, strict=False)]
 
 
 def action_text(action: Message) -> str:

@@ -65,7 +65,7 @@ class Decision:
             action=self.action,
             state_key=state_key,
             hint=self.hint,
-            latency=Latency(self.render_s, self.generate_s),
+            latency=Latency(self.render_s, self.generate_s, wait_s=self.completion.queued_s),
         )
         if not self.is_summary:
             return turn

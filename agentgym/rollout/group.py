@@ -286,13 +286,16 @@ async def run_groups(
     seed: int,
     on_episode: OnEpisode = lambda request, trajectory: None,
     opponent: MakeAgent | None = None,
+    in_flight: InFlight | None = None,
 ) -> tuple[TrajectoryGroup, ...]:
     """Call :meth:`GroupPlayer.play` for every (ordinal, task), all at once.
 
     Raises:
         RunStoppedError: more than ``max_failure_rate`` of the episodes failed.
     """
-    player = GroupPlayer(pool, make_agent, config, seed=seed, on_episode=on_episode, opponent=opponent)
+    player = GroupPlayer(
+        pool, make_agent, config, seed=seed, on_episode=on_episode, opponent=opponent, in_flight=in_flight
+    )
     async with asyncio.TaskGroup() as running:  # an error in one group cancels the others
         jobs = [running.create_task(player.play(ordinal, task)) for ordinal, task in tasks]
     groups = tuple(job.result() for job in jobs)

@@ -43,6 +43,11 @@ class InFlight:
         """The current limit."""
         return self._limit
 
+    @property
+    def num_waiting(self) -> int:
+        """Episodes that wait for a slot."""
+        return sum(not admitted.done() for *_, admitted in self._waiting)
+
     @asynccontextmanager
     async def slot(self, priority: Priority) -> AsyncIterator[None]:
         """Wait for a slot for one episode, and hold it."""

@@ -43,4 +43,5 @@ async def generate_in_budget(
         logprobs=(*thought.logprobs, *rest.logprobs),
         policy_versions=(*thought.policy_versions, *rest.policy_versions),
         finish_reason=rest.finish_reason,
+        queued_s=None if thought.queued_s is None or rest.queued_s is None else thought.queued_s + rest.queued_s,
     )

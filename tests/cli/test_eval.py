@@ -15,7 +15,8 @@ Command = Callable[..., Any]
 FIELDS = {
     "suite_or_env", "policy", "num_episodes", "num_failed", "success", "success_low", "success_high", "mean_return",
     "mean_turns", "mean_tokens", "statuses", "run_dir", "num_tasks", "mean_score", "mean_prompt_tokens",
-    "mean_invalid_turns", "mean_tool_errors", "mean_seconds", "repeats", "by_type",
+    "mean_invalid_turns", "mean_tool_errors", "mean_seconds", "repeats", "by_type", "mean_attempts", "mean_cost",
+    "cost",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 from agentgym.evals.episodes import EpisodeFiles, write_json
 from agentgym.evals.runner import summarise
 from agentgym.rollout.record import GroupRecord, append_json_line, record_path, write_records
+from agentgym.rollout.token_scores import TurnScores, scores_path, write_scores
 from agentgym.types import (
     Completion,
     FinishReason,
@@ -20,6 +21,7 @@ from agentgym.types import (
     MalformedCall,
     Message,
     RewardPart,
+    RewardRole,
     Segment,
     Status,
     Task,
@@ -41,16 +43,16 @@ def turn(index: int, *, text: str = "take: mug 1", reply: str = "You pick up the
         prompt_ids=tuple(b"Put a mug on the shelf." if index == 0 else b"> "),
         completion=Completion(
             token_ids=ids,
-            logprobs=tuple(-0.01 * (at % 7) for at in range(len(ids))),
+            logprobs=tuple(-0.01 if at % 7 else -3.0 for at in range(len(ids))),
             policy_versions=(3,) * len(ids),
             finish_reason=FinishReason.STOP,
         ),
         action=Message("assistant", text, (MalformedCall((0, 4), "expected a name", "tak!"),) if index == 1 else ()),
         replies=(Message("tool", reply, result=ToolResult(reply, "take", "0", "tool_error" if index == 1 else None)),),
-        reward_parts=(RewardPart("outcome", 1.0),) if won else (),
+        reward_parts=(RewardPart("step", 0.1, RewardRole.PROCESS), *((RewardPart("outcome", 1.0),) if won else ())),
         state_key=f"mug 1 on shelf {index}",
         is_valid=index != 1,
-        latency=Latency(0.001, 0.02, 0.0003),
+        latency=Latency(0.001, 0.02, 0.003, 0.004),
     )
 
 
@@ -93,6 +95,23 @@ def record(
     return GroupRecord(
         group=TrajectoryGroup(ordinal=ordinal, task=task, trajectories=members), credit=credit, dropped=dropped
     )
+
+
+def scores_of(records: list[GroupRecord]) -> list[TurnScores]:
+    """The trainer's scores of the trained turns, the first token of each left out."""
+    return [
+        TurnScores(
+            ordinal=record.group.ordinal,
+            member=member,
+            turn=at,
+            logprobs=(None, *(value - 0.002 for value in played.completion.logprobs[1:])),
+            entropies=(None, *(0.3 * (n % 9) for n in range(1, len(played.completion.token_ids)))),
+        )
+        for record in records
+        if record.dropped is None
+        for member, trajectory in enumerate(record.group.trajectories)
+        for at, played in enumerate(trajectory.turns)
+    ]
 
 
 def write_eval(folder: Path, *, num_won: int, num_episodes: int = 10, policy: str = "demo") -> None:
@@ -154,7 +173,7 @@ def run_dir(tmp_path: Path) -> Path:
     config = {
         "eval": {"kwargs": {}},
         "recipe": "mugs", "seed": 7, "env": {"id": "Mugs-v0", "kwargs": {"num_mugs": 3}},
-        "credit": {"estimator": "gigpo"},
+        "credit": {"estimator": "gigpo", "shapers": [{"kind": "g_ra"}]},
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     write_metrics(folder)
@@ -164,6 +183,7 @@ def run_dir(tmp_path: Path) -> Path:
             *(record(step * 4 + at) for at in range(1, 6)),
         ]
         write_records(record_path(folder, step), records)
+        write_scores(scores_path(folder, step), scores_of(records))
     write_eval(folder / "eval" / "before", num_won=2)
     write_eval(folder / "eval" / "after", num_won=8)
     write_tokenizer(folder / "model")

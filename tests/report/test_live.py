@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from agentgym.report import write_report
 from agentgym.report.now import now_of, version_of
 from agentgym.report.run_folder import open_run_folder
 from agentgym.rollout import journal
+from agentgym.rollout.pulse import PULSE_FILE, Beat
 from agentgym.rollout.record import append_json_line
 
 fastapi_testclient = pytest.importorskip("fastapi.testclient")
@@ -69,6 +72,57 @@ def test_a_run_that_has_not_measured_anything(tmp_path: Path) -> None:
     assert names_of(tmp_path) == {"state": "nothing measured yet"}
     append_json_line(tmp_path / "metrics.jsonl", {"phase": "sft", "step": 7, "loss": 1.5})
     assert names_of(tmp_path)["fine-tuning step"] == "7"
+
+
+def test_what_happens_between_two_rows(run_dir: Path) -> None:
+    beat = Beat(
+        at_s=time.time(), doing="playing", done=40, playing=16, limit=16, waiting=24,
+        failures={"env_error": 2}, retries=5, last_failure="the browser is gone",
+        engine={"running": 9, "queued": 7, "servers": 2, "ready": 1, "fault": "no answer"},
+    )  # fmt: skip
+    (run_dir / PULSE_FILE).write_text(json.dumps(asdict(beat)))
+    found = {name: (value, is_bad) for name, value, is_bad in now_of(open_run_folder(run_dir))}
+    assert found["now"][0].startswith("playing, ") and not found["now"][1]
+    assert {name: found[name] for name in [*found][-7:]} == {
+        "episodes in flight": ("16 of 16", False),
+        "episodes waiting for a place": ("24", False),
+        "environments": ("env error 2; 5 repeated", True),
+        "last failure": ("the browser is gone", True),
+        "engine": ("9 requests, 7 queued", False),
+        "servers that answer": ("1 of 2", True),
+        "left out": ("no answer", True),
+    }
+    (run_dir / PULSE_FILE).write_text(json.dumps(asdict(replace(beat, at_s=time.time() - 100))))
+    assert {name: is_bad for name, _, is_bad in now_of(open_run_folder(run_dir))}["now"], "the process is silent"
+
+
+def test_an_evaluation_that_goes_on(tmp_path: Path, make_eval: Callable[..., None]) -> None:
+    make_eval(tmp_path, num_won=4)
+    before = version_of(tmp_path)
+    assert names_of(tmp_path) == {
+        "state": "finished", "episodes": "10", "success": "40%", "failed episodes": "0 of 10",
+    }  # fmt: skip
+    (tmp_path / "summary.json").unlink()
+    assert version_of(tmp_path) != before
+    beat = Beat(at_s=time.time(), doing="playing", done=10, playing=3, limit=8, waiting=5, total=90)
+    (tmp_path / PULSE_FILE).write_text(json.dumps(asdict(beat)))
+    found = names_of(tmp_path)
+    assert "state" not in found and found["episodes in flight"] == "3 of 8, 80 to go"
+    assert found["environments"] == "no failure"
+
+
+def test_suites_that_go_on(tmp_path: Path, make_eval: Callable[..., None]) -> None:
+    for policy, num_won in (("oracle", 10), ("random", 2)):
+        make_eval(tmp_path / "mugs" / policy, num_won=num_won)
+        (tmp_path / "mugs" / policy / "suite.json").write_text("{}")
+    (tmp_path / "mugs" / "random" / "summary.json").unlink()
+    before = version_of(tmp_path)
+    beat = Beat(at_s=time.time(), doing="playing", done=10, playing=3, limit=8, waiting=5, total=90)
+    (tmp_path / "mugs" / "random" / PULSE_FILE).write_text(json.dumps(asdict(beat)))
+    found = names_of(tmp_path)
+    assert (found["episodes"], found["success"], found["episodes in flight"]) == ("20", "60%", "3 of 8, 80 to go")
+    make_eval(tmp_path / "mugs" / "idle", num_won=0)
+    assert version_of(tmp_path) != before
 
 
 def test_what_is_served(run_dir: Path) -> None:

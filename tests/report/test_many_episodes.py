@@ -21,7 +21,6 @@ expect = sync_api.expect
 
 pytestmark = [pytest.mark.gui, pytest.mark.skipif(not has_chromium(), reason=f"needs Chromium: {INSTALL}")]
 NUM_EPISODES = 5_000
-SETTLED_MS = 400
 
 
 def episode(at: int) -> Trajectory:
@@ -78,18 +77,16 @@ def test_all_episodes_are_in_a_small_file(report: Path, page: Any) -> None:
     assert page.locator("button.member").count() < 500, "rows that nobody has scrolled to are not drawn"
     page.locator("#viewer").scroll_into_view_if_needed()
     page.locator("#groups").evaluate("list => list.scrollTo(0, list.scrollHeight)")
-    page.wait_for_timeout(SETTLED_MS)
+    page.wait_for_function("() => document.querySelectorAll('button.member').length > 120")
     assert 120 < page.locator("button.member").count() < 1000
 
 
 def test_filters_order_and_search_reach_every_episode(page: Any) -> None:
     page.select_option("#sort", "long")
-    page.wait_for_timeout(SETTLED_MS)
-    assert "9 t" in page.locator("button.member").first.inner_text()
+    expect(page.locator("button.member").first).to_contain_text("9 t")
     page.select_option("#sort", "")
     page.locator("#outcome button", has_text="no success").click()
-    page.wait_for_timeout(SETTLED_MS)
-    assert page.locator("#episode h3").inner_text().startswith("test-1 ")
+    expect(page.locator("#episode h3")).to_contain_text("test-1 ")
     page.locator("#outcome button", has_text="no success").click()
     page.fill("#search", f"town {4_999 * 31 + 1}")
     expect(page.locator("button.member")).to_have_count(1)

@@ -60,15 +60,15 @@ def test_a_training_run(run_dir: Path) -> None:
     assert captions[:3] == ["success of valid episodes", "how episodes ended", "where the time went"]
     for caption in ("return", "turns", "loss", "entropy", "turns with an anchor", "my_own_number", "loss on actions"):
         assert caption in captions
-    assert page.count("<svg") == 1 + 1 + 1 + 11 + 1 + 2  # overview, success, statuses, small multiples, own, warm start
-    hover = html.unescape(page)
-    assert "evaluation at step 12: 80%" in hover
-    assert "step 12: completed 52, truncated_turns 12" in hover
+    assert page.count('<div class="chart"') == 1 + 1 + 11 + 1 + 2  # success, statuses, small multiples, own, warm start
+    assert page.count('class="whisker"') == 2, "one for each evaluation"
+    assert 'aria-label="step 12: completed 52, truncated_turns 12"' in page
+    assert 'aria-label="loss on actions: 3 at step 1 to 0.15 at step 20, between 0.15 and 3"' in page
     assert "rollout <span>56.5%, 15.6 s</span>" in page
 
 
 def test_it_is_closed_in_itself(run_dir: Path) -> None:
-    page = page_of(run_dir)
+    page = page_of(run_dir).replace("/*! https://github.com/leeoniya/uPlot (v1.6.32) */", "")
     assert not re.search(r"https?://|<link|<script[^>]+src|<iframe|@import|url\(", page)
     assert "default-src 'none'" in page
     assert not (run_dir / "report.html.partial").exists()
@@ -129,15 +129,55 @@ def test_credit_and_tokens_of_a_turn(run_dir: Path) -> None:
         "task train-0",
     ]
     member = first["groups"][0]["members"][0]
-    assert (member["success"], member["return"], member["seed"]) == (True, 1.0, str(2**62))
+    assert (member["success"], member["return"], member["seed"]) == (True, pytest.approx(1.3), str(2**62))
     assert member["opening"] == "Put a mug on the shelf."
     assert [turn["anew"] for turn in member["turns"]] == [False, False, True]
     turn = member["turns"][1]
-    assert "".join(text for text, _ in turn["tokens"]) == turn["action"] == "take: mug 1"
+    assert "".join(turn["tokens"]) == turn["action"] == "take: mug 1"
+    assert turn["logprobs"] == [-3.0, *[-0.01] * 6, -3.0, *[-0.01] * 3]
+    assert (turn["trainer"][:2], turn["gap"], turn["trained"]) == ([None, -0.012], [0.002, 0.002], 1)
+    assert turn["entropies"][:3] == [None, 0.3, 0.6]
     assert (turn["thinking"], turn["num_thinking"]) == ("", 0)
     assert (turn["advantage"], turn["to_go"], turn["anchor"], turn["anchor_size"]) == (1.5, 1.0, 1, 3)
     assert (turn["valid"], turn["malformed"], turn["replies"][0]["error"]) == (False, ["expected a name"], "tool_error")
-    assert member["turns"][2]["parts"] == [["outcome", "outcome", 1.0]]
+    assert member["turns"][2]["parts"] == [["step", "process", 0.1], ["outcome", "outcome", 1.0]]
+
+
+def test_gates_say_what_held_rewards_back(run_dir: Path) -> None:
+    won, lost, _ = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"]
+    gated = ["process", "format", "cost"]
+    outcome: dict[str, Any] = {"roles": ["outcome"], "needed": "> 0", "gated": gated}
+    assert won["gates"] == [outcome | {"total": 1.0, "clears": True}]
+    assert lost["gates"] == [outcome | {"total": 0.0, "clears": False}]
+    assert [turn["counted"] for turn in won["turns"]] == [[True], [True], [True, True]]
+    assert [turn["counted"] for turn in lost["turns"]] == [[False]] * 3
+    (run_dir / "config.json").write_text(json.dumps({"credit": {"estimator": "gigpo"}}))
+    won, *_ = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"]
+    assert (won["gates"], won["turns"][0]["counted"]) == ([], None)
+
+
+def test_what_was_not_recorded_of_tokens_is_missing(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
+    for path in (run_dir / "rollouts").glob("scores-*"):
+        path.unlink()
+    turn = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"][0]["turns"][0]
+    assert "entropies" not in turn and "trainer" not in turn and turn["gap"] is None
+    record = make_record(1)
+    sizes = [len(turn.completion.token_ids) for member in record.group.trajectories for turn in member.turns]
+    before_update = replace(record, columns={"token_entropy": [0.5 + at for at in range(sum(sizes))]})
+    write_records(record_path(run_dir, 0), [before_update])
+    first, second, _ = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"]
+    assert first["turns"][1]["entropies"][0] == 0.5 + sizes[0]
+    assert second["turns"][0]["entropies"][0] == 0.5 + sum(sizes[:3])
+    dropped = traces_of(page_of(run_dir))["sections"][1]["groups"][-1]
+    assert dropped["dropped"] and {turn["trained"] for turn in dropped["members"][0]["turns"]} == {0}
+    evaluated = traces_of(page_of(run_dir))["sections"][-1]["groups"][0]["members"][0]["turns"][0]
+    assert evaluated["trained"] is None, "an evaluation has no loss mask"
+
+
+def test_scores_that_cannot_be_read_are_named(run_dir: Path) -> None:
+    (run_dir / "rollouts" / "scores-000003.jsonl.gz").write_bytes(b"plain")
+    with pytest.raises(CorruptDataError, match=r"scores-000003\.jsonl\.gz cannot be read"):
+        write_report(run_dir)
 
 
 def test_thinking_is_told_apart_from_the_answer(run_dir: Path, make_record: Callable[..., GroupRecord]) -> None:
@@ -151,7 +191,7 @@ def test_thinking_is_told_apart_from_the_answer(run_dir: Path, make_record: Call
     )
     segments = (replace(trajectory.segments[0], turns=(thought, *trajectory.segments[0].turns[1:])),)
     changed = replace(record, group=replace(record.group, trajectories=(replace(trajectory, segments=segments),)))
-    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").iterdir())
+    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").glob("step-*"))
     write_records(record_path(run_dir, step), [changed])
     turn = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"][0]["turns"][0]
     assert (turn["thinking"], turn["num_thinking"], turn["action"]) == ("Which?", 4, "take: mug 1")
@@ -164,7 +204,7 @@ def test_what_was_done_in_place_of_an_action(run_dir: Path, make_record: Callabl
     *turns, turn = last.turns
     changed = Segment((*turns, replace(turn, played=Message("assistant", "put: " + HOSTILE))))
     episode = replace(member, segments=(*before, changed))
-    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").iterdir())
+    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").glob("step-*"))
     group = replace(record.group, trajectories=(episode,))
     write_records(record_path(run_dir, step), [replace(record, group=group)])
     shown = traces_of(page_of(run_dir))["sections"][0]["groups"][0]["members"][0]["turns"]
@@ -179,7 +219,7 @@ def test_players_of_a_match_are_told_apart(run_dir: Path, make_record: Callable[
     record = make_record(0, outcomes=(True, False))
     first, second = record.group.trajectories
     match = replace(record, group=replace(record.group, trajectories=(first, replace(second, player=1))))
-    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").iterdir())
+    step = min(int(path.name[5:11]) for path in (run_dir / "rollouts").glob("step-*"))
     write_records(record_path(run_dir, step), [match, make_record(1, outcomes=(True, False))])
     assert players() == [[1, 2], [None, None]]
 
@@ -198,6 +238,11 @@ def test_without_a_tokenizer_the_text_stands_alone(run_dir: Path) -> None:
     assert (turn["tokens"], turn["action"]) == (None, "take: mug 1")
 
 
+def test_a_run_that_goes_on_has_the_text_of_its_tokens(run_dir: Path) -> None:
+    (run_dir / "model").rename(run_dir / "tokenizer")  # the model is saved at the end
+    assert traces_of(page_of(run_dir))["has_tokens"]
+
+
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"phase": "sft", "step": 1, "loss": 3.0}\n{"phase": "sft", "st')
     page = page_of(tmp_path)
@@ -208,7 +253,7 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
 def test_numbers_that_are_not_finite_do_not_break_a_curve(tmp_path: Path) -> None:
     rows = [{"phase": "rl", "step": at, "success": 0.5, "loss": float("nan") if at == 3 else 1.0} for at in range(20)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "nan" not in "".join(re.findall(r'points="([^"]*)"', page_of(tmp_path)))
+    assert "nan" not in "".join(re.findall(r'data-chart="([^"]*)"', page_of(tmp_path))).lower()
 
 
 def test_an_evaluations_folder(tmp_path: Path, make_eval: Callable[..., None]) -> None:
@@ -313,7 +358,7 @@ def test_suites_are_one_page(tmp_path: Path, make_eval: Callable[..., None]) -> 
             given = text or (tmp_path / "games" / policy / "maze-v0" / name).read_text()
             (tmp_path / "games" / policy / name).write_text(given)
     page = page_of(tmp_path)
-    rows = re.findall(r'<text class="row"[^>]*>([^<]*)', page)
+    rows = re.findall(r"<dt>(\w+/[^<]*)</dt>", page)
     assert rows == ["games/oracle: 100%", "games/random: 30%", "mugs/oracle: 100%", "mugs/random: 30%"]
     assert "<dd>games, mugs</dd>" in page and "<dd>oracle, random</dd>" in page
     labels = [section["label"].removeprefix("evaluation ") for section in traces_of(page)["sections"]]
@@ -367,13 +412,14 @@ def test_another_run_beside_this_one(run_dir: Path, tmp_path: Path) -> None:
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"seed": 8, "credit": {"estimator": "grpo"}}))
     page = write_report(run_dir, tmp_path / "both.html", beside=other).read_text(encoding="utf-8")
-    assert "Beside mugs-002" in page and "2 settings differ" in page
+    assert "Beside mugs-002" in page and "3 settings differ" in page
     assert re.search(r"<td>credit.estimator</td><td>&#34;gigpo&#34;</td><td>&#34;grpo&#34;</td>", page)
-    assert page.count('class="beside"') == page.count('class="smooth"') > 10, "each curve has its sister"
-    assert "dashed and hollow: mugs-002" in page and "mugs-002, step 12: " in html.unescape(page)
-    assert re.search(r"<td>\+0.0 pp</td><td>[^<]+</td><td>1</td><td>10</td>", page), (
-        "the same episodes, so no difference"
-    )
+    charts = [json.loads(html.unescape(text)) for text in re.findall(r'data-chart="([^"]*)"', page)]
+    lines = [[one["style"] for one in chart["series"]] for chart in charts]
+    assert sum(styles.count("dashed") == styles.count("line") == 1 for styles in lines) > 10, "each has its sister"
+    assert "dashed and hollow: mugs-002" in page
+    assert "mugs-002, evaluation" in {one["name"] for chart in charts for one in chart["series"]}
+    assert re.search(r"<td>\+0.0 pp</td><td>[^<]+</td><td>1</td><td>10</td>", page), "the same episodes: no difference"
     sections = traces_of(page)["sections"]
     assert {section["of"] for section in sections} == {"", "mugs-002"}
     assert [s["label"].removeprefix("mugs-002: ") for s in sections if s["of"]] == [

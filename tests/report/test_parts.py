@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
+import html
+import json
 import math
+import re
+import tomllib
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym.report.charts import (
-    Frame,
-    Point,
-    interval_chart,
-    line_chart,
-    moving_average,
-    stacked_chart,
-    thinned,
-    ticks,
-)
+from agentgym.report.charts import Beside, Point, line_chart, moving_average, stacked_chart, thinned
 from agentgym.report.token_text import TokenText
 from agentgym.report.traces import coarse_to_fine
 
-values = st.floats(-1e6, 1e6, allow_subnormal=False).map(lambda x: round(x, 6))
+VENDORED = Path("agentgym/report/vendor")
 
 
-@given(values, values)
-def test_ticks_cover_the_interval_with_few_round_numbers(one: float, other: float) -> None:
-    low, high = min(one, other), max(one, other)
-    marks = ticks(low, high)
-    assert 2 <= len(marks) <= 8
-    slack = 1e-6 * max(1.0, high - low)
-    assert marks[0] <= low + slack
-    assert marks[-1] >= high - slack
+def drawn(chart: str) -> dict[str, Any]:
+    """Return the data of a chart."""
+    found = re.search(r'data-chart="([^"]*)"', chart)
+    assert found is not None
+    data: dict[str, Any] = json.loads(html.unescape(found.group(1)))
+    return data
+
+
+def test_vendored_files_are_as_they_were_published() -> None:
+    listed = tomllib.loads((VENDORED / "versions.toml").read_text())
+    for name, about in listed.items():
+        there = {path.name for path in (VENDORED / name).iterdir()}
+        assert there == set(about["sha256"]) and "LICENSE.txt" in there
+        for file, expected in about["sha256"].items():
+            assert hashlib.sha256((VENDORED / name / file).read_bytes()).hexdigest() == expected, file
+        code = next((VENDORED / name).glob("*.js")).read_text()
+        assert f"(v{about['version']})" in code
 
 
 def test_moving_average_and_thinning() -> None:
@@ -44,22 +51,41 @@ def test_moving_average_and_thinning() -> None:
     assert sum(math.isnan(y) for y in ys) == 0
 
 
-def test_a_curve_lies_inside_its_frame() -> None:
-    frame = Frame(width=100, height=50, left=10, right=5, top=2, bottom=8)
-    chart = str(line_chart([0, 1, 2], [0.0, 1.0, 0.5], frame=frame))
-    points = [tuple(map(float, p.split(","))) for p in chart.partition('points="')[2].partition('"')[0].split()]
-    assert all(10 <= x <= 95 and 2 <= y <= 42 for x, y in points)
-    assert points[1][1] == 2.0  # the largest value is at the top
-    assert 'viewBox="0 0 100 50"' in chart
+def test_a_curve_and_the_one_beside_it_share_their_steps() -> None:
+    beside = Beside(name="other", xs=[2, 3], ys=[0.5, 0.25], points=[Point(4, 0.5, 0.4, 0.6, "evaluation")])
+    chart = str(line_chart([1, 2], [0.0, 1.0], name="success", show="share", beside=beside))
+    data = drawn(chart)
+    assert data["x"] == [1, 2, 3, 4]
+    assert {one["name"]: (one["style"], one["y"]) for one in data["series"]} == {
+        "other": ("dashed", [None, 0.5, 0.25, None]),
+        "other, evaluation": ("hollow", [None, None, None, 0.5]),
+        "success": ("line", [0.0, 1.0, None, None]),
+    }
+    assert 'aria-label="success: 0% at step 1 to 100% at step 2, between 0% and 100%"' in chart
+
+
+def test_a_long_curve_has_a_moving_average() -> None:
+    data = drawn(str(line_chart(range(24), [float(at) for at in range(24)], name="loss")))
+    raw, mean = data["series"]
+    assert (raw["style"], mean["name"]) == ("faint", "loss, mean of 2")
+    assert mean["y"][-1] == 22.5
+
+
+def test_stacks_are_drawn_from_the_top_and_tell_their_own_values() -> None:
+    data = drawn(str(stacked_chart([1, 2], [("a", "c0", [1.0, 2.0]), ("b", "c1", [10.0, 20.0])])))
+    assert [(one["name"], one["y"], one["shown"]) for one in data["series"]] == [
+        ("b", [11.0, 22.0], [10.0, 20.0]),
+        ("a", [1.0, 2.0], [1.0, 2.0]),
+    ]
 
 
 def test_degenerate_charts() -> None:
     assert "no values" in line_chart([], [])
     assert "no values" in line_chart([1.0], [math.nan])
-    assert "<circle" in line_chart([3.0], [0.0])
+    assert drawn(str(line_chart([3.0], [0.0])))["x"] == [3.0]
     assert "no values" in stacked_chart([], [])
-    assert "<line" in line_chart([], [], points=[Point(0, 0.5, 0.4, 0.6, "an evaluation")])
-    assert "&lt;b&gt;" in interval_chart([Point(0, 0.5, 0.4, 0.6, "<b>")], frame=Frame())
+    dots = str(line_chart([], [], points=[Point(0, 0.5, 0.4, 0.6, "<b>")]))
+    assert drawn(dots)["series"][0]["low"] == [0.4] and 'aria-label="&lt;b&gt;"' in dots
 
 
 class Bytes:

@@ -14,7 +14,6 @@ from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromi
 from agentgym.report import write_report
 
 pytestmark = [pytest.mark.gui, pytest.mark.skipif(not has_chromium(), reason=f"needs Chromium: {INSTALL}")]
-SETTLED_MS = 400
 
 
 @pytest.fixture
@@ -41,8 +40,12 @@ def page(run_dir: Path, tmp_path: Path) -> Iterator[Any]:
 def search(page: Any, text: str) -> list[str]:
     """Type into the search field; return the sections as they are listed."""
     page.fill("#search", text)
-    page.wait_for_timeout(SETTLED_MS)
+    page.wait_for_function("text => document.querySelector('#search').dataset.shown === text", arg=text.lower())
     return list(page.locator("#section option").all_inner_texts())
+
+
+def test_a_page_of_two_runs_opens_with_its_own(page: Any) -> None:
+    assert page.locator("#section option:checked").inner_text() == "step 12 (6 of 6 groups)"
 
 
 def test_search_shows_matches_and_counts_them_everywhere(page: Any) -> None:

@@ -268,12 +268,20 @@ def test_requests_wait_in_line_for_a_slot(model: PreTrainedModel) -> None:
         expected = full_logprobs(model, prompt(number, 6), completion, params)
         assert completion.logprobs == pytest.approx(expected, abs=TOLERANCE)
         order.append(number)
+        waited.append(completion.queued_s or 0.0)
 
     async def scenario() -> None:
-        await asyncio.gather(*map(one, range(7)))
+        asked = asyncio.gather(*map(one, range(7)))
+        while not engine.health().running:
+            await asyncio.sleep(0)
+        assert (engine.health().running, engine.health().queued) == (2, 5)
+        await asked
 
+    waited: list[float] = []
     run(scenario())
     assert order == list(range(7))
+    assert max(waited[:2]) < min(waited[2:]), "those without a slot waited longer"
+    assert (engine.health().running, engine.health().queued) == (0, 0)
 
 
 def test_requests_of_one_session_run_one_after_the_other(model: PreTrainedModel) -> None:

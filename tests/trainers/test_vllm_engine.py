@@ -243,6 +243,8 @@ def test_a_server_that_does_not_take_the_weights_is_left_out(tmp_path: Path) -> 
             await w.train(1, 32)
             assert {(await w.ask(str(n))).token_ids[0] for n in range(6)} == {32}
             assert any("the disk is gone" in line for line in w.said)
+            health = w.engine.health()
+            assert (health.servers, health.ready, health.running) == (2, 1, 0) and "the disk is gone" in health.fault
             w.servers[0].faults.clear()
             await w.until(lambda: w.servers[0].number == 32)
             await w.until(lambda: w.engine.server_stats.num_readmitted == 1)

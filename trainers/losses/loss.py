@@ -32,6 +32,8 @@ class LossOutput:
     loss: Tensor
     sums: dict[str, float]
     maxima: dict[str, float]
+    logprob: Tensor | None = None
+    """``[N]`` of the policy that is trained, without a gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,8 @@ def policy_loss(
         sums[name] = term.detach().sum().item()
     gap = (scores.logprob_old - batch.rollout_logprob).detach().abs()
     sums["logprob_gap_mean"] = gap.sum().item()
-    return LossOutput(loss, sums, {"logprob_gap_max": gap.max().item() if gap.numel() else 0.0})
+    maxima = {"logprob_gap_max": gap.max().item() if gap.numel() else 0.0}
+    return LossOutput(loss, sums, maxima, scores.logprob.detach())
 
 
 def gated_loss(

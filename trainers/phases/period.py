@@ -26,6 +26,7 @@ from agentgym.trainers.data.samples import GroupVerdict, build_samples
 from agentgym.trainers.phases.credit import judged, split_by_env
 from agentgym.trainers.phases.optimizer_step import AddGradient
 from agentgym.trainers.phases.update import PartialUpdate, UpdateResult
+from agentgym.trainers.reporting.token_scores import places_of
 from agentgym.trainers.run_env import RunEnv
 from agentgym.types import TrajectoryGroup
 
@@ -50,7 +51,7 @@ class Period:
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
         samples = build_samples(verdicts)
         if samples:
-            self._update.add(samples)
+            self._update.add(samples, places_of(verdicts))
 
     def finish(self, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None = None) -> UpdateResult:
         """Make the optimizer's step.

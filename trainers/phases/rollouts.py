@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
+from agentgym.rollout.pulse import Beat, Pulse
 from agentgym.rollout.replay import swapped
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.stream import GroupStream, StreamState
@@ -26,9 +27,16 @@ class Rollouts:
     Args:
         state: the state of the stream of groups to resume from.
         plan: the state of the planner of groups, to resume from.
+        on_beat: called every second with what is played and how the engine does, on the first rank.
     """
 
-    def __init__(self, run: Run, state: StreamState | None = None, plan: PlanState | None = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        state: StreamState | None = None,
+        plan: PlanState | None = None,
+        on_beat: Callable[[Beat], None] = lambda beat: None,
+    ) -> None:
         config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
         self._envs = run.envs
         self._replays = any(env.config.strategy.replays for env in run.envs)
@@ -37,6 +45,9 @@ class Rollouts:
         """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
         self._in_flight = config.pipeline.in_flight(replace(config.group, num_envs=-(-config.group.num_envs // parts)))
+        engine = run.engine if run.ranks.is_main or run.do_all_play else None
+        self._pulse = Pulse(run.run_dir, self._in_flight, engine, on_beat)
+        self._beats = run.ranks.is_main
         seed = derive_seed(config.seed, "rl tasks")
         self._planners = [
             EnvPlanner(env.config.strategy, env.train_tasks, env.config.group.group_size, seed, env.probed)
@@ -51,6 +62,7 @@ class Rollouts:
                 seed=config.seed,
                 quorum=config.pipeline.quorum(env.config.group),
                 in_flight=self._in_flight,
+                on_episode=self._pulse.count,
                 env_name=env.name,
                 reflect=run.make_reflect(env),
             )
@@ -107,7 +119,11 @@ class Rollouts:
         Args:
             period: takes each group's gradient when the group is done, in a thread beside the rollouts.
         """
+        if self._beats:
+            self._pulse.start()
         groups = await self._take(step, clock, period)
+        if self._beats:
+            self._pulse.beat("training")
         swaps = self._planner.observe(step, groups)
         if not self._replays:
             return groups
@@ -158,4 +174,5 @@ class Rollouts:
 
     async def close(self) -> None:
         """Cancel the episodes in flight."""
+        await self._pulse.stop()
         await self._stream.close()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.token_scores import scores_path, write_scores
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
@@ -81,6 +82,8 @@ def train_step(
     update = period.finish(verdicts, add_gradient) if period else _update(run, state, verdicts, add_gradient)
     state.entropy_history = update.history
     clock.lap("train")
+    if run.ranks.is_main:
+        write_scores(scores_path(run.run_dir, step), update.scores)
 
     described = describe_rollouts(verdicts, version=step) | describe_mixture(
         [env.name for env in config.envs], verdicts

@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.token_scores import TurnScores
 from agentgym.trainers.data.batch import TrainBatch, build_batches, num_averaged
 from agentgym.trainers.data.fit import can_share_prefixes
 from agentgym.trainers.data.layout import recomputed
@@ -35,6 +36,7 @@ from agentgym.trainers.models.precision import computing
 from agentgym.trainers.models.reference import Reference, scored
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
 from agentgym.trainers.reporting.activity import changed_by_corrections
+from agentgym.trainers.reporting.token_scores import Place, TokenScores, places_of
 from agentgym.trainers.reporting.totals import Outcome, UpdateTotals, kl_to_sampling
 from agentgym.trainers.types import CausalLM
 
@@ -47,6 +49,8 @@ class UpdateResult:
     """Means over the trained tokens."""
     history: EntropyHistory
     """EPO's memory, to be handed to the next step."""
+    scores: tuple[TurnScores, ...] = ()
+    """Log-probabilities and entropies of the trained tokens, turn by turn; the same on all ranks."""
 
 
 def update_policy(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -82,7 +86,7 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     kept = [verdict for verdict in verdicts if verdict.dropped is None]
     samples = build_samples(kept)
     step = _Step(model, config, temperature, reference, history)
-    totals = UpdateTotals()
+    totals, scores, places = UpdateTotals(), TokenScores(), places_of(kept)
     minibatches = _minibatches(step, samples, plan_minibatches(kept, samples, config, seed), ranks)
     for number, (rows, made, share, old) in enumerate(minibatches):
         frozen = step.frozen_tokens(made, share, old)
@@ -98,9 +102,11 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         if totals.grad_norms and _is_too_far(ranks.gathered(totals.kl_old) if config.max_kl else [], config.max_kl):
             totals.stopped_by_kl = True
             break
-        for outcome in outcomes:
+        for outcome, logprob_old in zip(outcomes, old, strict=True):
             if outcome[-1]:
                 totals.add(*outcome)
+                batch, entropy, output, _ = outcome
+                scores.add(rows, places, batch, entropy, step.before_update(output, logprob_old, is_first=not number))
         if add_gradient is not None:
             add_gradient(number)
         totals.add_step(clip_and_step(model, optimizer, max_grad_norm, facts.lr_scale), facts.lr_scale)
@@ -109,7 +115,13 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
     totals = UpdateTotals.of_all(ranks.gathered(totals))
     if not config.regulariser("epo"):  # whose history holds this step already
         step.history = history.after(totals.entropy_of_turn())
-    return UpdateResult(metrics=totals.means(), history=step.history)
+    return UpdateResult(metrics=totals.means(), history=step.history, scores=_of_ranks(scores, ranks))
+
+
+def _of_ranks(scores: TokenScores, ranks: Ranks) -> tuple[TurnScores, ...]:
+    """Return the scores of all ranks, in order."""
+    found = [one for part in ranks.gathered(scores.collected()) for one in part]
+    return tuple(sorted(found, key=lambda one: one.key))
 
 
 Minibatch = tuple[list[TrainingSample], list[TrainBatch], Share, list[Tensor | None]]
@@ -193,12 +205,17 @@ class PartialUpdate:
         self._ranks = ranks_of(model)
         self._step = _Step(model, config, temperature, reference, self._history)
         self._totals = UpdateTotals()
+        self._scores = TokenScores()
         self._divisor = 0
         self._num_batches = 0
         optimizer.zero_grad()
 
-    def add(self, samples: Sequence[TrainingSample]) -> None:
-        """Add a part's gradient; of a sharded model all ranks add the same part, each its share of it."""
+    def add(self, samples: Sequence[TrainingSample], places: Sequence[Place] = ()) -> None:
+        """Add a part's gradient; of a sharded model all ranks add the same part, each its share of it.
+
+        Args:
+            places: of :func:`~agentgym.trainers.reporting.token_scores.places_of`, to keep the scores of tokens.
+        """
         config = self._step.config
         batches = batches_for(self._model, samples, config)  # weighed as if the part were the whole update
         averaged = num_averaged(samples, config.mean, config.unit)
@@ -210,6 +227,9 @@ class PartialUpdate:
             outcome = (batch, *self._step.backward(batch, logprob_old, facts, scale * divisor), scale)
             if scale:
                 self._totals.add(*outcome)
+                if places:
+                    known = self._step.before_update(outcome[2], logprob_old, is_first=True)
+                    self._scores.add(samples, places, batch, outcome[1], known)
             far, count = kl_to_sampling([outcome])
             self._totals.kl_old = (self._totals.kl_old[0] + far, self._totals.kl_old[1] + count)
         self._divisor += averaged or 0
@@ -235,7 +255,8 @@ class PartialUpdate:
         if self._num_batches or add_gradient is not None:
             self._totals.add_step(clip_and_step(self._model, self._optimizer, self._max_grad_norm, 1.0), 1.0)
         totals = UpdateTotals.of_all(self._ranks.gathered(self._totals))
-        return UpdateResult(metrics=totals.means(), history=self._history.after(totals.entropy_of_turn()))
+        history = self._history.after(totals.entropy_of_turn())
+        return UpdateResult(metrics=totals.means(), history=history, scores=_of_ranks(self._scores, self._ranks))
 
 
 class _Step:
@@ -269,6 +290,12 @@ class _Step:
         if is_only and not self.config.needs_whole_update:
             return [None] * len(mine)
         return [self._frozen(self.model, batch)[0] for batch in mine]
+
+    def before_update(self, output: LossOutput, logprob_old: Tensor | None, *, is_first: bool) -> Tensor | None:
+        """Return the log-probabilities of the policy before the step, by this model; None if a later one was scored."""
+        if logprob_old is not None and self.config.mode != "bypass":
+            return logprob_old
+        return output.logprob if is_first else None
 
     def include_present_step(self) -> None:
         """Add the entropies that :meth:`old_logprobs` measured to EPO's history."""

@@ -13,6 +13,7 @@ from rich.progress import TaskID
 
 from agentgym.errors import MissingExtraError
 from agentgym.progress import SuccessCount, progress_bars
+from agentgym.rollout.pulse import Beat
 from agentgym.rollout.record import append_json_line, read_json_lines, rewrite_json_lines
 from agentgym.trainers.types import Metrics
 from agentgym.types import Trajectory
@@ -44,6 +45,8 @@ class MetricsLog:
         self._bars: dict[str, TaskID] = {}
         self._num_steps: dict[str, int] = {}
         self._episodes: dict[str, SuccessCount] = {}
+        self._facts: list[str] = []
+        """Numbers of the last row."""
         self._failed: set[str] = set()
         """Phases whose first failed episode was named."""
 
@@ -89,12 +92,19 @@ class MetricsLog:
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
         if self._wandb is not None:
             self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
-        facts = [f"{name} {_number(values[name])}" for name in SHOWN if name in values]
+        facts = self._facts = [f"{name} {_number(values[name])}" for name in SHOWN if name in values]
         if phase in self._bars:
             self._progress.update(self._bars[phase], completed=step, facts=facts)
             between = min(MOST_BETWEEN, max(1, self._num_steps[phase] // NUM_LINES))
             if not self._console.is_terminal and (step % between == 0 or step == self._num_steps[phase]):
                 self.say(f"{phase} {step}/{self._num_steps[phase]}  {'  '.join(facts)}")
+
+    def beat(self, beat: Beat) -> None:
+        """Show what rollouts do between two rows, with the numbers of the last one."""
+        if "rl" in self._bars:
+            self._progress.update(
+                self._bars["rl"], facts=[*beat.alarms, *self._facts[:2], *beat.load, *self._facts[2:]]
+            )
 
     def forget_after(self, phase: str, step: int) -> None:
         """Drop the rows that a run resumed after ``step`` of ``phase`` will write again."""
@@ -132,6 +142,9 @@ class SilentLog:
         """Nothing."""
 
     def log(self, phase: str, step: int, values: Metrics) -> None:
+        """Nothing."""
+
+    def beat(self, beat: Beat) -> None:
         """Nothing."""
 
     def forget_after(self, phase: str, step: int) -> None:

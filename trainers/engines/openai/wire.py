@@ -262,7 +262,11 @@ def _read_usage(answer: JsonObject) -> Usage | None:
     if not isinstance(usage, Mapping):
         return None
     read, sampled = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return Usage(read, sampled) if isinstance(read, int) and isinstance(sampled, int) else None
+    if not isinstance(read, int) or not isinstance(sampled, int):
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    return Usage(read, sampled, cached if isinstance(cached, int) else None)
 
 
 def _as_wire(message: Message) -> WireMessage:

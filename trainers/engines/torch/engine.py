@@ -17,7 +17,7 @@ from functools import partial
 
 import torch
 
-from agentgym.engine import SamplingParams
+from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.settings import Range, check_number
 from agentgym.trainers.engines.torch.forward import Chunk
@@ -115,6 +115,10 @@ class TorchEngine:
         """Counters since the engine was made; the same object every time."""
         self._stats.num_evictions = self._slots.num_evictions
         return self._stats
+
+    def health(self) -> EngineHealth:
+        """Return how many requests are computed and wait."""
+        return EngineHealth(running=len(self._running), queued=len(self._waiting))
 
     # --------------------------------------------------------------------------------------------- the contract
 
@@ -309,6 +313,7 @@ class TorchEngine:
                 self._waiting.appendleft(request)
                 break
             request.slot = slot
+            request.queued_s = time.perf_counter() - request.asked_s
             self._stats.num_reused_tokens += slot.adopt(request.token_ids, request.num_prompt - 1)
             self._running.append(request)
         self._waiting.extendleft(reversed(blocked))

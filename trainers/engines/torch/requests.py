@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from agentgym.engine import SamplingParams
@@ -43,6 +44,9 @@ class Request:
     slot: Slot | None = None
     logprobs: list[float] = field(default_factory=list)
     policy_versions: list[int] = field(default_factory=list)
+    asked_s: float = field(default_factory=time.perf_counter)
+    queued_s: float | None = None
+    """Wall seconds until it had a slot."""
 
     def completion(self, reason: FinishReason) -> Completion:
         """The completion sampled so far."""
@@ -51,6 +55,7 @@ class Request:
             logprobs=tuple(self.logprobs),
             policy_versions=tuple(self.policy_versions),
             finish_reason=reason,
+            queued_s=self.queued_s,
         )
 
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import httpx
 
+from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError, EngineError, InfrastructureError, boundary
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
@@ -130,6 +131,16 @@ class ServerPool:
         self.dtypes: set[str] = set()
         """What the servers compute in, as far as they have said."""
         self.stats = PoolStats()
+
+    def health(self) -> EngineHealth:
+        """Return the requests in flight and the servers that can be asked."""
+        out = [server.reason for server in self.servers if server.state is State.OUT and server.reason]
+        return EngineHealth(
+            running=sum(server.load[0] for server in self.servers),
+            servers=len(self._config.urls),
+            ready=sum(server.state is not State.OUT for server in self.servers),
+            fault=out[0] if out else "",
+        )
 
     # ------------------------------------------------------------------------------------------- start and end
 

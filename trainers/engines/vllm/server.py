@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from agentgym.engine import SamplingParams
+from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
@@ -73,6 +73,10 @@ class VllmEngine:
     def server_stats(self) -> PoolStats:
         """Counters since the engine was made; the same object every time."""
         return self._pool.stats
+
+    def health(self) -> EngineHealth:
+        """Return the requests in flight, the servers that can be asked, and why others cannot."""
+        return self._pool.health()
 
     async def connect(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Wait for the first server that this run can use.

@@ -1,0 +1,91 @@
+"use strict";
+// Parts of an episode that need nothing but its data: times, gates, pictures, and all of it as JSON.
+const milliseconds = (s) => (s >= 1 ? `${number(s)} s` : `${number(s * 1000)} ms`);
+
+// Seconds by what they were spent on. Waiting is for a place in the engine, where the engine tells it.
+const timeOf = (turns) => {
+  const sum = (at) => turns.reduce((total, { seconds }) => total + (seconds[at] ?? 0), 0);
+  const isTold = turns.some(({ seconds }) => isKnown(seconds[3]));
+  return [["model", sum(1) - sum(3)], ["environment", sum(2)], ["waiting", isTold ? sum(3) : null], ["rendering", sum(0)]];
+};
+const timeLine = (turns) => {
+  const spent = timeOf(turns);
+  const whole = spent.reduce((total, [, value]) => total + (value ?? 0), 0);
+  if (!whole) return [];
+  const line = make("div", "spent", `${milliseconds(whole)}: `);
+  const bar = make("span", "bar");
+  spent.forEach(([name, value], at) => {
+    line.append(make("span", value ? `part part-${at}` : "part", `${name} ${value === null ? "not told" : milliseconds(value)}`,
+      value === null ? "this engine does not tell how long requests wait; the time is in that of the model" : null));
+    const part = make("i", `part-${at}`);
+    part.style.width = `${(100 * (value ?? 0)) / whole}%`;
+    bar.append(part);
+  });
+  line.append(bar);
+  return [line];
+};
+
+// The gates of gated rewards in this episode, and whether the record agrees.
+const gatesOf = (member) => {
+  const lines = member.gates.map(({ roles, total, needed, clears, gated }) => {
+    const line = make("div", "gate");
+    line.append(make("span", `chip ${clears ? "good" : "bad"}`, clears ? "gate open" : "gate closed"),
+      `${roles.join(" + ")} is ${number(total)}, needed ${needed}: ${gated.join(", ")} ${clears ? "count" : "do not count"}`);
+    return line;
+  });
+  const recorded = member.turns.find((turn) => "gate_open" in turn);
+  if (lines.length && recorded && recorded.gate_open !== member.gates.every(({ clears }) => clears)) {
+    lines.push(make("div", "soft", `The record has the gate ${recorded.gate_open ? "open" : "closed"}: another shaper changed rewards before it.`));
+  }
+  return lines;
+};
+
+const pictureOf = (image) => {
+  const picture = make("img");
+  if (/^image\/(png|webp)$/.test(image.type) && /^[A-Za-z0-9+/=]+$/.test(image.data)) {
+    picture.src = `data:${image.type};base64,${image.data}`;
+  }
+  return picture;
+};
+
+// All that the page knows of an episode, written out when it is asked for.
+const rawOf = (member) => {
+  const raw = make("details", "raw");
+  raw.append(make("summary", "", "raw JSON"));
+  raw.ontoggle = () => {
+    if (!raw.open || raw.querySelector("pre")) return;
+    const text = make("pre", "reply", JSON.stringify(member, null, 1));
+    const copy = make("button", "chip", "copy");
+    copy.onclick = async (event) => {
+      event.stopPropagation();
+      try { await navigator.clipboard.writeText(text.textContent); copy.textContent = "copied"; }
+      catch { // a page from a file may not write to the clipboard by that name
+        getSelection().selectAllChildren(text);
+        copy.textContent = document.execCommand("copy") ? "copied" : "selected: copy it by the keyboard";
+      }
+    };
+    raw.append(copy, text);
+  };
+  return raw;
+};
+
+// Other attempts of a policy that makes several, turn by turn.
+const otherAttempts = (member, ways, way) => member.attempts.map((other, at) => {
+  const box = make("details");
+  const [css, mark, outcome] = outcomeMark(other.success);
+  const place = at + 1 < member.attempt ? at + 1 : at + 2;
+  const head = make("summary", "", `attempt ${place}, which does not count: ${plural(other.turns.length, "turn")}, ${other.status.replaceAll("_", " ")} `);
+  head.append(make("b", css, `${mark} ${outcome}`));
+  box.append(head);
+  box.ontoggle = () => {
+    if (!box.open || box.querySelector(".turn")) return;
+    box.append(make("pre", "reply opening", other.opening));
+    other.turns.forEach((turn, index) => {
+      const part = make("div", "turn");
+      part.append(make("b", "", turn.kind === "summary" ? "summary for the next attempt" : `turn ${index + 1}`), actionOf(turn, ways, way),
+        ...turn.replies.map((reply) => make("pre", reply.error ? "reply error" : "reply", reply.text)));
+      box.append(part);
+    });
+  };
+  return box;
+});

@@ -1,0 +1,198 @@
+"""The report in Chromium: colours of tokens, gates, siblings, charts, keys, and what a link names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentgym.envs.gui.chromium import FLAGS, INSTALL, find_chromium, has_chromium
+from agentgym.evals.episodes import EpisodeFiles
+from agentgym.evals.prices import Price
+from agentgym.report import write_report
+from agentgym.types import Task, Trajectory, TrajectoryGroup
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+
+pytestmark = [pytest.mark.gui, pytest.mark.skipif(not has_chromium(), reason=f"needs Chromium: {INSTALL}")]
+WAYS = ("advantage", "logprob", "entropy", "gap", "mask", "none")
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page; an error in it fails the test."""
+    errors: list[str] = []
+
+    def open_page(path: Path, anchor: str = "", scheme: str = "light") -> Any:
+        page = browser.new_page(viewport={"width": 1300, "height": 900}, color_scheme=scheme)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(path.as_uri() + anchor)
+        page.wait_for_selector(".turn")
+        return page
+
+    yield open_page
+    assert errors == []
+
+
+def colours(page: Any) -> list[str]:
+    """Return the colours of the first turn's tokens."""
+    first = page.locator("pre.action").first
+    found: list[str] = first.evaluate("pre => [...pre.children].map((span) => span.style.backgroundColor)")
+    return found
+
+
+def test_tokens_are_coloured_by_what_is_chosen(run_dir: Path, opened: Callable[..., Any]) -> None:
+    page = opened(write_report(run_dir))
+    assert page.locator("#colour option").evaluate_all("all => all.map((one) => one.value)") == list(WAYS)
+    assert page.locator("#colour").input_value() == "advantage"
+    assert len(set(colours(page))) == 1, "all tokens of the turn have its advantage"
+    page.select_option("#colour", "logprob")
+    expect(page.locator("#scale")).to_contain_text("p near 0")
+    assert len(set(colours(page))) == 2 and colours(page)[0] != colours(page)[1], (
+        "the first and eighth were less likely"
+    )
+    page.select_option("#colour", "entropy")
+    expect(page.locator("#scale")).to_contain_text("nats")
+    assert colours(page)[0] == "" and len(set(colours(page)[1:])) > 5, "the first was not trained: no colour, not zero"
+    told = page.locator("pre.action span").nth(1).get_attribute("title")
+    assert told == (
+        "advantage +1.5, p = 0.99, log p = −0.01, entropy 0.3 nats, "
+        "trainer and engine differ by 0.002 (log-probability), trained"
+    )
+    page.select_option("#colour", "gap")
+    assert colours(page)[0] == "" and len(set(colours(page)[1:])) == 1
+    page.select_option("#colour", "mask")
+    expect(page.locator("#scale")).to_contain_text("not trained")
+    page.select_option("#colour", "none")
+    assert set(colours(page)) == {""}
+
+
+def test_what_is_missing_is_said(run_dir: Path, opened: Callable[..., Any]) -> None:
+    page = opened(write_report(run_dir / "eval" / "after"))
+    assert page.locator("#colour").input_value() == "logprob"
+    for way in ("entropy", "gap", "mask", "advantage"):
+        page.select_option("#colour", way)
+        expect(page.locator("#scale")).to_contain_text("not recorded in this episode")
+        assert set(colours(page)) == {""}
+
+
+def test_a_link_names_the_colouring(run_dir: Path, opened: Callable[..., Any]) -> None:
+    path = write_report(run_dir)
+    page = opened(path)
+    page.keyboard.press("c")
+    page.keyboard.press("c")
+    expect(page.locator("#colour")).to_have_value("entropy")
+    page.keyboard.press("j")
+    address = page.evaluate("location.hash")
+    assert address.endswith("/2/entropy")
+    again = opened(path, address)
+    expect(again.locator("#colour")).to_have_value("entropy")
+    expect(again.locator(".turn.here .about > b")).to_have_text("turn 2")
+
+
+def test_gates_siblings_and_times_of_an_episode(run_dir: Path, opened: Callable[..., Any]) -> None:
+    page = opened(write_report(run_dir))
+    expect(page.locator(".gate")).to_have_text("gate openoutcome is 1, needed > 0: process, format, cost count")
+    page.keyboard.press("n")
+    expect(page.locator(".gate")).to_contain_text("gate closed")
+    expect(page.locator(".gate")).to_contain_text("do not count")
+    expect(page.locator(".chip.held").first).to_have_text("step +0.1")
+    expect(page.locator(".spent")).to_contain_text("model 48 ms")
+    expect(page.locator(".spent")).to_contain_text("waiting 12 ms")
+    page.locator("button.chip", has_text="anchor 1 × 3").click()
+    peers = page.locator(".peers tr", has_text="take: mug 1")
+    expect(peers).to_have_count(3)
+    peers.first.click()
+    expect(page.locator("#episode h3")).to_contain_text("success")
+
+
+def test_other_attempts_and_the_cost_of_an_episode(
+    tmp_path: Path, make_trajectory: Callable[..., Trajectory], opened: Callable[..., Any]
+) -> None:
+    task = Task(id="test-0", split="test", seed=0)
+    first, last = make_trajectory(task, won=False), make_trajectory(task)
+    chosen = replace(last, attempts=(first,), attempt=1)
+    files = EpisodeFiles(tmp_path, resume=False, price=Price(input=1000.0, output=0.0))
+    files.add(TrajectoryGroup(ordinal=0, task=task, trajectories=(chosen,)))
+    files.finish()
+    (row,) = files.rows.values()
+    page = opened(write_report(tmp_path))
+    expect(page.locator("#episode")).to_contain_text("attempt 2 of 2, which counts")
+    expect(page.locator("#episode")).to_contain_text(f"cost {row['cost']:.3g}")
+    other = page.locator("details", has_text="attempt 1, which does not count: 3 turns, truncated turns ✗ no success")
+    expect(other.locator(".turn")).to_have_count(0)
+    other.locator("summary").click()
+    expect(other.locator(".turn")).to_have_count(3)
+    expect(other.locator("pre.action").first).to_have_text("take: mug 1")
+
+
+def test_raw_json_is_copied(run_dir: Path, browser: Any, opened: Callable[..., Any]) -> None:
+    page = opened(write_report(run_dir))
+    page.locator("details.raw summary").click()
+    page.locator("details.raw button").click()
+    expect(page.locator("details.raw button")).to_have_text("copied")
+    assert json.loads(page.locator("details.raw pre").inner_text())["turns"][0]["gap"] == [0.002, 0.002]
+
+
+def test_charts_show_values_and_zoom(run_dir: Path, opened: Callable[..., Any]) -> None:
+    page = opened(write_report(run_dir))
+    chart = page.locator("#learning .chart").first
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 14, box["y"] + 100)
+    expect(page.locator("#tip")).to_contain_text("step 12")
+    expect(page.locator("#tip")).to_contain_text("evaluation: 80% (70% to 90%)")
+    low, high = ("charts.get(document.querySelector('#learning .chart')).scales.x." + end for end in ("min", "max"))
+    whole = page.evaluate(high) - page.evaluate(low)
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 100, steps=4)
+    page.mouse.up()
+    assert page.evaluate(high) - page.evaluate(low) < 0.5 * whole
+    page.mouse.dblclick(box["x"] + 0.5 * box["width"], box["y"] + 100)
+    assert page.evaluate(high) - page.evaluate(low) == pytest.approx(whole)
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tip")).to_contain_text("step")
+    assert "success" in (chart.get_attribute("aria-label") or "")
+
+
+def test_keys(run_dir: Path, opened: Callable[..., Any]) -> None:
+    page = opened(write_report(run_dir))
+    page.keyboard.press("?")
+    expect(page.locator("dialog#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("dialog#help")).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("jk")
+    expect(page.locator("#search")).to_have_value("jk")
+    page.keyboard.press("Escape")
+    page.fill("#search", "")
+    page.locator("body").click(position={"x": 2, "y": 2})
+    expect(page.locator("button.member").first).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_colour_breaks_the_rules_of_axe(run_dir: Path, opened: Callable[..., Any], scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = opened(write_report(run_dir), scheme=scheme)
+    for way in WAYS:
+        page.select_option("#colour", way)
+        page.keyboard.press("n")
+        page.locator("button.chip", has_text="anchor").first.click()
+        page.wait_for_selector(".peers")
+        found: dict[str, Any] = axe.Axe().run(page).response
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == [], way

@@ -1,0 +1,81 @@
+"""What an update computes of every trained token, kept for reports: log-probabilities and entropies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentgym.rollout.token_scores import Key, TurnScores
+from agentgym.trainers.data.batch import TrainBatch
+from agentgym.trainers.data.samples import GroupVerdict, TrainingSample
+
+Place = tuple[int, int]
+"""Ordinal of a group, and position of an episode among its trajectories."""
+
+
+def places_of(verdicts: Iterable[GroupVerdict]) -> list[Place]:
+    """Return where each trajectory of the training rows is found, by its number in ``TrainingSample.trajectory``."""
+    return [
+        (verdict.group.ordinal, at)
+        for verdict in verdicts
+        if verdict.dropped is None
+        for at, trajectory in enumerate(verdict.group.trajectories)
+        if trajectory.status.is_evidence
+    ]
+
+
+class TokenScores:
+    """Collects the scores of a step's tokens, each from the first pass that trains it."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, TurnScores] = {}
+
+    def add(
+        self,
+        samples: Sequence[TrainingSample],
+        places: Sequence[Place],
+        batch: TrainBatch,
+        entropy: Tensor,
+        logprob: Tensor | None,
+    ) -> None:
+        """Add a micro-batch.
+
+        Args:
+            samples: what ``batch.samples`` counts.
+            places: of :func:`places_of`.
+            entropy: ``[N]``
+            logprob: ``[N]`` of the policy before the step; None where only a later policy was computed.
+        """
+        counts = torch.bincount(batch.row, minlength=len(batch.samples)).tolist()
+        entropies = torch.split(entropy.cpu(), counts)
+        logprobs = torch.split(logprob.cpu(), counts) if logprob is not None else (None,) * len(counts)
+        for index, of_entropy, of_logprob in zip(batch.samples, entropies, logprobs, strict=True):
+            sample = samples[index]
+            columns = [_over_row(sample, of_entropy), _over_row(sample, of_logprob)]
+            for turn in np.unique(sample.turns[sample.turns >= 0]).tolist():
+                key = (*places[sample.trajectory], turn)
+                if key not in self._found:
+                    own = sample.turns == turn
+                    self._found[key] = TurnScores(
+                        ordinal=key[0], member=key[1], turn=turn,
+                        entropies=_rounded(columns[0][own]), logprobs=_rounded(columns[1][own]),
+                    )  # fmt: skip
+
+    def collected(self) -> list[TurnScores]:
+        """Return the scores of all turns that have some, in order."""
+        return [self._found[key] for key in sorted(self._found)]
+
+
+def _over_row(sample: TrainingSample, values: Tensor | None) -> np.ndarray:
+    """Return values of a row's trained tokens at their positions, NaN elsewhere."""
+    row = np.full(len(sample.token_ids), np.nan)
+    if values is not None:
+        row[sample.loss_mask] = values.float().numpy()
+    return row
+
+
+def _rounded(values: np.ndarray) -> tuple[float | None, ...]:
+    return tuple(float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist())

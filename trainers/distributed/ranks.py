@@ -1,4 +1,4 @@
-"""The processes that train one model together, started by torchrun; one process alone is a team of one.
+"""The processes that train one model together, started by torchrun or as Ray actors; one alone is a team of one.
 
 Either every rank plays its share of the episodes, or the first one plays all of them (``ranks.rollouts``). All get what
 was played and train on it, each on its share of the rows. The folder and the screen are the first rank's.
@@ -148,7 +148,7 @@ class Ranks:
 
 
 def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (frozen)
-    """Return the ranks that torchrun started with this process; a process started otherwise is alone.
+    """Return the ranks that torchrun or Ray started with this process; a process started otherwise is alone.
 
     Raises:
         UsageError: this machine has fewer GPUs than processes.
@@ -175,6 +175,11 @@ def _connect(timeout: timedelta) -> None:
         )
     torch.cuda.set_device(local)
     dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout, device_id=torch.device("cuda", local))
+
+
+def num_restarts() -> int:
+    """Return how often the ranks were started again, by the variable in which torchrun tells it, too."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def leave_ranks() -> None:

@@ -118,7 +118,7 @@ def _followed(first: ActorHandle, runs: Sequence[ObjectRef], places: Sequence[Ra
                 give_up = min(give_up, time.monotonic() + _OTHERS_S)
             except RayError as error:
                 raise LostRankError(
-                    f"trainer rank {rank} ({places[rank].process}) is lost: {first_line(error)}"
+                    f"trainer rank {rank} ({places[rank].process}) is lost: {_reason(error)}"
                 ) from None
         if any(isinstance(error, UsageError) for error in errors):
             break
@@ -211,7 +211,7 @@ def _places(handles: Sequence[ActorHandle], run_dir: Path, config: ClusterConfig
                 f"not all trainer ranks were up after {config.start_timeout_s:g} s (cluster.start_timeout_s)"
             ) from None
         except RayError as error:
-            raise LostRankError(f"a trainer rank did not start: {first_line(error)}") from None
+            raise LostRankError(f"a trainer rank did not start: {_reason(error)}") from None
     for rank, place in enumerate(places):
         if not place.sees_folder:
             raise ConfigError(
@@ -242,6 +242,10 @@ def _terminal() -> dict[str, str]:
         return {}
     kept = {name: os.environ[name] for name in ("TERM", "COLORTERM", "NO_COLOR") if name in os.environ}
     return {**kept, "COLUMNS": str(console.width), "LINES": str(console.height)}
+
+
+def _reason(error: RayError) -> str:
+    return first_line(error).rstrip(".")
 
 
 def _say(line: str) -> None:

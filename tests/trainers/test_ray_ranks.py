@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,9 +33,9 @@ pytestmark = pytest.mark.slow
 
 from agentgym.trainers.ray import trainer  # noqa: E402
 
-RANKS = replace(CLUSTER, num_trainer_ranks=2)
-ROOM = 5
-"""Processors for two ranks, two env workers and an engine."""
+RANKS = replace(CLUSTER, num_trainer_ranks=2, num_env_workers=1)
+ROOM = 4
+"""Processors for two ranks, an env worker and an engine."""
 
 
 def ranked(orders: Path, cluster: ClusterConfig = RANKS) -> TrainConfig:
@@ -48,14 +49,40 @@ def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def without_ray(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
-    """A run of two ranks that are started as torchrun starts them, of which the first plays."""
-    run_dir = tmp_path_factory.mktemp("two") / "run"
+def begun(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
+    """A run of two ranks, started as torchrun starts them, that has learned from demonstrations and nothing else."""
+    run_dir = tmp_path_factory.mktemp("begun") / "run"
     run_dir.mkdir()
-    made = ranked(run_dir.parent, ClusterConfig())
-    save_config(replace(made, ranks=replace(made.ranks, rollouts="first")), run_dir / "config.json")
-    forked(warm_python, 2, "-c", SCRIPT, str(run_dir))
+    run_without_ray(warm_python, replace(ranked(run_dir.parent, ClusterConfig()), num_steps=0), run_dir)
     return run_dir
+
+
+@pytest.fixture(scope="module")
+def without_ray(begun: Path, tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
+    """The same run with its steps of RL, whose episodes the first rank plays."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    shutil.copytree(begun, run_dir)
+    run_without_ray(warm_python, ranked(run_dir.parent, ClusterConfig()), run_dir)
+    return run_dir
+
+
+def run_without_ray(warm_python: str, settings: TrainConfig, run_dir: Path) -> None:
+    save_config(replace(settings, ranks=replace(settings.ranks, rollouts="first")), run_dir / "config.json")
+    forked(warm_python, 2, "-c", SCRIPT, str(run_dir))
+
+
+@pytest.fixture
+def train_on(begun: Path, tmp_path: Path) -> Callable[..., None]:
+    """Trains the run that has begun, or resumes it, on a cluster."""
+
+    def on(cluster: ClusterConfig = RANKS) -> None:
+        run_dir, settings = tmp_path / "run", ranked(tmp_path, cluster)
+        if not run_dir.exists():
+            shutil.copytree(begun, run_dir)
+            save_config(settings, run_dir / "config.json")
+        train(settings, run_dir, resume=True)
+
+    return on
 
 
 @pytest.fixture
@@ -112,10 +139,11 @@ def test_a_run_whose_rank_is_killed_starts_again_from_its_checkpoint_and_ends_th
     without_ray: Path,
     tmp_path: Path,
     orders: Callable[[str], None],
+    train_on: Callable[..., None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     orders(f"kill-rank-{rank}")
-    train(ranked(tmp_path), tmp_path / "run")
+    train_on()
     assert (tmp_path / f"done-kill-rank-{rank}").exists()
     check_same(tmp_path / "run", without_ray, [0, 1, 1])
     lines = [line for line in capsys.readouterr().err.splitlines() if "restart 1 of 3" in line]
@@ -123,23 +151,16 @@ def test_a_run_whose_rank_is_killed_starts_again_from_its_checkpoint_and_ends_th
     assert lines[0].endswith("restart 1 of 3 from the last checkpoint")
 
 
-def test_a_run_with_no_restarts_left_stops_and_can_be_resumed(
-    without_ray: Path, tmp_path: Path, orders: Callable[[str], None]
-) -> None:
-    orders("kill-rank-1")
-    settings = ranked(tmp_path, replace(RANKS, max_restarts=0))
-    with pytest.raises(
-        RunStoppedError, match=r"max_restarts=0\); agentgym train --resume .*run continues from the last"
-    ):
-        train(settings, tmp_path / "run")
-    train(settings, tmp_path / "run", resume=True)
-    check_same(tmp_path / "run", without_ray, [0, 0, 0])
-
-
-def test_an_interrupted_run_closes_its_files_and_can_be_resumed(
-    without_ray: Path, tmp_path: Path, orders: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
+    without_ray: Path,
+    tmp_path: Path,
+    orders: Callable[[str], None],
+    train_on: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders("wait-for-nothing")
+    give(tmp_path, "kill-rank-1", 2)
+    none_left = replace(RANKS, max_restarts=0)
 
     def interrupt() -> None:
         if (tmp_path / "done-wait-for-nothing").exists():
@@ -158,9 +179,14 @@ def test_an_interrupted_run_closes_its_files_and_can_be_resumed(
 
     monkeypatch.setattr(ray, "wait", waiting)
     with pytest.raises(KeyboardInterrupt):
-        train(ranked(tmp_path), tmp_path / "run")
+        train_on(none_left)
     assert len(ended) == 1, "the first rank ended by itself"
-    train(ranked(tmp_path), tmp_path / "run", resume=True)
+    assert not (tmp_path / "done-kill-rank-1").exists()
+    with pytest.raises(
+        RunStoppedError, match=r"is lost: .* \(cluster.max_restarts=0\); agentgym train --resume .*run "
+    ):
+        train_on(none_left)
+    train_on(none_left)
     check_same(tmp_path / "run", without_ray, [0, 0, 0])
 
 
@@ -175,6 +201,7 @@ def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
     tmp_path: Path,
     two_machines: tuple[Any, Any],
     orders: Callable[[str], None],
+    train_on: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster, node = two_machines
@@ -189,7 +216,7 @@ def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
             (tmp_path / "node-lost").touch()
 
     whenever(monkeypatch, lose_a_machine)
-    train(ranked(tmp_path, replace(RANKS, address=cluster.address, rank_placement="spread")), tmp_path / "run")
+    train_on(replace(RANKS, address=cluster.address, rank_placement="spread"))
     assert [len(of_ranks) for of_ranks in nodes] == [2], "a rank on each"
     check_same(tmp_path / "run", without_ray, [0, 1, 1])
 
@@ -199,10 +226,10 @@ def test_what_ranks_on_a_cluster_cannot_do_is_said(
 ) -> None:
     cluster, _ = two_machines
     here = replace(RANKS, address=cluster.address)
-    crowded = replace(here, num_trainer_ranks=ROOM + 1, num_env_workers=1, rank_placement="strict_pack")
-    with pytest.raises(ConfigError, match=r"had no room for 6 trainer ranks .*rank_placement=strict_pack"):
+    crowded = replace(here, num_trainer_ranks=ROOM + 1, rank_placement="strict_pack")
+    with pytest.raises(ConfigError, match=r"had no room for 5 trainer ranks .*rank_placement=strict_pack"):
         train(ranked(tmp_path, replace(crowded, start_timeout_s=2)), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"too little for 9 trainer ranks, .*CPU 10 of 12"):
+    with pytest.raises(ConfigError, match=r"too little for 9 trainer ranks, .*CPU 8 of 11"):
         train(ranked(tmp_path, replace(here, num_trainer_ranks=9)), tmp_path / "run")
     absent = replace(ranked(tmp_path, here), model=replace(config(tmp_path).model, path=str(tmp_path / "absent")))
     with pytest.raises(UsageError, match="absent"):
@@ -216,8 +243,9 @@ def test_what_ranks_on_a_cluster_cannot_do_is_said(
 def test_a_job_on_two_machines_is_killed_and_resumed(without_ray: Path, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp_cors", reason="jobs need Ray's dashboard: pip install 'ray[default]'")
     run_dir, port = tmp_path / "run", free_port()
-    ranks = ("address=auto", "num_trainer_ranks=2", "rank_placement=spread", "start_timeout_s=600", "wait_s=600")
-    settings = [*SMALL, f"env.kwargs.orders={tmp_path}", "checkpoint_every=1", *(f"cluster.{pair}" for pair in ranks)]
+    ranks = {"num_trainer_ranks": 2, "rank_placement": "spread", "num_env_workers": 1, "start_timeout_s": 600}
+    cluster = [f"cluster.{name}={value}" for name, value in {"address": "auto", **ranks}.items()]
+    settings = [*SMALL, f"env.kwargs.orders={tmp_path}", "checkpoint_every=1", *cluster]
     give(tmp_path, "wait-killed", 1)
     give(tmp_path, "wait-stopped", 2)
     with two_nodes(ROOM, include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=port):
@@ -225,7 +253,7 @@ def test_a_job_on_two_machines_is_killed_and_resumed(without_ray: Path, tmp_path
         jobs.submit("first", "tiny", *settings, "--run-dir", str(run_dir))
         until((tmp_path / "done-wait-killed").exists)
         actors = jobs.actors()
-        assert set(actors) == {"rank 0", "rank 1", "engine 0", "env worker 0", "env worker 1"}
+        assert set(actors) == {"rank 0", "rank 1", "engine 0", "env worker 0"}
         os.kill(actors["rank 1"], signal.SIGKILL)
         until((tmp_path / "done-wait-stopped").exists)
         jobs.ask("stop", "first")
@@ -259,10 +287,11 @@ class Jobs:
         return done.stdout + done.stderr
 
     def actors(self) -> dict[str, int]:
-        """Return the processes of the actors that Ray's dashboard shows, by their names."""
+        """Return the processes of the runs' actors that Ray's dashboard shows, by their names."""
         from ray.util.state import list_actors
 
-        return {row.name: row.pid for row in list_actors(address=self._address, filters=[("state", "=", "ALIVE")])}
+        found = list_actors(address=self._address, filters=[("state", "=", "ALIVE")])
+        return {row.name: row.pid for row in found if not row.name.startswith("_ray_internal")}
 
 
 def until(is_so: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
     if num_ranks == 1:
         return
     if config.sft.trainer == "trl" and config.sft.has_phase:
-        raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: start one process without torchrun")
+        raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: train with one rank")
     if num_ranks % config.ranks.num_shards(num_ranks):
         raise ConfigError(f"ranks.shard_size={config.ranks.shard_size} does not divide {num_ranks} ranks")
     if config.ranks.rollouts == "all" and (reasons := _why_one_plays(config, num_ranks)):

@@ -117,9 +117,7 @@ def _followed(first: ActorHandle, runs: Sequence[ObjectRef], places: Sequence[Ra
                 errors.append(cause_of(error))
                 give_up = min(give_up, time.monotonic() + _OTHERS_S)
             except RayError as error:
-                raise LostRankError(
-                    f"trainer rank {rank} ({places[rank].process}) is lost: {_reason(error)}"
-                ) from None
+                raise LostRankError(f"trainer rank {rank} ({places[rank].process}) is lost: {_reason(error)}") from None
         if any(isinstance(error, UsageError) for error in errors):
             break
     speech.show(_LAST_WORDS_S)

@@ -190,6 +190,22 @@ def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
     check_same(tmp_path / "run", without_ray, [0, 0, 0])
 
 
+def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
+    cluster = replace(RANKS, gpus_per_rank=1)
+    ray.init(
+        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False
+    )  # GPUs by name alone
+    try:
+        with trainer._reserved(cluster) as (group, bundles):
+            handles = [trainer._actor(cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
+            places = trainer._places(handles, tmp_path / "run", cluster)
+    finally:
+        ray.shutdown()
+    assert {place.process.partition(", ")[2] for place in places} == {"GPU 0", "GPU 1"}
+    assert len({place.address for place in places}) == 2 and all(place.sees_folder for place in places)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture
 def two_machines() -> Iterator[tuple[Any, Any]]:
     with two_nodes(ROOM) as found:

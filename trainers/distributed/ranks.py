@@ -80,6 +80,18 @@ class Ranks:
         self._exchange(lambda: dist.all_gather_object(values, value, group=self.waiting))
         return values
 
+    def of_first(self, value: Value | None) -> Value:
+        """Return the first rank's value at all ranks; all must call.
+
+        Args:
+            value: of the first rank; those of others do not count.
+
+        Raises:
+            RunStoppedError: the first rank is gone, or did not come in time.
+        """
+        found: Any = value if self.count == 1 else self._broadcast(value)
+        return found  # type: ignore[no-any-return]
+
     def meet(self) -> None:
         """Return when all ranks have come here.
 

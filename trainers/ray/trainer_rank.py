@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import queue
 import socket
@@ -31,7 +32,7 @@ class RankPlace:
     """Where a rank came up."""
 
     process: str
-    """For messages, as in "process 4711 on node-2"."""
+    """For messages, as in "process 4711 on node-2, GPU 0"."""
     address: str
     """HOST:PORT, where the others can meet it."""
     sees_folder: bool
@@ -64,7 +65,7 @@ class Start:
         }
 
 
-class Screen:
+class Screen(io.TextIOBase):
     """A text stream that keeps what is written to it until somebody takes it.
 
     Args:
@@ -74,9 +75,10 @@ class Screen:
     encoding = "utf-8"
 
     def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
         self._is_terminal, self._pieces = is_terminal, queue.SimpleQueue[str]()
 
-    def write(self, text: str) -> int:
+    def write(self, text: str, /) -> int:
         """Keep a piece of text."""
         self._pieces.put(text)
         return len(text)
@@ -105,6 +107,8 @@ class TrainerRank:
     def __init__(self, folder: str, is_shown: bool, terminal: Mapping[str, str]) -> None:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        of_gpu = f", GPU {gpus[0]}" if gpus else ""
+        self._process = f"process {os.getpid()} on {socket.gethostname()}{of_gpu}"
         os.environ.update(terminal)
         if os.path.isdir(folder):  # a machine without it has environments of packages alone
             os.chdir(folder)
@@ -126,7 +130,7 @@ class TrainerRank:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
         return RankPlace(
-            process=f"process {os.getpid()} on {socket.gethostname()}",
+            process=self._process,
             address=f"{ray.util.get_node_ip_address()}:{port}",
             sees_folder=os.path.exists(mark),
         )

@@ -21,7 +21,7 @@ from testkit.ranks import forked, free_port
 from testkit.ray_runs import CLUSTER, SMALL, config, rl_rows, two_nodes
 from testkit.run_records import told, weights
 
-from agentgym.errors import ConfigError, RunStoppedError, UsageError
+from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import checkpoint_path
@@ -183,7 +183,7 @@ def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
     assert len(ended) == 1, "the first rank ended by itself"
     assert not (tmp_path / "done-kill-rank-1").exists()
     with pytest.raises(
-        RunStoppedError, match=r"is lost: .* \(cluster.max_restarts=0\); agentgym train --resume .*run "
+        RunStoppedError, match=r"is lost: .* \(cluster.max_restarts=0\); to go on: agentgym train --resume .*run "
     ):
         train_on(none_left)
     train_on(none_left)
@@ -250,6 +250,11 @@ def test_what_ranks_on_a_cluster_cannot_do_is_said(
     absent = replace(ranked(tmp_path, here), model=replace(config(tmp_path).model, path=str(tmp_path / "absent")))
     with pytest.raises(UsageError, match="absent"):
         train(absent, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").touch()
+    with pytest.raises(InfrastructureError, match="trainer rank 0 failed: .*Exists"):  # and nothing starts again
+        train(ranked(tmp_path, here), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
     monkeypatch.setattr(Path, "touch", lambda path: None)
     with pytest.raises(ConfigError, match=rf"trainer rank 0 \(process .*\) does not see {tmp_path}/run: .*--run-dir"):
         train(ranked(tmp_path, here), tmp_path / "run")

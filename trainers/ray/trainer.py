@@ -60,7 +60,8 @@ def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False
                 return _train_once(config, run_dir, resume or (run_dir / "config.json").is_file(), num_restarts)
             except LostRankError as error:
                 if num_restarts == config.cluster.max_restarts:
-                    again = f"agentgym train --resume {run_dir} continues from the last checkpoint"
+                    is_saved = (run_dir / "config.json").is_file()
+                    again = f"to go on: agentgym train --resume {run_dir}" if is_saved else "nothing was saved yet"
                     raise RunStoppedError(f"{error} (cluster.max_restarts={num_restarts}); {again}") from None
                 num_restarts += 1
                 _say(f"{error}; restart {num_restarts} of {config.cluster.max_restarts} from the last checkpoint")
@@ -86,11 +87,13 @@ def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: 
             meeting_point=places[0].address,
         )
         runs = [handle.train.remote(replace(start, rank=rank)) for rank, handle in enumerate(handles)]
+        speech = _Speech(handles[0])
         try:
-            result = _followed(handles[0], runs, places)
+            result = _followed(runs, places, speech)
         except KeyboardInterrupt:
             handles[0].stop.remote()
             ray.wait([runs[0]], timeout=_STOP_S)
+            speech.show(_LAST_WORDS_S)
             raise
         finally:
             if (run_dir / "config.json").is_file():
@@ -98,14 +101,14 @@ def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: 
     return replace(result, run_dir=str(run_dir))
 
 
-def _followed(first: ActorHandle, runs: Sequence[ObjectRef], places: Sequence[RankPlace]) -> TrainResult:
+def _followed(runs: Sequence[ObjectRef], places: Sequence[RankPlace], speech: _Speech) -> TrainResult:
     """Show what the first rank says until all ranks have ended; return its result.
 
     Raises:
         LostRankError: a rank died.
         AgentGymError: the first error of a rank, where none died.
     """
-    waiting, errors, give_up, speech = list(runs), list[AgentGymError](), float("inf"), _Speech(first)
+    waiting, errors, give_up = list(runs), list[AgentGymError](), float("inf")
     while waiting and time.monotonic() < give_up:
         done, waiting = ray.wait(waiting, timeout=_LOOK_S)
         speech.show()

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from agentgym.errors import AgentGymError, RunStoppedError
+from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError
 
 if TYPE_CHECKING:
     from agentgym.trainers.run import TrainResult
 
 NUM_THREADS = 3
 """One trains, one tells what was said, one stops."""
-_SEEN_AFTER_S, _LOOK_S, _MOST_SILENT_S = 10.0, 0.1, 2.0
+_SEEN_AFTER_S, _LOOK_S, _MOST_SILENT_S = 10.0, 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class TrainerRank:
         """Train as this rank.
 
         Raises:
-            AgentGymError: whatever a run may raise.
+            AgentGymError: what a run may raise, or any other error as one of the infrastructure.
         """
         os.environ.update(start.environment())
         from agentgym.trainers.config.overrides import from_dict  # only now: torch takes seconds
@@ -151,9 +151,9 @@ class TrainerRank:
             raise RunStoppedError("interrupted") from None
         except AgentGymError:
             raise
-        except Exception:
+        except Exception as error:
             traceback.print_exc()  # the command that started the run gets the error alone
-            raise
+            raise InfrastructureError(f"trainer rank {start.rank} failed: {type(error).__name__}: {error}") from None
 
     def said(self) -> str:
         """Return what was written to standard error since the last call; wait a little where it is nothing."""

@@ -183,7 +183,7 @@ def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
     assert len(ended) == 1, "the first rank ended by itself"
     assert not (tmp_path / "done-kill-rank-1").exists()
     with pytest.raises(
-        RunStoppedError, match=r"is lost: .* \(cluster.max_restarts=0\); to go on: agentgym train --resume .*run "
+        RunStoppedError, match=r"is lost: .* \(cluster.max_restarts=0\); to go on: agentgym train --resume .*run$"
     ):
         train_on(none_left)
     train_on(none_left)
@@ -252,7 +252,7 @@ def test_what_ranks_on_a_cluster_cannot_do_is_said(
         train(absent, tmp_path / "run")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").touch()
-    with pytest.raises(InfrastructureError, match="trainer rank 0 failed: .*Exists"):  # and nothing starts again
+    with pytest.raises(InfrastructureError, match=r"trainer rank 0 failed: .*Exists"):  # and nothing starts again
         train(ranked(tmp_path, here), tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
     monkeypatch.setattr(Path, "touch", lambda path: None)

@@ -27,7 +27,9 @@ class ClusterConfig:
     """Ranks of the trainer, each an actor; 0: the trainer stays in the process that was started. The run's folder must
     be at the same path on all machines."""
     cpus_per_rank: Positive = 1.0
+    """What Ray reserves for each."""
     gpus_per_rank: Literal[0, 1] = 0
+    """1: each rank trains on a GPU of its own; 0: on processors."""
     rank_placement: Literal["pack", "strict_pack", "spread"] = "pack"
     """Ranks on as few machines as possible, on a single one or nowhere, or over as many as there are."""
     max_restarts: Natural = 3

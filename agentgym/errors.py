@@ -42,6 +42,10 @@ class MissingExtraError(UsageError):
         command = command or f"pip install 'agentgym[{extra}]'"
         super().__init__(f"{what} needs the extra '{extra}': {command}")
         self.extra = extra
+        self._given = what, extra, command
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), self._given  # by default an error is made again from its message
 
 
 class ToolDefinitionError(UsageError):

@@ -7,14 +7,16 @@ resumed from its last checkpoint ends with the same weights as one that was not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
-from agentgym.errors import RunStoppedError, first_cause
+from agentgym.errors import ConfigError, RunStoppedError, first_cause, require_extra
 from agentgym.rollout import journal
 from agentgym.rollout.folder_lock import locked
 from agentgym.rollout.group import check_rollouts, failures_of
@@ -23,7 +25,7 @@ from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
 from agentgym.trainers.distributed.devices import beside
-from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
+from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
 from agentgym.trainers.phases.added_loss import SftMix
 from agentgym.trainers.phases.evaluation import base_success, evaluate_policy
@@ -44,8 +46,8 @@ from agentgym.trainers.types import Metrics
 def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
     """Run a recipe: warm start, evaluation, RL, evaluation. ``run_dir`` keeps all of it.
 
-    Under torchrun, the model is sharded over the processes. All of them play where they can (``ranks.rollouts``), and
-    the first evaluates, logs and saves.
+    Under torchrun, or with ``cluster.num_trainer_ranks`` on a Ray cluster, the model is sharded over several processes.
+    All of them play where they can (``ranks.rollouts``), and the first evaluates, logs and saves.
 
     Args:
         resume: continue from the latest checkpoint of ``run_dir``, which any number of processes may have written. The
@@ -55,13 +57,43 @@ def train(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainR
         UsageError: the folder, the model or the environment cannot be used as asked, or another process writes to it.
         RunStoppedError: the run stopped itself; its folder can be resumed.
     """
+    if not config.cluster.num_trainer_ranks:
+        return train_rank(config, run_dir, resume=resume)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError("cluster.num_trainer_ranks lets Ray start the ranks: start one process, without torchrun")
+    require_extra(f"cluster.address={config.cluster.address}", "ray", "ray")
+    from agentgym.trainers.ray.trainer import train_on_cluster
+
+    return train_on_cluster(config, run_dir, resume=resume)
+
+
+def train_rank(
+    config: TrainConfig,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    run: Callable[[Coroutine[Any, Any, TrainResult]], TrainResult] = run_coroutine,
+) -> TrainResult:
+    """Do this process's part of :func:`train`, as the rank that its environment variables name.
+
+    Args:
+        run: runs the loop's coroutine to its end.
+    """
     ranks = join_ranks(config.ranks)
     check_ranks(config, ranks.count)
-    with locked(run_dir) if ranks.is_main else nullcontext():
-        return _train(config, run_dir, resume, ranks)
+    # of ranks that are started again, the first one before may not have ended yet
+    wait_s = config.cluster.wait_s if num_restarts() else 0.0
+    with locked(run_dir, wait_s) if ranks.is_main else nullcontext():
+        return _train(config, run_dir, resume, ranks, run)
 
 
-def _train(config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks) -> TrainResult:
+def _train(
+    config: TrainConfig,
+    run_dir: Path,
+    resume: bool,
+    ranks: Ranks,
+    run: Callable[[Coroutine[Any, Any, TrainResult]], TrainResult],
+) -> TrainResult:
     if ranks.is_main:
         check_run_dir(config, run_dir, resume=resume)
         check_wandb(config.wandb_project)
@@ -73,7 +105,7 @@ def _train(config: TrainConfig, run_dir: Path, resume: bool, ranks: Ranks) -> Tr
         save_config(config, run_dir / "config.json")
         loop.run.keep_tokenizer()
     try:
-        return run_coroutine(loop.train())
+        return run(loop.train())
     except Exception as error:
         if ranks.is_main:
             loop.note_stop(error)

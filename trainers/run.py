@@ -33,15 +33,15 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.data.demos import collect_texts
 from agentgym.trainers.data.fit import can_be_packed
 from agentgym.trainers.distributed.ranks import Ranks
-from agentgym.trainers.distributed.sharding import shard, sharded_copy, whole
+from agentgym.trainers.distributed.sharding import shard, shard_from_first, sharded_copy, whole
 from agentgym.trainers.engines.build import build_engine, connect_engine
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.judges.judge import Judge
 from agentgym.trainers.models.check import check_model
-from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, never_trained
+from agentgym.trainers.models.model import add_lora, frozen_copy, load_model, load_tokenizer, never_trained
 from agentgym.trainers.models.muon import Muon
 from agentgym.trainers.models.precision import allow_tf32, use_fused_attention
-from agentgym.trainers.models.quantized import kept_state
+from agentgym.trainers.models.quantized import is_quantized, kept_state
 from agentgym.trainers.models.reference import EarlierAdapters, Reference
 from agentgym.trainers.models.sources import local_model
 from agentgym.trainers.models.tiny import build_model, read_tokenizer, train_tokenizer
@@ -80,15 +80,13 @@ class Run:
         self.envs = tuple(RunEnv(name, own, self._make_pool, elsewhere) for name, own in config.by_env.items())
         if not config.envs:
             self.config = config = self.envs[0].config  # with the worked example of prompts, where one is shown
-        self.model, self.tokenizer = self._model()
+        loaded, self.tokenizer = self._model()
         self.renderer = ChatRenderer(self.tokenizer, config.model.chat)
         for env in self.envs:
             env.check_prompts(self.renderer)
         self.teacher = self._teacher()
-        # rollouts that go on while the model's weights change need weights that stand still, and whole ones
-        self._served = self._made_to_serve(ranks)
         ranks.meet()  # loading takes some ranks longer, and tensors are exchanged from here on
-        self.model = shard(self.model, ranks, config.loss.precision)
+        self.model, self._served = self._trained_and_served(loaded)
         self._engine = None if self._served is None else self._make_engine(self._served)
         memory = f"judge-{ranks.rank}" if ranks.count > 1 else "judge"
         self.judges = {
@@ -127,11 +125,18 @@ class Run:
             return self.cluster.engine(served, self.tokenizer)
         return build_engine(self.config, served, self.run_dir)
 
-    def _made_to_serve(self, ranks: Ranks) -> CausalLM | None:
-        """The weights to sample from: the model itself, or a whole copy, which the ranks that play need."""
-        if ranks.count == 1 and self.config.pipeline.is_on_policy:
-            return self.model
-        return frozen_copy(self.model) if ranks.is_main or self.do_all_play else None
+    def _trained_and_served(self, loaded: CausalLM | None) -> tuple[CausalLM, CausalLM | None]:
+        """Return the model that is trained, and the weights to sample from on a rank that plays.
+
+        Rollouts that go on while the model's weights change need weights that stand still, and whole ones.
+        """
+        ranks, precision, plays = self.ranks, self.config.loss.precision, self.ranks.is_main or self.do_all_play
+        if loaded is not None and (ranks.count == 1 or is_quantized(loaded)):
+            is_shared = ranks.count == 1 and self.config.pipeline.is_on_policy
+            served = loaded if is_shared else frozen_copy(loaded) if plays else None
+            return shard(loaded, ranks, precision), served
+        trained = shard_from_first(loaded, ranks, precision)
+        return trained, never_trained(loaded) if loaded is not None and plays else None
 
     @property
     def engine(self) -> Engine:
@@ -178,15 +183,18 @@ class Run:
         source = self.config.loss.teacher
         if not source:
             return None
-        teacher, tokenizer = load_model(source)
+        teacher, tokenizer = load_model(source) if self.ranks.is_main else (None, self.tokenizer)
         if tokenizer.get_vocab() != self.tokenizer.get_vocab():
             raise UsageError(
                 f"the teacher {source} has another tokenizer ({len(tokenizer)} tokens) than the policy "
                 f"({len(self.tokenizer)} tokens): distillation compares probabilities of the same tokens"
             )
-        teacher.to("cuda" if torch.cuda.is_available() else "cpu")
-        use_fused_attention(teacher)
-        return never_trained(shard(teacher, self.ranks, self.config.loss.precision))
+        if teacher is not None:
+            teacher.to("cuda" if torch.cuda.is_available() else "cpu")
+            use_fused_attention(teacher)
+            if self.ranks.count == 1:
+                return never_trained(teacher)
+        return never_trained(shard_from_first(teacher, self.ranks, self.config.loss.precision))
 
     def make_reference(self) -> Reference:
         """Return the frozen reference of a KL term with the model's current weights, sharded as the model is."""
@@ -282,8 +290,11 @@ class Run:
             fused=is_gpu or None,
         )
 
-    def _model(self) -> tuple[CausalLM, Tokenizer]:
+    def _model(self) -> tuple[CausalLM | None, Tokenizer]:
+        """Return the model and its tokenizer; no model on a rank to which the first one sends its part."""
         config = self.config.model
+        if config.path and not self.ranks.is_main and not self.do_all_play and config.lora.quantize == "none":
+            return None, load_tokenizer(config.path)
         if config.path:
             model, tokenizer = load_model(config.path, config.lora.quantize)
         else:

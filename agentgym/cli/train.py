@@ -62,10 +62,13 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         elif trust:
             raise UsageError("--trust is for a run folder of somebody else: name it with --resume")
         if dry_run:
-            _plan_on_paper(recipe, overrides or [], resume, ranks or 1, device_gib or 0.0, out)
+            _plan_on_paper(recipe, overrides or [], resume, ranks, device_gib or 0.0, out)
             return
         if ranks is not None or device_gib is not None:
-            raise UsageError("--ranks and --device-gib plan a run: add --dry-run; torchrun starts several ranks")
+            raise UsageError(
+                "--ranks and --device-gib plan a run: add --dry-run; torchrun starts several ranks, and "
+                "cluster.num_trainer_ranks on a Ray cluster"
+            )
         config, folder = _plan(recipe, overrides or [], resume, run_dir)
         with loading(out.status, "loading torch and transformers"):
             from agentgym.report import write_report
@@ -114,7 +117,7 @@ def _keys() -> set[str]:
 
 
 def _plan_on_paper(
-    recipe: str | None, overrides: list[str], resume: Path | None, ranks: int, device_gib: float, out: Output
+    recipe: str | None, overrides: list[str], resume: Path | None, ranks: int | None, device_gib: float, out: Output
 ) -> None:
     """Print what the run would be and need."""
     from rich.table import Table
@@ -122,7 +125,8 @@ def _plan_on_paper(
     with loading(out.status, "planning"):  # a model that has to be built to be counted takes seconds
         from agentgym.trainers.planning.dry_run import dry_run
 
-        found = dry_run(_config(recipe, overrides, resume), ranks, device_gib)
+        config = _config(recipe, overrides, resume)
+        found = dry_run(config, ranks or max(1, config.cluster.num_trainer_ranks), device_gib)
     out.result(found.as_dict())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row(

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,18 +17,22 @@ from agentgym.errors import UsageError
 
 LOCK_NAME: Final = ".lock"
 _HELD: Final = (errno.EACCES, errno.EAGAIN)
+_LOOK_S: Final = 0.2
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     """Hold a folder, which is made if needed. The operating system frees it when the process ends, however it ends.
 
     A folder that holds nothing else at the end is removed again.
 
+    Args:
+        wait_s: how long another process may take to free it.
+
     Raises:
         UsageError: another process holds it; the message says which.
     """
-    file = _opened(folder)
+    file = _opened(folder, time.monotonic() + wait_s)
     with file:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -41,7 +46,7 @@ def locked(folder: Path) -> Iterator[None]:
                     folder.rmdir()
 
 
-def _opened(folder: Path) -> TextIO:
+def _opened(folder: Path, give_up: float) -> TextIO:
     """Return the file of the lock, which this process holds."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +56,9 @@ def _opened(folder: Path) -> TextIO:
         except OSError as error:
             if error.errno in _HELD:
                 with file:
+                    if time.monotonic() < give_up:
+                        time.sleep(_LOOK_S)
+                        continue
                     file.seek(0)
                     holder = file.read(200).strip() or "another process"
                 raise UsageError(f"{folder} is being written by {holder}; wait for its end, or stop it first") from None

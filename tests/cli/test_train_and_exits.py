@@ -223,4 +223,6 @@ def test_a_dry_run_writes_nothing(run: Command, tmp_path: Path) -> None:
     refused = run("train", "alfworld-qwen2.5-1.5b", *with_trl).assert_one_line_error()
     assert "8 ranks cannot train with" in refused
     assert "add --dry-run" in run("train", "tiny", "--ranks", "8").assert_one_line_error()
+    on_ray = ("cluster.address=auto", "cluster.num_trainer_ranks=8")
+    assert run("train", "alfworld-qwen2.5-1.5b", *on_ray, "--dry-run", "--json").json["num_ranks"] == 8
     assert not (tmp_path / "runs").exists()

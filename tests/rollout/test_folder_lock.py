@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,22 @@ def test_a_folder_is_held_by_one_process_and_freed_when_that_is_killed(tmp_path:
     with locked(tmp_path):
         pass
     assert (tmp_path / "data").read_text() == "x"
+
+
+def test_who_waits_for_a_folder_gets_it_when_it_is_free(tmp_path: Path) -> None:
+    got = threading.Event()
+
+    def wait_for_it() -> None:
+        with locked(tmp_path, wait_s=600):
+            got.set()
+
+    with locked(tmp_path):
+        (tmp_path / "data").touch()
+        waiting = threading.Thread(target=wait_for_it)
+        waiting.start()
+        assert not got.wait(0.5)
+    waiting.join()
+    assert got.is_set()
 
 
 def test_an_evaluation_is_not_resumed_twice_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +171,64 @@ def stopped_after_one_step(address: str, num_ranks: int, run_dir: Path) -> None:
     train(address, num_ranks, "tiny", *SMALL, "num_steps=2", "--run-dir", str(run_dir))
     drop_checkpoint(run_dir, 2)
     assert (run_dir / "checkpoints" / "rl-000001").is_dir()
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
+    """The folder of a small model and its tokenizer."""
+    run_dir = tmp_path_factory.mktemp("saved") / "run"
+    train(
+        warm_python, 1, "tiny", *SMALL, "num_steps=0", "sft.num_demos=0", "sft.mix.weight=0", "--run-dir", str(run_dir)
+    )
+    return run_dir / "model"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_ranks", "more"),
+    [
+        (2, ()),
+        (2, ("model.lora.rank=4", 'loss.regularisers=[{"kind": "distill", "teacher": "MODEL"}]')),
+        (4, ("ranks.shard_size=2",)),
+    ],
+)
+def test_the_first_rank_alone_loads_the_model_and_sends_each_its_part(
+    num_ranks: int, more: tuple[str, ...], saved_model: Path, tmp_path: Path, warm_python: str
+) -> None:
+    overrides = [text.replace("MODEL", str(saved_model)) for text in more]
+    settings = (
+        f"env.id={ENV_FILE}:Counting-v0",
+        f"model.path={saved_model}",
+        "model.max_context_tokens=160",
+        *overrides,
+    )
+    found = {}
+    for count in (1, num_ranks):
+        script = str(TESTKIT / "ranked_load.py")
+        forked(warm_python, count, script, str(tmp_path / "run"), str(tmp_path / f"{count}.pt"), *settings)
+        found[count] = torch.load(tmp_path / f"{count}.pt", weights_only=True)
+    one, several = found[1], found[num_ranks]
+    for part in ("model", "teacher") if more[1:] else ("model",):
+        assert one[part].keys() == several[part].keys()
+        assert all(torch.equal(several[part][name], tensor) for name, tensor in one[part].items())
+    assert several["trained"] == one["trained"]
+    copies = 2 if num_ranks == 4 else 1
+    assert sum(several["sizes"]) == copies * one["sizes"][0] and max(several["sizes"]) < 0.6 * one["sizes"][0]
+
+
+@pytest.mark.slow
+def test_what_loading_takes_is_measured_for_each_rank(saved_model: Path) -> None:
+    script = TESTKIT.parents[2] / "benchmarks" / "plan" / "loading.py"
+    changes = (
+        f"env.id={ENV_FILE}:Counting-v0",
+        "env.kwargs={}",
+        f"model.path={saved_model}",
+        "model.max_context_tokens=160",
+    )
+    command = [sys.executable, str(script), "--ranks", "2", "--change", *changes, "context.example_turns=0"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout)
+    assert found["ranks"] == 2 and len(found["peak_mib"]) == 2 and min(found["peak_mib"]) > 0
 
 
 @pytest.mark.slow

@@ -14,15 +14,17 @@ from typing import Any, cast
 
 import pytest
 import torch
+from rich.console import Console
 
 from agentgym.engine import SamplingParams
 from agentgym.env.tool_env import ToolEnv
-from agentgym.errors import ConfigError, EngineError, MissingExtraError
+from agentgym.errors import ConfigError, EngineError, MissingExtraError, UsageError
 from agentgym.evals.policies import scripted
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.request import RolloutRequest
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.loop import train
 from agentgym.trainers.models.tiny import train_tokenizer
 from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.run import open_cluster
@@ -46,6 +48,9 @@ def config(*overrides: str) -> TrainConfig:
         ("cluster.gpus_per_engine=-1", "gpus_per_engine must be at least 0"),
         ("cluster.wait_s=0", "wait_s must be above 0"),
         ("cluster.placement=near", "placement"),
+        ("cluster.num_trainer_ranks=2", r"num_trainer_ranks .* set cluster\.address"),
+        ("cluster.gpus_per_rank=2", "gpus_per_rank"),
+        ("cluster.cpus_per_rank=0", "cpus_per_rank must be above 0"),
     ],
 )
 def test_a_cluster_that_cannot_be(override: str, reason: str) -> None:
@@ -77,6 +82,38 @@ def test_without_ray_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else found(name))
     with pytest.raises(MissingExtraError, match=r"pip install 'agentgym\[ray\]'"):
         open_cluster(config("cluster.address=auto"))
+
+
+def test_ranks_are_started_by_ray_or_by_torchrun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="start one process, without torchrun"):
+        train(config("cluster.address=auto", "cluster.num_trainer_ranks=2"), tmp_path / "run")
+    monkeypatch.undo()
+    (tmp_path / "tokenizer").mkdir()
+    with pytest.raises(UsageError, match="choose another folder"):
+        train(config("cluster.address=nowhere", "cluster.num_trainer_ranks=2"), tmp_path)
+    no_trl = ("sft.trainer=trl", "sft.num_demos=4", "sft.observation_weight=0")
+    with pytest.raises(ConfigError, match="2 ranks cannot train with"):
+        train(config("cluster.address=nowhere", "cluster.num_trainer_ranks=2", *no_trl), tmp_path / "run")
+
+
+def test_errors_of_ranks_reach_the_command_as_they_are() -> None:
+    sent = MissingExtraError("wandb_project", "wandb")
+    got = pickle.loads(pickle.dumps(sent))
+    assert isinstance(got, MissingExtraError) and (str(got), got.extra) == (str(sent), "wandb")
+
+
+def test_a_screen_keeps_what_was_written_until_it_is_taken() -> None:
+    pytest.importorskip("ray")
+    from agentgym.trainers.ray.trainer_rank import Screen
+
+    screen = Screen(is_terminal=True)
+    console = Console(file=cast(Any, screen), color_system=None)
+    console.print("one", end="")
+    console.print("two", end="")
+    assert console.is_terminal
+    assert (screen.take(), screen.take()) == ("onetwo", "")
 
 
 def test_an_address_where_nobody_answers() -> None:

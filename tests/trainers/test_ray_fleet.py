@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +32,8 @@ class Answer:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
 
-    def as_future(self) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def future(self) -> Future[Any]:
+        future: Future[Any] = Future()
         try:
             value = self._make()
         except Exception as error:

@@ -12,49 +12,15 @@ from typing import Any
 import pytest
 from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
+from testkit.ray_runs import CLUSTER, NUM_STEPS, config, rl_rows, two_nodes
 from testkit.run_records import num_retries, told, weights
 
-from agentgym.rollout.group import GroupConfig
-from agentgym.rollout.record import read_json_lines
-from agentgym.trainers.config.overrides import apply_overrides
-from agentgym.trainers.config.sft import SftConfig
-from agentgym.trainers.config.train import EvalConfig, ModelConfig, TrainConfig
 from agentgym.trainers.loop import TrainingLoop, train
 from agentgym.trainers.phases.rollouts import Rollouts
-from agentgym.trainers.ray.config import ClusterConfig
-from agentgym.trainers.recipes import load_recipe
 from agentgym.trainers.types import Metrics
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
-
-NUM_STEPS = 3
-PATIENT_S = 600.0
-CLUSTER = ClusterConfig(
-    address="local",
-    num_env_workers=2,
-    object_store_mb=100,
-    start_timeout_s=PATIENT_S,
-    wait_s=PATIENT_S,
-    health_timeout_s=PATIENT_S,
-    health_interval_s=0.3,
-)
-
-
-def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfig:  # noqa: B008  (frozen)
-    base = apply_overrides(load_recipe("tiny"), [f"env.id={TESTKIT}/mortal_env.py:Mortal-v0"])
-    return replace(
-        base,
-        env=replace(base.env, kwargs={"orders": str(orders)}),
-        model=ModelConfig(hidden_size=32, num_layers=1, head_dim=16, vocab_size=320, max_context_tokens=160),
-        sft=SftConfig(num_demos=320, num_epochs=2, batch_size=8),
-        num_steps=NUM_STEPS,
-        groups_per_step=3,
-        group=GroupConfig(group_size=4, num_envs=8, max_retries=8),  # an engine that was killed may fail several
-        engine=replace(base.engine, batch_invariant=True),
-        eval=EvalConfig(num_episodes=6),
-        cluster=cluster,
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -84,10 +50,6 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Path]]:
 
     monkeypatch.setattr(TrainingLoop, "step", ordering)
     yield files
-
-
-def rl_rows(run_dir: Path) -> list[dict[str, Any]]:
-    return [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
 
 
 def ray_processes() -> set[int]:
@@ -137,15 +99,8 @@ def test_a_run_whose_worker_and_engine_are_killed_ends_with_the_same_episodes_an
 
 @pytest.fixture
 def two_machines() -> Iterator[tuple[Any, Any]]:
-    """A Ray cluster of two nodes on this machine, and the node that is not its head."""
-    from ray.cluster_utils import Cluster
-
-    node = {"num_cpus": 4, "object_store_memory": 100 * 2**20}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    try:
-        yield cluster, cluster.add_node(**node)
-    finally:
-        cluster.shutdown()
+    with two_nodes(4) as found:
+        yield found
 
 
 def test_a_run_that_loses_a_machine_ends_as_the_run_without_ray_and_can_be_resumed(

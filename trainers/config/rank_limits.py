@@ -15,7 +15,7 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
     if num_ranks == 1:
         return
     if config.sft.trainer == "trl" and config.sft.has_phase:
-        raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: start one process without torchrun")
+        raise ConfigError(f"{num_ranks} ranks cannot train with sft.trainer=trl: train with one rank")
     for name, optimizer in {"optimizer": config.optimizer, "sft.optimizer": config.sft.optimizer}.items():
         if optimizer.kind == "muon":  # its update needs whole matrices
             raise ConfigError(f"{num_ranks} ranks cannot train with {name}.kind=muon: set {name}.kind=adamw")

@@ -1,4 +1,4 @@
-"""The processes that train one model together, started by torchrun; one process alone is a team of one.
+"""The processes that train one model together, started by torchrun or as Ray actors; one alone is a team of one.
 
 Either every rank plays its share of the episodes, or the first one plays all of them (``ranks.rollouts``). All get what
 was played and train on it, each on its share of the rows. The folder and the screen are the first rank's.
@@ -80,6 +80,18 @@ class Ranks:
         self._exchange(lambda: dist.all_gather_object(values, value, group=self.waiting))
         return values
 
+    def of_first(self, value: Value | None) -> Value:
+        """Return the first rank's value at all ranks; all must call.
+
+        Args:
+            value: of the first rank; those of others do not count.
+
+        Raises:
+            RunStoppedError: the first rank is gone, or did not come in time.
+        """
+        found: Any = value if self.count == 1 else self._broadcast(value)
+        return found  # type: ignore[no-any-return]
+
     def meet(self) -> None:
         """Return when all ranks have come here.
 
@@ -148,7 +160,7 @@ class Ranks:
 
 
 def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (frozen)
-    """Return the ranks that torchrun started with this process; a process started otherwise is alone.
+    """Return the ranks that torchrun or Ray started with this process; a process started otherwise is alone.
 
     Raises:
         UsageError: this machine has fewer GPUs than processes.
@@ -175,6 +187,11 @@ def _connect(timeout: timedelta) -> None:
         )
     torch.cuda.set_device(local)
     dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout, device_id=torch.device("cuda", local))
+
+
+def num_restarts() -> int:
+    """Return how often the ranks were started again, by the variable in which torchrun tells it, too."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def leave_ranks() -> None:

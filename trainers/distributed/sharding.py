@@ -16,9 +16,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from agentgym.errors import ConfigError
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.models.precision import Precision, is_bfloat16
-from agentgym.trainers.models.quantized import is_four_bit, is_quantized
+from agentgym.trainers.models.quantized import is_four_bit, is_quantized, kept_state
 from agentgym.trainers.scoring.hidden import trunk_of
 from agentgym.trainers.types import CausalLM, HasParameters, StateDict, Trunk
 
@@ -26,21 +27,53 @@ Result = TypeVar("Result")
 Module = TypeVar("Module", bound=HasParameters)
 
 
-def shard(model: CausalLM, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
+def shard(
+    model: CausalLM, ranks: Ranks, precision: Precision = "float32", device: torch.device | None = None
+) -> CausalLM:
     """The model with every rank holding its part of each layer; the model itself on one rank.
 
     With ``ranks.shard_size`` there are several copies of the model, each cut up over so many ranks.
 
     Every rank holds all of a matrix in 4 bits, since such bytes cannot be cut by rows. In bfloat16, parts are rounded
     before they are gathered, which halves what travels. Gradients are added up in float32.
+
+    Args:
+        device: where the ranks compute; by default that of the model.
     """
     if ranks.count == 1:
         return model
-    device = next(model.parameters()).device
+    device = device or next(model.parameters()).device
     rounded = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = rounded if is_bfloat16(precision, device) else MixedPrecisionPolicy()
     outline = None if is_quantized(model) else without_weights(model)
     return shard_over(model, outline, ranks, _mesh(device, ranks), policy)
+
+
+@torch.no_grad()
+def shard_from_first(model: CausalLM | None, ranks: Ranks, precision: Precision = "float32") -> CausalLM:
+    """Return a sharded model with the weights of the first rank's, which sends them one tensor at a time.
+
+    Args:
+        model: the first rank's stays whole; the others need none.
+
+    Raises:
+        ConfigError: its matrices are quantized.
+    """
+    if model is not None and is_quantized(model):
+        raise ConfigError(
+            "a model whose folder holds quantized matrices cannot be cut up over ranks from the first one"
+        )
+    outline = ranks.of_first(None if model is None else without_weights(model))
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+    made = shard(outline, ranks, precision, device)
+    give_memory(made, device)
+    source = model.state_dict() if model is not None and ranks.is_main else {}
+    for name, part in kept_state(made).items():
+        sent = source[name] if ranks.is_main else torch.empty(part.shape, dtype=part.dtype, device=device)
+        if isinstance(part, DTensor):
+            part.copy_(distribute_tensor(sent, part.device_mesh, part.placements))
+    return made
 
 
 def _mesh(device: torch.device, ranks: Ranks) -> DeviceMesh:
@@ -87,7 +120,10 @@ def shard_module(
 
 def without_weights(model: Module) -> Module:
     """Return a copy whose parameters are on the meta device, where they take no memory."""
-    empty = {id(p): torch.nn.Parameter(p.to("meta"), requires_grad=p.requires_grad) for p in model.parameters()}
+    empty = {
+        id(p): torch.nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
+        for p in model.parameters()
+    }
     return copy.deepcopy(model, dict[int, object](empty))
 
 

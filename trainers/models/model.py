@@ -52,6 +52,20 @@ def load_model(path: str | Path, quantize: Quantization = "none") -> tuple[Causa
     return keep_exact(model), tokenizer
 
 
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Return the tokenizer of a model, as :func:`load_model` does.
+
+    Raises:
+        UsageError: there is no such folder, or it cannot be read.
+    """
+    try:
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(local_model(path))
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        raise UsageError(f"the tokenizer at {path} cannot be loaded: {type(error).__name__}: {first_line}") from error
+    return tokenizer
+
+
 def add_lora(model: CausalLM, settings: LoraSettings, seed: int) -> CausalLM:
     """Return the model with low-rank adapters, which alone are trained; rank 0 gives the model back.
 

@@ -1,1 +1,1 @@
-"""A run's environments and engines on a Ray cluster; only what is imported from here needs the extra ``ray``."""
+"""A run's environments, engines and ranks on a Ray cluster; only what is imported from here needs the extra ``ray``."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agentgym.errors import ConfigError
 from agentgym.settings import Count, Natural, NonNegative, Positive, check_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """Env workers and engines as Ray actors, each started again where it dies. The trainer itself stays outside.
+    """Env workers, engines and the trainer's ranks as Ray actors, each started again where it dies.
 
     Example:
         >>> ClusterConfig(address="auto", num_env_workers=8, num_engines=4, gpus_per_engine=1).placement
@@ -22,6 +23,17 @@ class ClusterConfig:
     """Empty: no Ray, everything in this process. ``auto``: the cluster that runs on this machine (``ray start``), or of
     ``RAY_ADDRESS``; ``HOST:PORT`` or ``ray://HOST:PORT``: that one; ``local``: one of this run's own, which ends with
     it."""
+    num_trainer_ranks: Natural = 0
+    """Ranks of the trainer, each an actor; 0: the trainer stays in the process that was started. The run's folder must
+    be at the same path on all machines."""
+    cpus_per_rank: Positive = 1.0
+    """What Ray reserves for each."""
+    gpus_per_rank: Literal[0, 1] = 0
+    """1: each rank trains on a GPU of its own; 0: on processors."""
+    rank_placement: Literal["pack", "strict_pack", "spread"] = "pack"
+    """Ranks on as few machines as possible, on a single one or nowhere, or over as many as there are."""
+    max_restarts: Natural = 3
+    """Times that the ranks start again from the last checkpoint after one of them died."""
     num_env_workers: Count = 2
     """Processes that play: each holds its share of ``group.num_envs`` environments, renders, and asks engines."""
     num_env_servers: Natural = 0
@@ -33,8 +45,8 @@ class ClusterConfig:
     """What Ray reserves, which limits where an actor is placed and not what it uses; likewise the next four."""
     cpus_per_engine: NonNegative = 1.0
     gpus_per_engine: NonNegative = 0.0
-    """An engine sees these GPUs and no others. Hide the trainer's own from Ray (``CUDA_VISIBLE_DEVICES`` at ``ray
-    start``), which knows nothing of it."""
+    """An engine sees these GPUs and no others. Hide from Ray (``CUDA_VISIBLE_DEVICES`` at ``ray start``) those of a
+    trainer that is no actor."""
     env_worker_resources: Mapping[str, float] = field(default_factory=dict)
     """Further resources by the names they have in the cluster (``ray start --resources``)."""
     engine_resources: Mapping[str, float] = field(default_factory=dict)
@@ -54,3 +66,7 @@ class ClusterConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self, "cluster.")
+        if self.num_trainer_ranks and not self.address:
+            raise ConfigError(
+                "cluster.num_trainer_ranks starts ranks on a Ray cluster: set cluster.address, as in auto"
+            )

@@ -253,7 +253,8 @@ class RayEngine(EngineClient):
                 member.wake.clear()
                 continue
             member.state = State.UPDATING
-            loading = member.handle.load.remote(target.weights, target.serial).as_future()
+            sent = member.handle.load.remote(target.weights, target.serial)
+            loading = asyncio.wrap_future(sent.future())
             await asyncio.wait({loading}, timeout=self._update_timeout_s)
             if not loading.done():
                 ray.kill(member.handle, no_restart=False)  # whatever it holds, it must not serve it

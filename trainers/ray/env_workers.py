@@ -89,7 +89,8 @@ class RayPool:
 async def _cut(worker: Member, attempt: Attempt) -> list[Turn]:
     """Cancel an attempt that is not needed any more; return its turns so far if the worker answers."""
     with suppress(RayError, TimeoutError):
-        turns: list[Turn] = await asyncio.wait_for(worker.handle.cut.remote(attempt.key).as_future(), _CUT_TIMEOUT_S)
+        cut = asyncio.wrap_future(worker.handle.cut.remote(attempt.key).future())
+        turns: list[Turn] = await asyncio.wait_for(cut, _CUT_TIMEOUT_S)
         return turns
     return []
 

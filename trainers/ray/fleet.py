@@ -180,7 +180,7 @@ class Fleet:
         """Ask it how it is; one that was up and does not answer is killed."""
         is_up = member.state is not State.OUT
         timeout_s = self._config.health_timeout_s if is_up else self._config.start_timeout_s
-        answer = member.handle.ping.remote().as_future()
+        answer = asyncio.wrap_future(member.handle.ping.remote().future())
         # not asyncio.timeout: it would also end an answer that came while this process was busy training; and in
         # slices, since the clock goes on where this process and the actors are stopped
         for _ in range(_NUM_SLICES):

@@ -1,0 +1,71 @@
+"""Runs on Ray clusters of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentgym.rollout.record import read_json_lines
+from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.recipes import load_recipe
+from testkit import TESTKIT
+
+NUM_STEPS = 3
+PATIENT_S = 600.0
+CLUSTER = ClusterConfig(
+    address="local",
+    num_env_workers=2,
+    object_store_mb=100,
+    start_timeout_s=PATIENT_S,
+    wait_s=PATIENT_S,
+    health_timeout_s=PATIENT_S,
+    health_interval_s=0.3,
+)
+
+
+SMALL = (
+    f"env.id={TESTKIT}/mortal_env.py:Mortal-v0",
+    'model={"hidden_size": 32, "num_layers": 1, "head_dim": 16, "vocab_size": 320, "max_context_tokens": 160}',
+    "sft.num_demos=320",
+    "sft.num_epochs=2",
+    "sft.batch_size=8",
+    f"num_steps={NUM_STEPS}",
+    "groups_per_step=3",
+    "group.group_size=4",
+    "group.num_envs=8",
+    "group.max_retries=8",  # an engine that was killed may fail several
+    "engine.batch_invariant=true",  # a completion is the same wherever it is sampled
+    "eval.num_episodes=6",
+)
+
+
+def config(orders: Path, cluster: ClusterConfig = ClusterConfig()) -> TrainConfig:  # noqa: B008  (frozen)
+    """Return the configuration of a run on ``Mortal-v0``."""
+    return replace(apply_overrides(load_recipe("tiny"), [*SMALL, f"env.kwargs.orders={orders}"]), cluster=cluster)
+
+
+def rl_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """Return the metrics of RL's steps."""
+    return [row for row in read_json_lines(run_dir / "metrics.jsonl") if row["phase"] == "rl"]
+
+
+@contextmanager
+def two_nodes(num_cpus: int, **head: Any) -> Iterator[tuple[Any, Any]]:
+    """A Ray cluster of two nodes on this machine, and the node that is not its head.
+
+    Args:
+        head: further settings of the head.
+    """
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": num_cpus, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **node, **head})
+    try:
+        yield cluster, cluster.add_node(**node)
+    finally:
+        cluster.shutdown()

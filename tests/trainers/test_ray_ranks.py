@@ -1,0 +1,325 @@
+"""Runs whose ranks are Ray actors: the same as under torchrun, also when ranks, machines and jobs are lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testkit import TESTKIT
+from testkit.killed_runs import SCRIPT
+from testkit.ranks import forked, free_port
+from testkit.ray_runs import CLUSTER, SMALL, config, rl_rows, two_nodes
+from testkit.run_records import told, weights
+
+from agentgym.errors import ConfigError, InfrastructureError, RunStoppedError, UsageError
+from agentgym.trainers.config.overrides import save_config
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.distributed.checkpoint import checkpoint_path
+from agentgym.trainers.loop import train
+from agentgym.trainers.ray.config import ClusterConfig
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+
+from agentgym.trainers.ray import trainer  # noqa: E402
+
+RANKS = replace(CLUSTER, num_trainer_ranks=2, num_env_workers=1)
+ROOM = 4
+"""Processors for two ranks, an env worker and an engine."""
+
+
+def ranked(orders: Path, cluster: ClusterConfig = RANKS) -> TrainConfig:
+    return replace(config(orders, cluster), checkpoint_every=1)
+
+
+@pytest.fixture(autouse=True)
+def _path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's file imports another one beside it."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTKIT.parent), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
+    """A run of two ranks, started as torchrun starts them, that has learned from demonstrations and nothing else."""
+    run_dir = tmp_path_factory.mktemp("begun") / "run"
+    run_dir.mkdir()
+    run_without_ray(warm_python, replace(ranked(run_dir.parent, ClusterConfig()), num_steps=0), run_dir)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def without_ray(begun: Path, tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Path:
+    """The same run with its steps of RL, whose episodes the first rank plays."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    shutil.copytree(begun, run_dir)
+    run_without_ray(warm_python, ranked(run_dir.parent, ClusterConfig()), run_dir)
+    return run_dir
+
+
+def run_without_ray(warm_python: str, settings: TrainConfig, run_dir: Path) -> None:
+    save_config(replace(settings, ranks=replace(settings.ranks, rollouts="first")), run_dir / "config.json")
+    forked(warm_python, 2, "-c", SCRIPT, str(run_dir))
+
+
+@pytest.fixture
+def train_on(begun: Path, tmp_path: Path) -> Callable[..., None]:
+    """Trains the run that has begun, or resumes it, on a cluster."""
+
+    def on(cluster: ClusterConfig = RANKS) -> None:
+        run_dir, settings = tmp_path / "run", ranked(tmp_path, cluster)
+        if not run_dir.exists():
+            shutil.copytree(begun, run_dir)
+            save_config(settings, run_dir / "config.json")
+        train(settings, run_dir, resume=True)
+
+    return on
+
+
+@pytest.fixture
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets episodes of the second step obey an order; the ranks' process numbers are where orders are looked for."""
+    plain = trainer._places
+
+    def noting(*arguments: Any) -> Sequence[Any]:
+        places = plain(*arguments)
+        for rank, place in enumerate(places):
+            (tmp_path / f"rank-{rank}.pid").write_text(place.process.split()[1])
+        return places
+
+    monkeypatch.setattr(trainer, "_places", noting)
+    return lambda name: give(tmp_path, name, 1)
+
+
+def give(folder: Path, order: str, after_step: int) -> None:
+    (folder / order).write_text(str(checkpoint_path(folder / "run", "rl", after_step)))
+
+
+def whenever(monkeypatch: pytest.MonkeyPatch, work: Callable[[], None]) -> None:
+    """Let the command that started a run do something each time it looks at its ranks."""
+    plain = trainer._Speech.show
+
+    def show(speech: trainer._Speech, timeout_s: float = 0.0) -> None:
+        work()
+        plain(speech, timeout_s)
+
+    monkeypatch.setattr(trainer._Speech, "show", show)
+
+
+def check_same(run_dir: Path, expected: Path, num_restarts: Sequence[int]) -> None:
+    assert told(run_dir) == told(expected)
+    assert weights(run_dir) == weights(expected)
+    assert [row["ranks/num_restarts"] for row in rl_rows(run_dir)] == list(num_restarts)
+
+
+def test_ranks_that_ray_places_make_the_run_of_torchruns(
+    without_ray: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = train(ranked(tmp_path), tmp_path / "run")
+    assert any(row["grad_norm"] for row in rl_rows(without_ray)), "else equal weights would say nothing"
+    check_same(tmp_path / "run", without_ray, [0, 0, 0])
+    assert result.run_dir == str(tmp_path / "run") and result.steps == 3
+    said = capsys.readouterr().err
+    assert "2 ranks: the first one plays" in said and "rl 3/3" in said and "success after RL" in said
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_run_whose_rank_is_killed_starts_again_from_its_checkpoint_and_ends_the_same(
+    rank: int,
+    without_ray: Path,
+    tmp_path: Path,
+    orders: Callable[[str], None],
+    train_on: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    orders(f"kill-rank-{rank}")
+    train_on()
+    assert (tmp_path / f"done-kill-rank-{rank}").exists()
+    check_same(tmp_path / "run", without_ray, [0, 1, 1])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "restart 1 of 3" in line]
+    assert len(lines) == 1 and lines[0].startswith(f"trainer rank {rank} (process ")
+    assert lines[0].endswith("restart 1 of 3 from the last checkpoint")
+
+
+def test_a_run_that_is_interrupted_and_one_without_restarts_left_can_be_resumed(
+    without_ray: Path,
+    tmp_path: Path,
+    orders: Callable[[str], None],
+    train_on: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    orders("wait-for-nothing")
+    give(tmp_path, "kill-rank-1", 2)
+    none_left = replace(RANKS, max_restarts=0)
+
+    def interrupt() -> None:
+        if (tmp_path / "done-wait-for-nothing").exists():
+            (tmp_path / "done-wait-for-nothing").unlink()
+            raise KeyboardInterrupt
+
+    whenever(monkeypatch, interrupt)
+    ended: list[Any] = []
+    wait = ray.wait
+
+    def waiting(refs: Any, *, timeout: float) -> Any:
+        found = wait(refs, timeout=timeout)
+        if timeout == trainer._STOP_S:
+            ended.extend(found[0])
+        return found
+
+    monkeypatch.setattr(ray, "wait", waiting)
+    with pytest.raises(KeyboardInterrupt):
+        train_on(none_left)
+    assert len(ended) == 1, "the first rank ended by itself"
+    assert not (tmp_path / "done-kill-rank-1").exists()
+    with pytest.raises(
+        RunStoppedError, match=r"is lost: .* \(cluster.max_restarts=0\); to go on: agentgym train --resume .*run$"
+    ):
+        train_on(none_left)
+    train_on(none_left)
+    check_same(tmp_path / "run", without_ray, [0, 0, 0])
+
+
+def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
+    cluster = replace(RANKS, gpus_per_rank=1)
+    ray.init(
+        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False
+    )  # GPUs by name alone
+    try:
+        with trainer._reserved(cluster) as (group, bundles):
+            handles = [trainer._actor(cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
+            places = trainer._places(handles, tmp_path / "run", cluster)
+    finally:
+        ray.shutdown()
+    assert {place.process.partition(", ")[2] for place in places} == {"GPU 0", "GPU 1"}
+    assert len({place.address for place in places}) == 2 and all(place.sees_folder for place in places)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def two_machines() -> Iterator[tuple[Any, Any]]:
+    with two_nodes(ROOM) as found:
+        yield found
+
+
+def test_a_run_that_loses_the_machine_of_a_rank_ends_the_same(
+    without_ray: Path,
+    tmp_path: Path,
+    two_machines: tuple[Any, Any],
+    orders: Callable[[str], None],
+    train_on: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, node = two_machines
+    orders("wait-node-lost")
+    nodes: list[set[str]] = []
+
+    def lose_a_machine() -> None:
+        if (tmp_path / "done-wait-node-lost").exists() and node in cluster.worker_nodes:
+            groups = ray.util.placement_group_table().values()
+            nodes.extend(set(group["bundles_to_node_id"].values()) for group in groups if group["state"] == "CREATED")
+            cluster.remove_node(node, allow_graceful=False)
+            (tmp_path / "node-lost").touch()
+
+    whenever(monkeypatch, lose_a_machine)
+    train_on(replace(RANKS, address=cluster.address, rank_placement="spread"))
+    assert [len(of_ranks) for of_ranks in nodes] == [2], "a rank on each"
+    check_same(tmp_path / "run", without_ray, [0, 1, 1])
+
+
+def test_what_ranks_on_a_cluster_cannot_do_is_said(
+    tmp_path: Path, two_machines: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, _ = two_machines
+    here = replace(RANKS, address=cluster.address)
+    crowded = replace(here, num_trainer_ranks=ROOM + 1, rank_placement="strict_pack")
+    with pytest.raises(ConfigError, match=r"had no room for 5 trainer ranks .*rank_placement=strict_pack"):
+        train(ranked(tmp_path, replace(crowded, start_timeout_s=2)), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"too little for 9 trainer ranks, .*CPU 8 of 11"):
+        train(ranked(tmp_path, replace(here, num_trainer_ranks=9)), tmp_path / "run")
+    absent = replace(ranked(tmp_path, here), model=replace(config(tmp_path).model, path=str(tmp_path / "absent")))
+    with pytest.raises(UsageError, match="absent"):
+        train(absent, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").touch()
+    with pytest.raises(InfrastructureError, match=r"trainer rank 0 failed: .*Exists"):  # and nothing starts again
+        train(ranked(tmp_path, here), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run")
+    monkeypatch.setattr(Path, "touch", lambda path: None)
+    with pytest.raises(ConfigError, match=rf"trainer rank 0 \(process .*\) does not see {tmp_path}/run: .*--run-dir"):
+        train(ranked(tmp_path, here), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_job_on_two_machines_is_killed_and_resumed(without_ray: Path, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp_cors", reason="jobs need Ray's dashboard: pip install 'ray[default]'")
+    run_dir, port = tmp_path / "run", free_port()
+    ranks = {"num_trainer_ranks": 2, "rank_placement": "spread", "num_env_workers": 1, "start_timeout_s": 600}
+    cluster = [f"cluster.{name}={value}" for name, value in {"address": "auto", **ranks}.items()]
+    settings = [*SMALL, f"env.kwargs.orders={tmp_path}", "checkpoint_every=1", *cluster]
+    give(tmp_path, "wait-killed", 1)
+    give(tmp_path, "wait-stopped", 2)
+    with two_nodes(ROOM, include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=port):
+        jobs = Jobs(f"http://127.0.0.1:{port}")
+        jobs.submit("first", "tiny", *settings, "--run-dir", str(run_dir))
+        until((tmp_path / "done-wait-killed").exists)
+        actors = jobs.actors()
+        assert set(actors) == {"rank 0", "rank 1", "engine 0", "env worker 0"}
+        os.kill(actors["rank 1"], signal.SIGKILL)
+        until((tmp_path / "done-wait-stopped").exists)
+        jobs.ask("stop", "first")
+        said = jobs.ask("logs", "first")
+        assert "restart 1 of 3 from the last checkpoint" in said
+        assert f"interrupted; to go on: agentgym train --resume {run_dir}" in said
+        (tmp_path / "stopped").touch()
+        jobs.submit("second", "--resume", str(run_dir))
+        until(lambda: "succeeded" in jobs.ask("status", "second").lower())
+        assert "resumed after rl step 2" in jobs.ask("logs", "second")
+    check_same(run_dir, without_ray, [0, 1, 0])
+
+
+class Jobs:
+    """Jobs of a cluster, by Ray's commands."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        until(lambda: "list" in self.ask("list", check=False) or True)
+
+    def submit(self, name: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", "agentgym", "train", *arguments]
+        self.ask("submit", "--no-wait", "--submission-id", name, "--", *command)
+
+    def ask(self, *words: str, check: bool = True) -> str:
+        verb, *rest = words
+        program = "from ray.scripts.scripts import main; main()"
+        command = [sys.executable, "-c", program, "job", verb, "--address", self._address, *rest]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not check, done.stderr
+        return done.stdout + done.stderr
+
+    def actors(self) -> dict[str, int]:
+        """Return the processes of the runs' actors that Ray's dashboard shows, by their names."""
+        from ray.util.state import list_actors
+
+        found = list_actors(address=self._address, filters=[("state", "=", "ALIVE")])
+        return {row.name: row.pid for row in found if not row.name.startswith("_ray_internal")}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something that takes a while."""
+    for _ in range(3000):
+        with suppress(OSError):
+            if is_so():
+                return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")

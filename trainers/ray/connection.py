@@ -1,0 +1,153 @@
+"""A Ray cluster: how a run joins it, and what the run's actors need of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import TypedDict
+from urllib.parse import urlsplit
+
+import ray
+
+from agentgym.errors import ConfigError
+from agentgym.remote.env import TOKEN_VARIABLE
+from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.env_server import token
+
+_REACH_TIMEOUT_S = 5.0
+_LOOK_S = 0.5
+
+
+def connect(config: ClusterConfig) -> bool:
+    """Join the cluster; return False where this process has joined one already, as an actor has.
+
+    Raises:
+        ConfigError: there is no such cluster, or it does not answer.
+    """
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    arguments: dict[str, object] = {"address": config.address, "log_to_driver": False, "logging_level": "ERROR"}
+    if config.address == "local":
+        arguments |= _own_cluster(config)
+    else:
+        _check_reachable(config.address)
+    at_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(**arguments)
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"cluster.address={config.address}: no Ray cluster could be joined ({type(error).__name__}: {first}); "
+            "ray start --head starts one, cluster.address=local makes one of the run's own"
+        ) from None
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, at_sigterm)  # Ray's own handler would end the process without a word
+    return True
+
+
+def _own_cluster(config: ClusterConfig) -> dict[str, object]:
+    """Return Ray's arguments for a cluster of the run's own on this machine."""
+    # as many processors as are asked for: the actors share those that are there anyway
+    needs = {name: math.ceil(amount) for name, amount in _needs(config).items()}
+    arguments: dict[str, object] = {
+        "include_dashboard": False,
+        "num_cpus": max(1, needs.pop("CPU")),
+        # its actors are the run: not to come after everything else, nor after processes that nobody asked for
+        "_system_config": {"worker_niceness": 0, "prestart_worker_first_driver": False},
+    }
+    del needs["GPU"]  # those that are there
+    if config.object_store_mb:
+        arguments["object_store_memory"] = config.object_store_mb * 2**20
+    return {**arguments, "resources": needs}
+
+
+def _check_reachable(address: str) -> None:
+    """Ask the port first: Ray itself would try for a minute."""
+    if address == "auto":
+        return
+    parts = urlsplit(address if "://" in address else f"ray-head://{address}")
+    try:
+        if not parts.hostname or not parts.port:
+            raise OSError("expected auto, local, HOST:PORT or ray://HOST:PORT")
+        socket.create_connection((parts.hostname, parts.port), _REACH_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cluster.address={address} cannot be reached: {error}") from None
+
+
+class ActorOptions(TypedDict):
+    """Options of an actor, by Ray's names."""
+
+    num_cpus: float
+    num_gpus: float
+    resources: dict[str, float]
+    scheduling_strategy: str
+    max_restarts: int
+    max_task_retries: int
+    max_concurrency: int
+    runtime_env: dict[str, dict[str, str]] | None
+
+
+def options_of(config: ClusterConfig, kind: str) -> ActorOptions:
+    """Return Ray's options of an actor that Ray starts again where it dies."""
+    is_engine = kind == "engine"
+    resources: Mapping[str, float] = config.engine_resources if is_engine else config.env_worker_resources
+    return {
+        "num_cpus": config.cpus_per_engine if is_engine else config.cpus_per_env_worker,
+        "num_gpus": config.gpus_per_engine if is_engine else 0,
+        "resources": dict(resources),
+        "scheduling_strategy": "SPREAD" if config.placement == "spread" else "DEFAULT",
+        "max_restarts": -1,
+        "max_task_retries": 0,  # an episode that was lost is played again by those who know its seeds
+        "max_concurrency": 10_000,
+        # the control token of environment servers; workers are their clients
+        "runtime_env": {"env_vars": {TOKEN_VARIABLE: token()}} if config.num_env_servers and not is_engine else None,
+    }
+
+
+def check_resources(config: ClusterConfig, wait_s: float = 0.0) -> None:
+    """Refuse what would wait for ever.
+
+    Args:
+        wait_s: how long a machine that was lost may take to come back.
+
+    Raises:
+        ConfigError: naming what all actors together need and what the cluster has.
+    """
+    give_up = time.monotonic() + wait_s
+    while short := _shortage(config):
+        if time.monotonic() >= give_up:
+            ranks = f"{config.num_trainer_ranks} trainer ranks, " if config.num_trainer_ranks else ""
+            raise ConfigError(
+                f"the Ray cluster has too little for {ranks}{config.num_env_workers} env workers, "
+                f"{config.num_env_servers} env servers and {config.num_engines} engines: {', '.join(short)}; lower "
+                "cluster.num_env_workers, cluster.num_engines or what each needs"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _shortage(config: ClusterConfig) -> list[str]:
+    has = ray.cluster_resources()
+    needs = _needs(config).items()
+    return [f"{name} {has.get(name, 0.0):g} of {amount:g}" for name, amount in needs if amount > has.get(name, 0.0)]
+
+
+def _needs(config: ClusterConfig) -> dict[str, float]:
+    """Return the resources that all actors together reserve, by Ray's names."""
+    num_ranks = config.num_trainer_ranks
+    needs = {"CPU": num_ranks * config.cpus_per_rank, "GPU": float(num_ranks * config.gpus_per_rank)}
+    counts = {
+        "env_worker": config.num_env_workers,
+        "env_server": config.num_env_servers,
+        "engine": config.num_engines,
+    }
+    for kind, count in counts.items():
+        options = options_of(config, kind)
+        for name, amount in {"CPU": options["num_cpus"], "GPU": options["num_gpus"], **options["resources"]}.items():
+            needs[name] = needs.get(name, 0.0) + count * amount
+    return needs

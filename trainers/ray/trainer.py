@@ -1,0 +1,255 @@
+"""A run whose ranks are Ray actors, seen from the command that started it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+from ray import ObjectRef
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from rich.console import Console
+
+from agentgym.errors import AgentGymError, ConfigError, RunStoppedError, UsageError
+from agentgym.trainers.config.overrides import to_dict
+from agentgym.trainers.config.rank_limits import check_ranks
+from agentgym.trainers.config.train import TrainConfig
+from agentgym.trainers.ray.config import ClusterConfig
+from agentgym.trainers.ray.connection import check_resources, connect
+from agentgym.trainers.ray.fleet import cause_of, first_line
+from agentgym.trainers.ray.trainer_rank import NUM_THREADS, RankPlace, Start, TrainerRank
+from agentgym.trainers.run import TrainResult, check_run_dir, forget_failed_start
+from agentgym.trust import sign
+
+_LOOK_S, _LAST_WORDS_S = 0.2, 5.0
+_STOP_S = 10.0
+"""Longest time that the first rank may take to close its files after Ctrl-C."""
+_OTHERS_S = 30.0
+"""Longest time between a rank's error and the news that another one died, whose loss may be the cause."""
+
+
+class LostRankError(Exception):
+    """A rank's process, or its machine, is gone."""
+
+
+def train_on_cluster(config: TrainConfig, run_dir: Path, *, resume: bool = False) -> TrainResult:
+    """Train by ranks that Ray places, as :func:`agentgym.trainers.loop.train` does by those of torchrun.
+
+    If a rank dies, all ranks end, and new ones continue from the last checkpoint.
+
+    Raises:
+        UsageError: the run cannot be as asked, or a machine does not see its folder.
+        RunStoppedError: the run stopped itself, or lost ranks more than ``cluster.max_restarts`` times.
+    """
+    check_ranks(config, config.cluster.num_trainer_ranks)
+    check_run_dir(config, run_dir, resume=resume)
+    is_ours, num_restarts = connect(config.cluster), 0
+    try:
+        while True:
+            check_resources(config.cluster, config.cluster.start_timeout_s if num_restarts else 0.0)
+            try:
+                return _train_once(config, run_dir, resume or (run_dir / "config.json").is_file(), num_restarts)
+            except LostRankError as error:
+                if num_restarts == config.cluster.max_restarts:
+                    is_saved = (run_dir / "config.json").is_file()
+                    again = f"to go on: agentgym train --resume {run_dir}" if is_saved else "nothing was saved yet"
+                    raise RunStoppedError(f"{error} (cluster.max_restarts={num_restarts}); {again}") from None
+                num_restarts += 1
+                _say(f"{error}; restart {num_restarts} of {config.cluster.max_restarts} from the last checkpoint")
+            if not resume:
+                forget_failed_start(run_dir)
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
+def _train_once(config: TrainConfig, run_dir: Path, resume: bool, num_restarts: int) -> TrainResult:
+    """Start all ranks, and follow them to the end of the run or of one of them."""
+    with _reserved(config.cluster) as (group, bundles):
+        handles = [_actor(config.cluster, group, bundle, rank) for rank, bundle in enumerate(bundles)]
+        places = _places(handles, run_dir, config.cluster)
+        start = Start(
+            config=to_dict(config),
+            run_dir=str(run_dir.absolute()),
+            resume=resume,
+            rank=0,
+            num_ranks=len(handles),
+            num_restarts=num_restarts,
+            meeting_point=places[0].address,
+        )
+        runs = [handle.train.remote(replace(start, rank=rank)) for rank, handle in enumerate(handles)]
+        speech = _Speech(handles[0])
+        try:
+            result = _followed(runs, places, speech)
+        except KeyboardInterrupt:
+            handles[0].stop.remote()
+            ray.wait([runs[0]], timeout=_STOP_S)
+            speech.show(_LAST_WORDS_S)
+            raise
+        finally:
+            if (run_dir / "config.json").is_file():
+                sign(run_dir)  # the first rank may be another machine's user
+    return replace(result, run_dir=str(run_dir))
+
+
+def _followed(runs: Sequence[ObjectRef], places: Sequence[RankPlace], speech: _Speech) -> TrainResult:
+    """Show what the first rank says until all ranks have ended; return its result.
+
+    Raises:
+        LostRankError: a rank died.
+        AgentGymError: the first error of a rank, where none died.
+    """
+    waiting, errors, give_up = list(runs), list[AgentGymError](), float("inf")
+    while waiting and time.monotonic() < give_up:
+        done, waiting = ray.wait(waiting, timeout=_LOOK_S)
+        speech.show()
+        for ref in done:
+            rank = runs.index(ref)
+            try:
+                ray.get(ref)
+            except RayTaskError as error:
+                errors.append(cause_of(error))
+                give_up = min(give_up, time.monotonic() + _OTHERS_S)
+            except RayError as error:
+                raise LostRankError(f"trainer rank {rank} ({places[rank].process}) is lost: {_reason(error)}") from None
+        if any(isinstance(error, UsageError) for error in errors):
+            break
+    speech.show(_LAST_WORDS_S)
+    if errors:  # of those who only lost the others, or were told to stop, none is the cause
+        raise min(errors, key=lambda error: isinstance(error, RunStoppedError))
+    result: TrainResult = ray.get(runs[0])
+    return result
+
+
+class _Speech:
+    """Shows on this process's standard error what a rank writes to its own."""
+
+    def __init__(self, rank: ActorHandle) -> None:
+        self._rank, self._next = rank, rank.said.remote()
+
+    def show(self, timeout_s: float = 0.0) -> None:
+        """Show what is there; with a timeout, wait for what was written before this call, too."""
+        for _ in range(2 if timeout_s else 1):  # the answer under way may have been given before the last words
+            ready, _ = ray.wait([self._next], timeout=timeout_s)
+            if not ready:
+                return
+            try:
+                text = ray.get(self._next)
+            except RayError:  # it died; whoever waits for its result is told
+                return
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._next = self._rank.said.remote()
+
+
+# ------------------------------------------------------------------------------------------------- where the ranks are
+
+
+@contextmanager
+def _reserved(config: ClusterConfig) -> Iterator[tuple[PlacementGroup, list[int]]]:
+    """Reserve a place for each rank; at the end, whatever is in these places is killed.
+
+    Yields:
+        The group, and its bundles in the order of ranks: those of a machine follow each other.
+
+    Raises:
+        ConfigError: the cluster has no room for them in time.
+    """
+    bundle = {"CPU": config.cpus_per_rank} | ({"GPU": float(config.gpus_per_rank)} if config.gpus_per_rank else {})
+    group = placement_group([bundle] * config.num_trainer_ranks, strategy=config.rank_placement.upper())
+    try:
+        if not group.wait(config.start_timeout_s):
+            raise ConfigError(
+                f"the Ray cluster had no room for {config.num_trainer_ranks} trainer ranks of {bundle} within "
+                f"cluster.start_timeout_s={config.start_timeout_s:g} (cluster.rank_placement={config.rank_placement})"
+            )
+        nodes = placement_group_table(group)["bundles_to_node_id"]
+        in_order = list(nodes.values())
+        yield group, sorted(nodes, key=lambda bundle: (in_order.index(nodes[bundle]), bundle))
+    finally:
+        with suppress(RayError):
+            remove_placement_group(group)
+
+
+def _actor(config: ClusterConfig, group: PlacementGroup, bundle: int, rank: int) -> ActorHandle:
+    """Start the process of a rank, which Ray's dashboard shows as, say, "rank 1"."""
+    actor = ray.remote(TrainerRank).options(
+        num_cpus=config.cpus_per_rank,
+        num_gpus=config.gpus_per_rank,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle),
+        name=f"rank {rank}",
+        namespace=group.id.hex(),  # a name for each start: those who had it before may not be gone yet
+        max_restarts=0,  # a rank alone is of no use
+        max_concurrency=NUM_THREADS,
+    )
+    handle: ActorHandle = actor.remote(os.getcwd(), rank == 0, _terminal())
+    return handle
+
+
+def _places(handles: Sequence[ActorHandle], run_dir: Path, config: ClusterConfig) -> list[RankPlace]:
+    """Wait for all ranks.
+
+    Raises:
+        ConfigError: they were not up in time, or the machine of one does not see the run's folder.
+        LostRankError: one died, or could not start.
+    """
+    with _marked(run_dir) as mark:
+        try:
+            places: list[RankPlace] = ray.get(
+                [handle.begin.remote(str(mark)) for handle in handles], timeout=config.start_timeout_s
+            )
+        except GetTimeoutError:
+            raise ConfigError(
+                f"not all trainer ranks were up after {config.start_timeout_s:g} s (cluster.start_timeout_s)"
+            ) from None
+        except RayError as error:
+            raise LostRankError(f"a trainer rank did not start: {_reason(error)}") from None
+    for rank, place in enumerate(places):
+        if not place.sees_folder:
+            raise ConfigError(
+                f"trainer rank {rank} ({place.process}) does not see {mark.parent}: with cluster.num_trainer_ranks a "
+                "run's folder must be at the same path on all machines (--run-dir)"
+            )
+    return places
+
+
+@contextmanager
+def _marked(run_dir: Path) -> Iterator[Path]:
+    """Put a file in the run's folder that the ranks' machines must see; afterwards both are as they were."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    mark = run_dir.absolute() / f".seen-{uuid.uuid4().hex}"
+    mark.touch()
+    try:
+        yield mark
+    finally:
+        mark.unlink(missing_ok=True)
+        if not any(run_dir.iterdir()):
+            run_dir.rmdir()
+
+
+def _terminal() -> dict[str, str]:
+    """Return variables by which a program knows this process's terminal; none where standard error is no terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return {}
+    kept = {name: os.environ[name] for name in ("TERM", "COLORTERM", "NO_COLOR") if name in os.environ}
+    return {**kept, "COLUMNS": str(console.width), "LINES": str(console.height)}
+
+
+def _reason(error: RayError) -> str:
+    return first_line(error).rstrip(".")
+
+
+def _say(line: str) -> None:
+    console = Console(stderr=True)
+    console.show_cursor()  # which the bars of a rank that died have hidden
+    console.print(line, highlight=False, markup=False, soft_wrap=True)

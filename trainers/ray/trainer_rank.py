@@ -1,0 +1,176 @@
+"""One rank of the trainer in a process that Ray placed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import queue
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from agentgym.errors import AgentGymError, InfrastructureError, RunStoppedError
+
+if TYPE_CHECKING:
+    from agentgym.trainers.run import TrainResult
+
+NUM_THREADS = 3
+"""One trains, one tells what was said, one stops."""
+_SEEN_AFTER_S, _LOOK_S, _MOST_SILENT_S = 10.0, 0.1, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """Where a rank came up."""
+
+    process: str
+    """For messages, as in "process 4711 on node-2, GPU 0"."""
+    address: str
+    """HOST:PORT, where the others can meet it."""
+    sees_folder: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One start of a run, the same for all of its ranks but for ``rank``."""
+
+    config: Mapping[str, Any]
+    """The configuration as plain dicts: reading it imports the user's own components, as a command does."""
+    run_dir: str
+    resume: bool
+    rank: int
+    num_ranks: int
+    num_restarts: int
+    meeting_point: str
+    """HOST:PORT of the first rank."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that torchrun sets, by which a rank knows its place."""
+        host, _, port = self.meeting_point.rpartition(":")
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.num_ranks),
+            "LOCAL_RANK": "0",  # of the GPUs that it sees, which are its own
+            "MASTER_ADDR": host,
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RESTART_COUNT": str(self.num_restarts),
+        }
+
+
+class Screen(io.TextIOBase):
+    """A text stream that keeps what is written to it until somebody takes it.
+
+    Args:
+        is_terminal: the text is shown on a terminal in the end, so progress bars are of use.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal, self._pieces = is_terminal, queue.SimpleQueue[str]()
+
+    def write(self, text: str, /) -> int:
+        """Keep a piece of text."""
+        self._pieces.put(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: text is there at once."""
+
+    def isatty(self) -> bool:
+        """Return True if the text ends on a terminal."""
+        return self._is_terminal
+
+    def take(self) -> str:
+        """Return what was written since the last call."""
+        return "".join(self._pieces.get() for _ in range(self._pieces.qsize()))
+
+
+class TrainerRank:
+    """A rank of a run; Ray makes an actor of it, with several threads, so that it answers while it trains.
+
+    Args:
+        folder: where relative paths begin.
+        is_shown: its standard error is shown by the command that started the run.
+        terminal: variables that describe the command's terminal; empty where it has none.
+    """
+
+    def __init__(self, folder: str, is_shown: bool, terminal: Mapping[str, str]) -> None:
+        gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        of_gpu = f", GPU {gpus[0]}" if gpus else ""
+        self._process = f"process {os.getpid()} on {socket.gethostname()}{of_gpu}"
+        os.environ.update(terminal)
+        if os.path.isdir(folder):  # a machine without it has environments of packages alone
+            os.chdir(folder)
+        self._screen = Screen(bool(terminal))
+        if is_shown:
+            sys.stderr = self._screen
+        self._cancel: Callable[[], object] = lambda: None
+
+    def begin(self, mark: str) -> RankPlace:
+        """Return where this rank is.
+
+        Args:
+            mark: a file in the run's folder.
+        """
+        give_up = time.monotonic() + _SEEN_AFTER_S  # a network's file system may show it late
+        while not os.path.exists(mark) and time.monotonic() < give_up:
+            time.sleep(_LOOK_S)
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        return RankPlace(
+            process=self._process,
+            address=f"{ray.util.get_node_ip_address()}:{port}",
+            sees_folder=os.path.exists(mark),
+        )
+
+    def train(self, start: Start) -> TrainResult:
+        """Train as this rank.
+
+        Raises:
+            AgentGymError: what a run may raise, or any other error as one of the infrastructure.
+        """
+        os.environ.update(start.environment())
+        from agentgym.trainers.config.overrides import from_dict  # only now: torch takes seconds
+        from agentgym.trainers.loop import train_rank
+
+        try:
+            return train_rank(from_dict(start.config), Path(start.run_dir), resume=start.resume, run=self._run)
+        except asyncio.CancelledError:
+            raise RunStoppedError("interrupted") from None
+        except AgentGymError:
+            raise
+        except Exception as error:
+            traceback.print_exc()  # the command that started the run gets the error alone
+            raise InfrastructureError(f"trainer rank {start.rank} failed: {type(error).__name__}: {error}") from None
+
+    def said(self) -> str:
+        """Return what was written to standard error since the last call; wait a little where it is nothing."""
+        give_up = time.monotonic() + _MOST_SILENT_S
+        while not (text := self._screen.take()) and time.monotonic() < give_up:
+            time.sleep(_LOOK_S)
+        return text
+
+    def stop(self) -> None:
+        """Interrupt the training where it waits next, as Ctrl-C does, so that it closes what it has open."""
+        self._cancel()
+
+    def _run(self, work: Coroutine[Any, Any, TrainResult]) -> TrainResult:
+        async def cancellable() -> TrainResult:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task is not None
+            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            return await work
+
+        return asyncio.run(cancellable())

@@ -35,6 +35,10 @@ _.BFCLEnv
 _.BFCLSingleEnv
 _.RetailEnv
 _.Tau2RetailEnv
+_.Tau2AirlineEnv
+_.Tau2TelecomEnv
+_.MathEnv
+_.MathToolsEnv
 _.ReasoningGymEnv
 _.TextArenaEnv
 _.VerifiersEnv

@@ -37,6 +37,7 @@ _.RetailEnv
 _.Tau2RetailEnv
 _.Tau2AirlineEnv
 _.Tau2TelecomEnv
+_.GAIAEnv
 _.MathEnv
 _.MathToolsEnv
 _.ReasoningGymEnv

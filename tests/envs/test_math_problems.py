@@ -54,6 +54,8 @@ def test_math_500_and_aime_are_read_with_their_columns(tmp_path: Path) -> None:
         "a^2 + 2ab + b^2",
     )
     assert two.split == "test"
+    env = MathEnv(problems=tmp_path / "test.jsonl", rule="math")
+    assert "\\boxed{}" in env.reset(seed=0)[0][0].text, "without a split to train on, the one for testing"
     aime = read_problems(write_lines(tmp_path / "aime25.jsonl", AIME_2025))
     assert {name: one.answer for name, one in aime.items()} == {"0": "70", "1": "588"}
     pyarrow = pytest.importorskip("pyarrow")

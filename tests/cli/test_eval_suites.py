@@ -200,6 +200,7 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
         ("tau2-airline", "AGENTGYM_TAU2_DOMAINS", "airline"),
         ("tau2-telecom", "AGENTGYM_TAU2_DOMAINS", "telecom"),
         ("gaia", "GAIA_DATA", "2023"),
+        ("swe-bench-verified", "SWE_BENCH_TASKS", "agentgym convert"),
     ],
 )
 def test_a_suite_without_its_files_says_in_one_line_which_goes_where(
@@ -208,6 +209,6 @@ def test_a_suite_without_its_files_says_in_one_line_which_goes_where(
     monkeypatch.delenv(variable, raising=False)
     said = run("eval", suite, "--policy", "idle").assert_one_line_error()
     assert variable in said and file in said
-    monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setenv(variable, str(tmp_path / "nowhere"))
     assert file in run("eval", suite, "--policy", "idle").assert_one_line_error()
     assert not Path("runs").exists(), "nothing was begun"

@@ -153,6 +153,16 @@ def test_the_judge_writes_the_reward(tmp_path: Path) -> None:
         assert paths[2].read_text().strip() == reward
 
 
+def test_a_repository_that_is_the_runner_itself_may_be_worked_on() -> None:
+    task = HarborTask(name="t", instruction="", image=None)
+    given = ["src/_pytest/mark.py", "setup.cfg"]
+    rule = shadow_rule(task, given, [*given, "_pytest/__init__.py"], frozenset({"_pytest"}))
+    assert not rule(tarfile.TarInfo("src/_pytest/mark.py")) and not rule(tarfile.TarInfo("src/_pytest/new.py"))
+    assert rule(tarfile.TarInfo("_pytest/__init__.py")) and rule(tarfile.TarInfo("setup.cfg"))
+    other = shadow_rule(task, ["a.py"], ["a.py", "src/_pytest/mark.py"], frozenset({"_pytest"}))
+    assert other(tarfile.TarInfo("src/_pytest/mark.py"))
+
+
 # --------------------------------------------------------------------------------------------------- suite
 
 

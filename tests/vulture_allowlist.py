@@ -38,6 +38,7 @@ _.Tau2RetailEnv
 _.Tau2AirlineEnv
 _.Tau2TelecomEnv
 _.GAIAEnv
+_.AgentBenchDBEnv
 _.MathEnv
 _.MathToolsEnv
 _.ReasoningGymEnv

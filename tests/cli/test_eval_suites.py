@@ -200,6 +200,8 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
         ("tau2-airline", "AGENTGYM_TAU2_DOMAINS", "airline"),
         ("tau2-telecom", "AGENTGYM_TAU2_DOMAINS", "telecom"),
         ("gaia", "GAIA_DATA", "2023"),
+        ("agentbench-db", "AGENTBENCH_DATA", "dbbench"),
+        ("agentbench-household", "ALFWORLD_DATA", "alfworld-download"),
         ("swe-bench-verified", "SWE_BENCH_TASKS", "agentgym convert"),
     ],
 )

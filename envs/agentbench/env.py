@@ -202,8 +202,9 @@ class AgentBenchDBEnv(ToolEnv):
             raise UsageError(f"task {name!r} was another when it was made; use that version of AgentBench's files")
         self.question = question
         self.stop()
-        self._database = filled(sqlite3.connect(":memory:", check_same_thread=False), question.tables)
-        self._database.isolation_level = None  # every statement counts at once, as in AgentBench
+        # without an isolation level every statement counts at once, as in AgentBench
+        made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._database = filled(made, question.tables)
         for limit in (sqlite3.SQLITE_LIMIT_LENGTH, sqlite3.SQLITE_LIMIT_SQL_LENGTH):
             self._database.setlimit(limit, _MOST_BYTES)
         self._database.set_authorizer(_authorize)

@@ -39,6 +39,7 @@ _.Tau2AirlineEnv
 _.Tau2TelecomEnv
 _.GAIAEnv
 _.AgentBenchDBEnv
+_.WebArenaEnv
 _.MathEnv
 _.MathToolsEnv
 _.ReasoningGymEnv

@@ -202,6 +202,7 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
         ("gaia", "GAIA_DATA", "2023"),
         ("agentbench-db", "AGENTBENCH_DATA", "dbbench"),
         ("agentbench-household", "ALFWORLD_DATA", "alfworld-download"),
+        ("webarena", "WEBARENA_DATA", "test.raw.json"),
         ("swe-bench-verified", "SWE_BENCH_TASKS", "agentgym convert"),
     ],
 )

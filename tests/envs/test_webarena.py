@@ -23,6 +23,7 @@ from agentgym.envs.gui.web_arena.configs import member_of, post_url, read_webare
 from agentgym.envs.gui.web_arena.env import WebArenaEnv
 from agentgym.envs.gui.web_arena.rules import cleaned, has_contents, includes, is_right_answer, is_right_url
 from agentgym.errors import CorruptDataError, EnvError, UnknownNameError, UsageError
+from agentgym.evals.suites import load_suite, open_suite
 
 
 def record(number: int, **changed: Any) -> dict[str, Any]:
@@ -127,6 +128,22 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         WebArenaEnv(tasks_file=path, addresses=addresses, auth_dir=tmp_path)
 
 
+@pytest.mark.gui
+@NEEDS_CHROMIUM[1]
+def test_the_suite_reads_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = load_suite("webarena")
+    monkeypatch.setenv("WEBARENA_DATA", str(tmp_path))
+    written(tmp_path / "test.raw.json", TASKS[:2])
+    with pytest.raises(UsageError, match=r"sites\.json"):
+        open_suite(suite)
+    (tmp_path / "sites.json").write_text("[]")
+    with pytest.raises(UsageError, match="addresses by site"):
+        open_suite(suite)
+    hosting = {"addresses": {"shopping": "http://s.localhost"}, "reset_command": ["true"]}
+    (tmp_path / "sites.json").write_text(json.dumps(hosting))
+    assert [task.id for task in open_suite(suite).parts[0].tasks] == ["0", "1"]
+
+
 # ------------------------------------------------------------------------------------------------------------- rules
 
 
@@ -136,7 +153,7 @@ def test_answers_are_compared_as_webarena_does() -> None:
     assert is_right_answer("It costs 12 dollars, at Anna's", None, ("12", "ANNA"))
     assert not is_right_answer("It costs 12 dollars", None, ("12", "anna"))
     assert is_right_answer("There are 0.", None, ("0",)) and not is_right_answer("There are 10.", None, ("0",))
-    assert not is_right_answer("2.0 of 0-5", None, ("0",)) and is_right_answer("10 and 0", None, ("0",))
+    assert not is_right_answer("2.0 of 0-5, 0/1", None, ("0",)) and is_right_answer("10 and 0", None, ("0",))
     assert is_right_answer("10 or 20", None, ("0", "1")), "several parts are looked for anywhere"
     assert includes("abc", "B")
 

@@ -48,8 +48,9 @@ class WebArenaEnv(GuiEnv):
 
     Args:
         tasks_file: WebArena's ``config_files/test.raw.json``, or a folder with ``0.json``, ``1.json`` and so on.
-        addresses: where the sites are, by WebArena's names: ``{"shopping": "http://127.0.0.1:7770"}``. Pages have these
-            addresses, so they must be those that the applications believe to have.
+        addresses: where the sites are, by WebArena's names: ``{"shopping": "http://127.0.0.1:7770"}``; or a JSON file
+            with ``addresses`` and maybe ``reset_command``. Pages have these addresses, so they must be those that the
+            applications believe to have.
         auth_dir: folder with the files that WebArena's ``auto_login.py`` writes, such as ``shopping_state.json``.
         reset_command: brings all sites back to their start before each episode, of which there is then one at a time;
             without one, what an episode has changed stays changed, for all that run.
@@ -68,12 +69,15 @@ class WebArenaEnv(GuiEnv):
         self,
         *,
         tasks_file: str | Path,
-        addresses: Mapping[str, str],
+        addresses: Mapping[str, str] | str | Path,
         auth_dir: str | Path | None = None,
         reset_command: Sequence[str] = (),
         max_turns: int = 30,
         **options: Any,
     ) -> None:
+        if not isinstance(addresses, Mapping):
+            addresses, own_command = _read_hosting(Path(addresses).expanduser())
+            reset_command = reset_command or own_command
         for name, address in addresses.items():
             require_known("site of WebArena", name, SITES)
             if urlsplit(address).scheme not in _PORTS or not urlsplit(address).hostname:
@@ -275,3 +279,19 @@ class WebArenaEnv(GuiEnv):
             raise EnvError(f"reset_command {self._reset_command[0]!r} cannot be run: {error}") from error
         if done.returncode:
             raise EnvError(f"reset_command ended with {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
+
+
+def _read_hosting(path: Path) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Return addresses and the command that resets the sites, from a file.
+
+    Raises:
+        UsageError: there is no such file, or it holds no addresses.
+    """
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        addresses = {str(name): str(address) for name, address in held["addresses"].items()}
+        return addresses, tuple(map(str, held.get("reset_command", ())))
+    except OSError as error:
+        raise UsageError(f"addresses: {path} cannot be read: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"addresses: {path} is no JSON file with addresses by site: {error}") from None

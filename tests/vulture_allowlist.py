@@ -35,6 +35,13 @@ _.BFCLEnv
 _.BFCLSingleEnv
 _.RetailEnv
 _.Tau2RetailEnv
+_.Tau2AirlineEnv
+_.Tau2TelecomEnv
+_.GAIAEnv
+_.AgentBenchDBEnv
+_.WebArenaEnv
+_.MathEnv
+_.MathToolsEnv
 _.ReasoningGymEnv
 _.TextArenaEnv
 _.VerifiersEnv

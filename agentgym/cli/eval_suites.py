@@ -81,7 +81,7 @@ def begin(
     """A new evaluation's plan and folder; what cannot be is refused before the folder is made.
 
     Raises:
-        UsageError: no such suite or policy, or the folder is taken.
+        UsageError: no such suite or policy, the files of the only suite are missing, or the folder is taken.
     """
     from agentgym.api.policies import check_policy
     from agentgym.api.run_dirs import new_run_dir
@@ -94,6 +94,8 @@ def begin(
     suites = [size.changed(load_suite(name)) for name in dict.fromkeys(named)]
     if len({suite.name for suite in suites}) < len(suites):
         raise UsageError("two of the suites have the same name; give one of the files another")
+    if len(suites) == 1 and ALL not in targets:
+        suites[0].require_data()
     for policy in policies:
         check_policy(policy, sampling)
     plan = SuitesPlan(suites=tuple(suites), policies=tuple(policies), sampling=sampling, is_all=ALL in targets)

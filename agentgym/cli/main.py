@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from agentgym.cli.check import check
 from agentgym.cli.compare import compare
+from agentgym.cli.convert import convert
 from agentgym.cli.credit import credit
 from agentgym.cli.describe import describe
 from agentgym.cli.doctor import doctor
@@ -65,6 +66,7 @@ app.command("serve-search")(serve_search)
 app.command("view")(view)
 app.command("plot")(plot)
 app.command("export")(export)
+app.command("convert")(convert)
 app.command("credit")(credit)
 app.command("new")(new)
 app.command("doctor")(doctor)

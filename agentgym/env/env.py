@@ -224,9 +224,9 @@ class Env(gymnasium.Env[Observation, Action]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode.
 
-        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (default train; an id is
-        looked for in all). Without a task one is drawn by the seed; without a seed the task's own seed is used. The
-        start state is a function of (task, seed).
+        ``options`` may hold ``task`` (a :class:`Task`, a task id, or an index) and ``split`` (by default the first that
+        has tasks; an id is looked for in all). Without a task one is drawn by the seed; without a seed the task's own
+        seed is used. The start state is a function of (task, seed).
 
         Raises:
             UsageError: there is no such task or split, or an option is not one of ``reset_options``.
@@ -458,7 +458,7 @@ class Env(gymnasium.Env[Observation, Action]):
             return task
         if isinstance(task, str):
             return self._task_by_id(task, options.get("split"))
-        split = options.get("split", "train")
+        split = options.get("split") or self._first_split()
         tasks = self.tasks(split)
         if isinstance(task, int | np.integer):
             if not 0 <= task < len(tasks):
@@ -470,6 +470,14 @@ class Env(gymnasium.Env[Observation, Action]):
             raise UsageError(f"{self.env_id} has no tasks in split {split!r}")
         rng = self.np_random if seed is None else np.random.default_rng(seed)
         return tasks[int(rng.integers(len(tasks)))]
+
+    def _first_split(self) -> str:
+        """The first split that has tasks: benchmarks may have none to train on."""
+        for name in SPLITS:
+            with suppress(UsageError):
+                if len(self.tasks(name)):
+                    return name
+        return SPLITS[0]
 
     def _task_by_id(self, task_id: str, split: str | None) -> Task:
         pools = []

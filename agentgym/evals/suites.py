@@ -103,14 +103,22 @@ class SuitePart:
         """The part's name."""
         return self.name or self.env.rpartition("/")[2].lower()
 
+    def found_paths(self) -> dict[str, str]:
+        """The arguments that are paths, as far as they are needed or there.
+
+        Raises:
+            UsageError: one that is needed is missing; the message says which file goes where.
+        """
+        found = {argument: place.resolve(argument) for argument, place in self.paths.items()}
+        return {argument: path for argument, path in found.items() if path is not None}
+
     def make_env(self) -> Env:
         """The part's environment.
 
         Raises:
             UsageError: it cannot be made here; the message says what is missing.
         """
-        found = {argument: place.resolve(argument) for argument, place in self.paths.items()}
-        return make(self.env, **self.kwargs, **{name: path for name, path in found.items() if path is not None})
+        return make(self.env, **self.kwargs, **self.found_paths())
 
     def tasks(self, env: Env) -> tuple[Task, ...]:
         """The part's tasks.
@@ -167,6 +175,20 @@ class Suite:
     def label(self) -> str:
         """Name and version."""
         return f"{self.name}@{self.version}"
+
+    def require_data(self) -> None:
+        """Refuse a suite whose files are not on this machine.
+
+        Raises:
+            UsageError: one line that says which file goes where.
+        """
+        for part in self.parts:
+            try:
+                part.found_paths()
+            except UsageError as error:
+                raise UsageError(
+                    f"suite {self.name}: {error}{f'. To mend it: {self.mend}' if self.mend else ''}"
+                ) from None
 
     def shortened(self, num_tasks: int) -> Suite:
         """The first tasks of every part: a quick look, and another content."""

@@ -18,7 +18,7 @@ from agentgym.envs.household.commands import Command, format_command, parse_comm
 from agentgym.envs.household.interface import NOTHING_HAPPENS, CommandEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
 from agentgym.envs.interfaces import Interface
-from agentgym.errors import MissingExtraError, ResetNeededError, UsageError, unknown_name
+from agentgym.errors import CorruptDataError, MissingExtraError, ResetNeededError, UsageError, unknown_name
 from agentgym.types import Message, Task
 
 DATA_VARIABLE = "ALFWORLD_DATA"
@@ -41,6 +41,8 @@ class ALFWorldEnv(CommandEnv):
         data_dir: folder with ``game.tw-pddl`` files anywhere below; by default ``$ALFWORLD_DATA``. Games below
             ``train``, ``valid_seen`` and ``valid_unseen`` are the splits train, valid and test; in a folder without
             those all games are for training.
+        games: a JSON file of games by kind, as AgentBench's ``data/alfworld/new_std.json``, with their paths below
+            ``data_dir``. They are then the split test, in the file's order, and there is no other.
         max_turns: turns after which an episode is truncated.
         interface: ``tools`` for tool calls, ``text`` for free text.
         step_timeout_s: seconds the engine may take for a command (most take 0.1) or a plan.
@@ -48,7 +50,8 @@ class ALFWorldEnv(CommandEnv):
 
     Raises:
         MissingExtraError: ALFWorld is not installed.
-        UsageError: there is no such folder.
+        UsageError: there is no such folder, or a game of ``games`` is not in it.
+        CorruptDataError: ``games`` is no such file.
     """
 
     is_blocking: ClassVar[bool] = True
@@ -57,6 +60,7 @@ class ALFWorldEnv(CommandEnv):
         self,
         *,
         data_dir: str | Path | None = None,
+        games: str | Path | None = None,
         max_turns: int = 50,
         interface: Interface = "tools",
         step_timeout_s: float = 60.0,
@@ -66,6 +70,7 @@ class ALFWorldEnv(CommandEnv):
         if not _is_installed():
             raise MissingExtraError("agentgym/ALFWorld-v0", "alfworld")
         self._data_dir = _data_dir(data_dir)
+        self._listed = None if games is None else _listed(self._data_dir, Path(games).expanduser())
         self._step_timeout_s = step_timeout_s
         self._load_timeout_s = load_timeout_s
         self._worker: WorkerProcess | None = None
@@ -137,7 +142,9 @@ class ALFWorldEnv(CommandEnv):
         """The solvable games of a split, by path; the ids are the games' folders."""
         if split not in _FOLDERS:
             raise unknown_name("split", split, _FOLDERS)
-        return _tasks(self._data_dir, split)
+        if self._listed is None:
+            return _tasks(self._data_dir, split)
+        return self._listed if split == "test" else ()
 
     def state_key(self) -> str:
         """The task, a digest of what never changes, and every fact that commands change; names are the texts'."""
@@ -205,6 +212,28 @@ def _tasks(data_dir: Path, split: str) -> tuple[Task, ...]:
         )
         for game in games
     )
+
+
+def _listed(data_dir: Path, file: Path) -> tuple[Task, ...]:
+    """Return the games that a file lists, as tasks."""
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}; games is a JSON file of games by kind")
+    try:
+        by_kind = json.loads(file.read_text(encoding="utf-8"))
+        paths = [str(path) for paths in by_kind.values() for path in paths]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptDataError(f"{file} holds no games by kind: {error}") from error
+    roots = (data_dir, data_dir / _RELEASE, data_dir.parent)
+    found = []
+    for path in paths:
+        game = next((root / path for root in roots if (root / path).is_file()), None)
+        if game is None or not game.is_relative_to(data_dir):
+            raise UsageError(
+                f"{data_dir} has no game {path}, which {file} lists; data_dir is the folder above {_RELEASE}"
+            )
+        data = {"path": game.relative_to(data_dir).as_posix(), "task_type": _task_type(game)}
+        found.append(Task(id=game.parent.relative_to(data_dir).as_posix(), split="test", seed=0, data=data))
+    return tuple(found)
 
 
 def _has_splits(folder: Path) -> bool:

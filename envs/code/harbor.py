@@ -55,6 +55,8 @@ class HarborTask:
     tests_timeout_s: float = 600.0
     solution: Mapping[str, bytes] = field(default_factory=dict)
     memory_mb: int | None = None
+    left_out: tuple[str, ...] = ()
+    """Names in the image's ``workdir`` that the workspace lacks, such as ``.git``, whose size it could not hold."""
 
     @property
     def content_hash(self) -> str:
@@ -103,6 +105,7 @@ def load_harbor_task(folder: str | Path) -> HarborTask:
         tests_timeout_s=float(verifier.get("timeout_sec", 600.0)),
         solution=_files_in(root / "solution"),
         memory_mb=_memory_mb(environment),
+        left_out=_left_out(_table(config, "metadata")),
     )
 
 
@@ -166,6 +169,13 @@ def _refuse_unsupported(root: Path, config: Mapping[str, object], environment: M
     }
     if wanted := [what for what, is_wanted in reasons.items() if is_wanted]:
         raise UsageError(f"Harbor task {root.name!r} needs {', '.join(wanted)}, which sandboxes here do not have")
+
+
+def _left_out(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    names = metadata.get("agentgym_left_out", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and "/" not in name for name in names):
+        raise CorruptDataError(f"task.toml: agentgym_left_out is a list of names, got {names!r}")
+    return tuple(names)
 
 
 def _memory_mb(environment: Mapping[str, Any]) -> int | None:

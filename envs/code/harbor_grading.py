@@ -25,13 +25,18 @@ from typing import Final
 from agentgym.envs.code.harbor import HarborTask
 from agentgym.envs.code.shared_pool import SandboxKind, SharedPool
 from agentgym.envs.code.workspace import Grade
-from agentgym.errors import SandboxFileError, UsageError
+from agentgym.errors import SandboxError, SandboxFileError, UsageError
 from agentgym.sandbox import ExecResult, Limits, Sandbox, Snapshot
 from agentgym.sandboxes.images import DEFAULT_IMAGE
 
 LIMITS: Final = Limits(wall_s=600.0, cpu_s=600, memory_mb=2048, workspace_mb=512, file_mb=256)
 """What a task's sandbox may use; more memory where the task asks for more."""
 
+_COPY: Final = """
+[ -d "$1" ] && [ ! "$1" -ef . ] || exit 0
+from=$1; shift
+if [ $# -eq 0 ]; then cp -a "$from/." .; else tar -C "$from" "$@" -cf - . | tar -xf -; fi
+"""
 _REPORT: Final = "logs/agentgym-junit.xml"
 _RAN: Final = {
     "pytest": re.compile(r'<testsuite\b[^>]*\btests="[1-9]'),
@@ -50,7 +55,12 @@ def kind_of(task: HarborTask, kind: SandboxKind) -> SandboxKind:
     Raises:
         UsageError: the task needs an image, and this kind has none.
     """
-    limits = replace(LIMITS, memory_mb=max(LIMITS.memory_mb, task.memory_mb or 0))
+    limits = replace(
+        LIMITS,
+        memory_mb=max(LIMITS.memory_mb, task.memory_mb or 0),
+        wall_s=max(LIMITS.wall_s, task.tests_timeout_s),
+        cpu_s=max(LIMITS.cpu_s, int(task.tests_timeout_s)),
+    )
     if task.image in (None, DEFAULT_IMAGE):
         return replace(kind, limits=limits)
     if kind.backend not in ("auto", "docker"):
@@ -69,7 +79,11 @@ def environment_of(task: HarborTask) -> str:
 def lay_out(task: HarborTask, sandbox: Sandbox) -> None:
     """Put into a new workspace what the image has in its folder and what the Dockerfile copies there."""
     if task.image is not None:
-        sandbox.exec(["sh", "-c", '[ ! -d "$1" ] || [ "$1" -ef . ] || cp -a "$1/." .', "-", task.workdir])
+        copied = sandbox.exec(
+            ["sh", "-c", _COPY, "-", task.workdir, *(f"--exclude=./{name}" for name in task.left_out)]
+        )
+        if copied.exit_code:
+            raise SandboxError(f"the image's {task.workdir} could not be copied: {copied.stderr.strip()[-500:]}")
     for path, data in task.files.items():
         sandbox.write(path, data)
 
@@ -179,9 +193,11 @@ def _in_folder(
 
 UNASKED: Final = (
     *("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", "*.pth", "__pycache__"),
-    *("sitecustomize.py", "usercustomize.py", "pytest.py", "_pytest", "unittest", "unittest.py", "pluggy"),
+    *("sitecustomize.py", "usercustomize.py", "unittest", "unittest.py"),
 )
 """Names, at any depth, of what Python, unittest or pytest load from a project without being told to."""
+_RUNNERS: Final = ("pytest.py", "_pytest", "pluggy")
+"""The same, of what a project has at the start only if it is the runner itself, and the work is on it."""
 
 _ROOTS: Final = frozenset({"", "src", "lib"})
 _NAMES_A_ROOT: Final = re.compile(r"PYTHONPATH|pythonpath|sys\.path|site\.addsitedir|\b(?:cd|pushd)\s")
@@ -240,6 +256,8 @@ def shadow_rule(
     def is_as_at_the_start(entry: tarfile.TarInfo) -> bool:
         parts = PurePosixPath(entry.name).parts
         if any(fnmatchcase(part, pattern) for part in parts for pattern in UNASKED):
+            return True
+        if any(part in _RUNNERS and "/".join(parts[: place + 1]) not in given for place, part in enumerate(parts)):
             return True
         if entry.issym() and str(PurePosixPath(entry.name)) in above_roots:
             return True

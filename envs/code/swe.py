@@ -89,6 +89,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
         self._harbor_reward = 0.0
         self._given = Snapshot(b"")  # the workspace at the start
         super().__init__(**others)
+        self._own_longest_step_s = self.longest_step_s
         if harbor_path is not None:
             self.longest_step_s += HARBOR_LIMITS.wall_s  # a verifier may take that long
 
@@ -107,6 +108,7 @@ class SWEEnv(RepairEnv, SubmitTool, BashTool, WriteFileTool, EditFileTool, ReadF
     def start(self, task: Task) -> str:
         text = super().start(task)
         if self._harbor is not None:
+            self.longest_step_s = self._own_longest_step_s + self.pool.kind.limits.wall_s
             lay_out(self._harbor, self.sandbox)
             self._look()
         self._given = self._workspace

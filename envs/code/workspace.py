@@ -88,6 +88,11 @@ def packed(files: Files) -> Snapshot:
         >>> unpacked(packed({"src/add.py": "x = 1"}))
         {'src/add.py': 'x = 1'}
     """
+    return packed_bytes({path: text.encode() for path, text in files.items()})
+
+
+def packed_bytes(files: Mapping[str, bytes]) -> Snapshot:
+    """Files of any content as a snapshot that a sandbox can be restored to."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         folders = {str(above) for path in files for above in PurePosixPath(path).parents if str(above) != "."}
@@ -95,8 +100,7 @@ def packed(files: Files) -> Snapshot:
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(entry)
-        for path, text in sorted(files.items()):
-            data = text.encode()
+        for path, data in sorted(files.items()):
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(data), 0o644
             tar.addfile(entry, io.BytesIO(data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from agentgym.call_syntax import format_call, parse_calls
 from agentgym.canonical import canonical
@@ -20,6 +20,9 @@ from agentgym.errors import ToolError, UsageError
 from agentgym.settings import Range, check_number
 from agentgym.tool import Tool
 from agentgym.types import Message, Observation, RewardRole, Task, ToolCall
+
+if TYPE_CHECKING:
+    import httpx
 
 UNIDENTIFIED = "acted before the user was identified"
 ANOTHER_USER = "touched another user's data"
@@ -105,6 +108,10 @@ class DomainEnv(ToolEnv):
         """The user who needs no model; ``seed`` may vary the wording. By default one who reads the scenario out."""
         return ScenarioUser(case.task.scenario)
 
+    def model_user(self, case: Case, options: UserModel, seed: int, http: httpx.Client) -> User:
+        """The user that a model plays."""
+        return ModelUser(case.task.scenario, options, seed, http)
+
     def random_calls(self) -> Iterable[GoldAction]:
         """Calls that a random policy makes; not taken from the gold ones, which would tell them."""
         return ()
@@ -113,8 +120,9 @@ class DomainEnv(ToolEnv):
 
     def start(self, task: Task) -> str:
         self._set_up(task, int(self.np_random.integers(2**31)))
+        self.conversation = Conversation(user=None)  # a user who has tools may act before it speaks
         state, said = self._user.begin()
-        self.conversation = Conversation(user=state)
+        self.conversation = replace(self.conversation, user=state)
         self._note_words(said)
         return f"{self.case.policy.strip()}\n\nThe user writes:\n{said}"
 
@@ -142,7 +150,8 @@ class DomainEnv(ToolEnv):
         now = self.conversation
         state, said = (now.user, TRANSFER) if now.is_transferred else self._user.reply(now.user, heard)
         told = now.told | {info for info in self.case.task.communicate_info if is_told(info, heard)}
-        self.conversation = replace(now, user=state, told=told, has_consent=is_yes(said))
+        # read again: a user who has tools may have made gold actions
+        self.conversation = replace(self.conversation, user=state, told=told, has_consent=is_yes(said))
         self._note_words(said)
         if is_end(said):
             self.finish(float(self.grade().is_right))
@@ -150,8 +159,8 @@ class DomainEnv(ToolEnv):
 
     def _use(self, tool: Tool, arguments: Mapping[str, object]) -> str:
         """Run a tool and note what that says of the agent's conduct."""
-        action, now = GoldAction(tool.name, arguments), self.conversation
-        self.conversation = now = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
+        action = GoldAction(tool.name, arguments)
+        now = self._note_made(action)
         slips = self._violations_of(action)
         result = tool.function(self.toolkit, **arguments)
         if tool.name in self.toolkit.identifies:
@@ -232,14 +241,21 @@ class DomainEnv(ToolEnv):
 
     def _set_up(self, task: Task, user_seed: int) -> None:
         self.case, self._user_seed = self.case_of(task), user_seed
+        self._user: User
         self._task_key = task.content_hash
         self.toolkit = self.toolkit_class(Database(self.case.tables))
         if self._user_model is not None and self._http is not None:
-            self._user: User = ModelUser(self.case.task.scenario, self._user_model, user_seed, self._http)
+            self._user = self.model_user(self.case, self._user_model, user_seed, self._http)
         else:
             self._user = self.scripted_user(self.case, user_seed)
         self._users_words: str | None = None
         self._possible: dict[str, tuple[str, ...]] = {}
+
+    def _note_made(self, action: GoldAction) -> Conversation:
+        """Note a call, if it is a gold action that was not made yet."""
+        now = self.conversation
+        self.conversation = replace(now, made=now.made | _places(action, self.case.task.actions, now.made))
+        return self.conversation
 
     def _violations_of(self, action: GoldAction) -> tuple[str, ...]:
         """Return how a call to come breaks the policy although the tools allow it."""
@@ -280,7 +296,7 @@ def _run_tool(env: DomainEnv, tool: Tool, arguments: Mapping[str, object]) -> st
 def _places(action: GoldAction, gold: Any, made: frozenset[int]) -> frozenset[int]:
     """The place of a call among the gold actions that were not made yet; none if it is not among them."""
     for place, wanted in enumerate(gold):
-        if place not in made and wanted.name == action.name and dict(wanted.arguments) == dict(action.arguments):
+        if place not in made and wanted.is_made_by(action.name, action.arguments):
             return frozenset({place})
     return frozenset()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from agentgym.canonical import read_json
 from agentgym.envs.domains.task import Scenario
@@ -76,6 +76,7 @@ class ModelUser:
     """
 
     is_blocking = True
+    guidelines: ClassVar[str] = _GUIDELINES
 
     def __init__(self, scenario: Scenario, options: UserModel, seed: int, http: httpx.Client) -> None:
         self._options, self._seed, self._http = options, seed, http
@@ -87,7 +88,7 @@ class ModelUser:
             "How to behave": scenario.task_instructions,
         }
         told = "\n".join(f"{name}: {text}" for name, text in parts.items() if text)
-        self._system = f"{_GUIDELINES}\n\n<scenario>\n{told}\n</scenario>"
+        self._system = f"{self.guidelines}\n\n<scenario>\n{told}\n</scenario>"
 
     def begin(self) -> tuple[Turns, str]:
         return self.reply((), GREETING)
@@ -96,7 +97,8 @@ class ModelUser:
         asked = (*state, ("user", heard))
         messages = [{"role": "system", "content": self._system}]
         messages += [{"role": role, "content": text} for role, text in asked]
-        said = spoken(self._ask(messages, self._seed + len(state) // 2))
+        content = self._ask(messages, self._seed + len(state) // 2).get("content")
+        said = spoken(content) if isinstance(content, str) else ""
         if not said:
             raise EnvError(f"the user's model {self._options.model} at {self._options.url} said nothing")
         return (*asked, ("assistant", said)), said
@@ -104,7 +106,8 @@ class ModelUser:
     def key(self, state: Turns) -> Any:
         return state
 
-    def _ask(self, messages: list[dict[str, str]], seed: int) -> str:
+    def _ask(self, messages: Sequence[Mapping[str, Any]], seed: int, **more: object) -> Mapping[str, Any]:
+        """Return the message that the model answers with."""
         options = self._options
         body = {
             "model": options.model,
@@ -112,13 +115,15 @@ class ModelUser:
             "temperature": options.temperature,
             "max_tokens": options.max_tokens,
             "seed": seed,
+            **more,
         }
         answer = self._post(body)
         try:
-            content = answer["choices"][0]["message"]["content"]
-        except (KeyError, IndexError, TypeError):
+            message: Mapping[str, Any] = answer["choices"][0]["message"]
+            message.get("content")
+        except (KeyError, IndexError, TypeError, AttributeError):
             raise EnvError(f"the user's model at {options.url} answered {str(answer)[:200]!r}, no completion") from None
-        return content if isinstance(content, str) else ""
+        return message
 
     def _post(self, body: Mapping[str, object]) -> Any:
         import httpx

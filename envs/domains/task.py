@@ -16,6 +16,36 @@ class GoldAction:
 
     name: str
     arguments: Mapping[str, object]
+    requestor: str = "assistant"
+    """``user`` for what the user does with tools of its own."""
+    compared: tuple[str, ...] | None = None
+    """Names of the arguments that a call must share with it; None for all."""
+
+    def is_made_by(self, name: str, arguments: Mapping[str, object]) -> bool:
+        """Return True if a call is this action.
+
+        Example:
+            >>> GoldAction("transfer", {"summary": "x"}, compared=()).is_made_by("transfer", {"summary": "y"})
+            True
+        """
+        if name != self.name:
+            return False
+        if self.compared is None:
+            return dict(arguments) == dict(self.arguments)
+        missing = object()
+        return all(arguments.get(key, missing) == self.arguments.get(key, missing) for key in self.compared)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvCall:
+    """A function of the world that a task calls: to set it up, or to check how it ended."""
+
+    side: str
+    """``assistant`` for the database's functions, ``user`` for those of the user's own things."""
+    name: str
+    arguments: Mapping[str, Any]
+    wanted: bool = True
+    """Of a check: the value it must have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +71,12 @@ class DomainTask:
     actions: Sequence[GoldAction]
     communicate_info: Sequence[str] = ()
     script: Mapping[str, Any] = field(default_factory=dict)
+    setup: Sequence[EnvCall] = ()
+    """What happens to the database before the task begins."""
+    checks: Sequence[EnvCall] = ()
+    """What must hold at the end, where that is what is graded."""
+    needs_actions: bool = False
+    """All gold actions must be made, whatever else is graded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +118,7 @@ def task_of_record(record: Mapping[str, Any]) -> DomainTask:
                 task_instructions=told.get("task_instructions") or "",
                 persona=user.get("persona") or "",
             ),
-            actions=tuple(GoldAction(one["name"], one["arguments"]) for one in criteria.get("actions") or ()),
+            actions=tuple(_action(one) for one in criteria.get("actions") or ()),
             communicate_info=tuple(criteria.get("communicate_info") or ()),
             script=user.get("script") or {},
         )
@@ -92,3 +128,13 @@ def task_of_record(record: Mapping[str, Any]) -> DomainTask:
             f"task {name!r} is not in tau2's format ({type(error).__name__}: {error}); expected id, "
             "user_scenario.instructions and evaluation_criteria.actions with name and arguments"
         ) from error
+
+
+def _action(record: Mapping[str, Any]) -> GoldAction:
+    compared = record.get("compare_args")
+    return GoldAction(
+        name=record["name"],
+        arguments=record["arguments"],
+        requestor=record.get("requestor") or "assistant",
+        compared=None if compared is None else tuple(compared),
+    )

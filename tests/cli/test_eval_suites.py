@@ -199,3 +199,28 @@ def test_two_training_runs_are_compared_at_each_moment(run: Command, guess: str,
     (tmp_path / "empty" / "metrics.jsonl").write_text("")
     (tmp_path / "empty" / "config.json").write_text((tmp_path / "a" / "config.json").read_text())
     assert "no finished evaluation yet" in run("compare", "empty", "b").assert_one_line_error()
+
+
+@pytest.mark.parametrize(
+    ("suite", "variable", "file"),
+    [
+        ("math-500", "AGENTGYM_MATH_DATA", "math-500.jsonl"),
+        ("aime-2024", "AGENTGYM_MATH_DATA", "aime-2024.parquet"),
+        ("tau2-airline", "AGENTGYM_TAU2_DOMAINS", "airline"),
+        ("tau2-telecom", "AGENTGYM_TAU2_DOMAINS", "telecom"),
+        ("gaia", "GAIA_DATA", "2023"),
+        ("agentbench-db", "AGENTBENCH_DATA", "dbbench"),
+        ("agentbench-household", "ALFWORLD_DATA", "alfworld-download"),
+        ("webarena", "WEBARENA_DATA", "test.raw.json"),
+        ("swe-bench-verified", "SWE_BENCH_TASKS", "agentgym convert"),
+    ],
+)
+def test_a_suite_without_its_files_says_in_one_line_which_goes_where(
+    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, suite: str, variable: str, file: str
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    said = run("eval", suite, "--policy", "idle").assert_one_line_error()
+    assert variable in said and file in said
+    monkeypatch.setenv(variable, str(tmp_path / "nowhere"))
+    assert file in run("eval", suite, "--policy", "idle").assert_one_line_error()
+    assert not Path("runs").exists(), "nothing was begun"

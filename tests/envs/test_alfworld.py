@@ -18,7 +18,15 @@ from agentgym.envs.adapters.alfworld import DATA_VARIABLE, ALFWorldEnv
 from agentgym.envs.household.commands import TOOLS
 from agentgym.envs.household.env import HouseholdEnv
 from agentgym.envs.household.vocabulary import TASK_TYPES
-from agentgym.errors import EnvError, EnvTimeoutError, MissingExtraError, ResetNeededError, UnknownNameError, UsageError
+from agentgym.errors import (
+    CorruptDataError,
+    EnvError,
+    EnvTimeoutError,
+    MissingExtraError,
+    ResetNeededError,
+    UnknownNameError,
+    UsageError,
+)
 from agentgym.types import Message, Task, ToolCall
 
 HAS_ENGINE = all(importlib.util.find_spec(name) is not None for name in ("alfworld", "textworld"))
@@ -125,6 +133,23 @@ def test_the_official_release_and_loose_games_are_found_too(games: Path, tmp_pat
     assert [len(env.tasks(split)) for split in ("train", "valid", "test")] == [2, 1, 1]
     loose = scripted(games / "valid_seen")
     assert [len(loose.tasks(split)) for split in ("train", "valid", "test")] == [1, 0, 0]
+
+
+def test_a_list_of_games_is_the_split_for_testing(games: Path, tmp_path: Path) -> None:
+    whole = scripted(games).tasks("train")
+    path = str(whole[0].data["path"])
+    listed = tmp_path / "new_std.json"
+    listed.write_text(json.dumps({"pick_and_place": [path]}))
+    env = ALFWorldEnv(data_dir=games, games=listed)
+    assert [task.data["path"] for task in env.tasks("test")] == [path] and not env.tasks("train")
+    listed.write_text(json.dumps({"pick_and_place": ["json_2.1.1/valid_unseen/gone/game.tw-pddl"]}))
+    with pytest.raises(UsageError, match=r"has no game json_2\.1\.1/valid_unseen/gone"):
+        ALFWorldEnv(data_dir=games, games=listed)
+    listed.write_text("[1]")
+    with pytest.raises(CorruptDataError, match="games by kind"):
+        ALFWorldEnv(data_dir=games, games=listed)
+    with pytest.raises(UsageError, match="no file"):
+        ALFWorldEnv(data_dir=games, games=tmp_path / "gone.json")
 
 
 def test_the_same_game_is_loaded_once(games: Path) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from testkit.retail_tables import HOME, TABLES
 
 from agentgym.envs.domains.database import Database
+from agentgym.envs.domains.sums import calculated
 from agentgym.envs.domains.task import GoldAction
-from agentgym.envs.retail.look_ups import calculated
 from agentgym.envs.retail.tools import MODIFIED, RetailTools
 from agentgym.errors import ToolDefinitionError, ToolError
 

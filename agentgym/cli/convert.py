@@ -1,0 +1,37 @@
+"""``agentgym convert``: rows of SWE-bench as task directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym.cli.output import JsonFlag, output
+
+
+def convert(
+    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="SWE-bench's rows: .parquet, .jsonl or .json.")],
+    out_path: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where task directories go.")],
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="NAME", help="With {name} or {instance_id}. [default: SWE-bench's own]"),
+    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this instance; repeatable.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write rows of SWE-bench as tasks in Harbor's format, which SWE-v0 plays."""
+    from agentgym.envs.code.swebench import IMAGE, read_instances, write_harbor_task
+    from agentgym.errors import UsageError
+
+    with output(as_json) as out:
+        pattern = image or IMAGE
+        try:
+            pattern.format(name="", instance_id="")
+        except (KeyError, IndexError, ValueError):
+            raise UsageError(f"--image has {{name}} or {{instance_id}} in it, or neither; got {pattern!r}") from None
+        instances = read_instances(rows, ids or ())
+        for instance in instances:
+            write_harbor_task(instance, out_path, pattern)
+        out.result({"folder": str(out_path), "num_tasks": len(instances)})
+        out.console.print(f"{len(instances)} tasks: {out_path}", markup=False, soft_wrap=True)

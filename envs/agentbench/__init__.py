@@ -1,0 +1,1 @@
+"""AgentBench's database tasks."""

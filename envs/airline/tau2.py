@@ -1,0 +1,97 @@
+"""``agentgym/Tau2Airline-v0``: tau2-bench's airline tasks, from its own files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from agentgym.envs.airline.tools import AirlineTools
+from agentgym.envs.domains.task import GoldAction, task_of_record
+from agentgym.envs.domains.tau2 import Tau2Data, Tau2Env, domain_folder, read_json_file, read_task_files
+from agentgym.errors import CorruptDataError
+
+TABLES: Final = ("flights", "users", "reservations")
+_FILES: Final = ("db.json", "tasks.json", "policy.md")
+
+
+class Tau2AirlineEnv(Tau2Env):
+    """tau2-bench's airline domain: its policy, database and tasks, graded as tau2 grades them.
+
+    The database must be as the gold actions leave it, and the texts of ``communicate_info`` must have been told; these
+    two are what tau2's reward for this domain is made of. Users say who they are, so nothing identifies them; a change
+    without the user's yes is a violation. The benchmark's user is a language model: give one by ``user``. The scripted
+    user reads its scenario out and says yes to everything, which is for trying things out.
+
+    Args:
+        data_dir: folder with tau2's ``db.json``, ``tasks.json``, ``policy.md`` and ``split_tasks.json``; by default
+            ``airline`` in what the environment variable ``AGENTGYM_TAU2_DOMAINS`` names.
+        kwargs: those of :class:`~agentgym.envs.domains.env.DomainEnv`.
+
+    Raises:
+        UsageError: there is no such folder, or a file is missing.
+        CorruptDataError: a file is not in the format.
+    """
+
+    toolkit_class = AirlineTools
+    domain = data_below = "airline"
+
+    def read(self, folder: str | Path) -> Tau2Data:
+        return load_airline(folder)
+
+    def random_calls(self) -> Iterable[GoldAction]:
+        """Calls about the user, as far as the gold actions tell who that is."""
+        yield GoldAction("list_all_airports", {})
+        owner = next(filter(None, map(self._owner, self.case.task.actions)), None)
+        if owner is None:
+            return
+        yield GoldAction("get_user_details", {"user_id": owner})
+        for reservation_id in self.toolkit.need("users", owner, "user")["reservations"]:
+            yield GoldAction("get_reservation_details", {"reservation_id": reservation_id})
+            yield GoldAction("cancel_reservation", {"reservation_id": reservation_id})
+
+    def _owner(self, action: GoldAction) -> str | None:
+        """Return the user whose data a gold action touches."""
+        if "user_id" in action.arguments:
+            return str(action.arguments["user_id"])
+        reservation = self.toolkit.db.find("reservations", str(action.arguments.get("reservation_id")))
+        return None if reservation is None else str(reservation["user_id"])
+
+
+def load_airline(folder: str | Path) -> Tau2Data:
+    """Read a folder such as ``data/tau2/domains/airline`` of a checkout of sierra-research/tau2-bench.
+
+    Raises:
+        UsageError: a file is missing.
+        CorruptDataError: a file is not in the format.
+    """
+    return _load(Path(folder).expanduser().resolve())
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path) -> Tau2Data:
+    folder = domain_folder(path, "airline", _FILES)
+    database = read_json_file(folder / "db.json")
+    absent = [name for name in TABLES if not isinstance(database, dict) or not isinstance(database.get(name), dict)]
+    if absent:
+        raise CorruptDataError(f"{folder / 'db.json'} has no table {', '.join(absent)}, which an airline database has")
+    return Tau2Data(
+        policy=(folder / "policy.md").read_text(encoding="utf-8").strip(),
+        tables={**{name: database[name] for name in TABLES}, "users": _with_amounts(database["users"])},
+        **read_task_files(folder, task_of_record),
+    )
+
+
+def _with_amounts(users: dict[str, Any]) -> dict[str, Any]:
+    """Return users whose cards and certificates hold floats, so that paying and refunding leads back to the same."""
+    return {
+        key: {
+            **user,
+            "payment_methods": {
+                name: {**method, **({"amount": float(method["amount"])} if "amount" in method else {})}
+                for name, method in user["payment_methods"].items()
+            },
+        }
+        for key, user in users.items()
+    }

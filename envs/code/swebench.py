@@ -1,0 +1,243 @@
+"""SWE-bench's rows as task directories in Harbor's format, for ``agentgym/SWE-v0``.
+
+A row has ``instance_id``, ``repo``, ``version``, ``base_commit``, ``patch``, ``test_patch``, ``problem_statement``,
+``FAIL_TO_PASS`` and ``PASS_TO_PASS``, as SWE-bench Verified publishes them. Commands and parsers by repository are
+those of SWE-bench's harness (``harness/constants/python.py`` and ``harness/log_parsers/python.py``, package swebench
+4.1.0, MIT).
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agentgym.envs.rows import read_rows
+from agentgym.errors import CorruptDataError, UsageError
+
+IMAGE: Final = "swebench/sweb.eval.x86_64.{name}:latest"
+"""SWE-bench's own images; ``{name}`` is the id in small letters with ``_1776_`` for ``__``."""
+WORKDIR: Final = "/testbed"
+_NO_TESTS: Final = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
+_DIFF: Final = re.compile(r"^diff --git a/(.*) b/(.*)$", re.MULTILINE)
+_IMAGE_COLUMNS: Final = ("image_name", "docker_image")
+_UTF8: Final = "export LANG=en_US.UTF-8 LC_ALL=en_US.UTF-8 LANGUAGE=en_US:en PYTHONIOENCODING=utf8"
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """How a repository's tests are run, and its log is read."""
+
+    command: str
+    parser: str
+    setup: str = ""
+
+
+_PYTEST: Final = "pytest -rA"
+_DJANGO: Final = "./tests/runtests.py --verbosity 2 --settings=test_sqlite --parallel 1"
+RUNNERS: Final[Mapping[str, Runner]] = {
+    "astropy/astropy": Runner(_PYTEST, "pytest_v2"),
+    "django/django": Runner(_DJANGO, "django", _UTF8),
+    "matplotlib/matplotlib": Runner(_PYTEST, "matplotlib"),
+    "mwaskom/seaborn": Runner("pytest --no-header -rA", "seaborn"),
+    "pallets/flask": Runner(_PYTEST, "pytest"),
+    "psf/requests": Runner(_PYTEST, "pytest_options"),
+    "pydata/xarray": Runner(_PYTEST, "pytest"),
+    "pylint-dev/pylint": Runner(_PYTEST, "pytest_options"),
+    "pytest-dev/pytest": Runner(_PYTEST, "pytest"),
+    "scikit-learn/scikit-learn": Runner(_PYTEST, "pytest_v2"),
+    "sphinx-doc/sphinx": Runner("tox --current-env -epy39 -v --", "pytest_v2"),
+    "sympy/sympy": Runner("PYTHONWARNINGS='ignore::UserWarning,ignore::SyntaxWarning' bin/test -C --verbose", "sympy"),
+}
+"""The repositories of SWE-bench Verified; any other is run by pytest."""
+_EARLY_ASTROPY: Final = ("0.", "1.")
+_OLD_DJANGO: Final = "1.9"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A row of SWE-bench."""
+
+    id: str
+    repo: str
+    version: str
+    problem: str
+    patch: str
+    test_patch: str
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    image: str = ""
+    """Named by the row itself; empty if it names none."""
+
+    @property
+    def runner(self) -> Runner:
+        """How its tests are run."""
+        found = RUNNERS.get(self.repo, Runner(_PYTEST, "pytest"))
+        if self.repo == "astropy/astropy" and self.version.startswith(_EARLY_ASTROPY):
+            return Runner("pytest -rA -vv -o console_output_style=classic --tb=no", found.parser)
+        if self.repo == "django/django" and self.version == _OLD_DJANGO:
+            return Runner("./tests/runtests.py --verbosity 2", found.parser, found.setup)
+        return found
+
+    @property
+    def test_files(self) -> tuple[str, ...]:
+        """The files that the test patch touches."""
+        return tuple(dict.fromkeys(path for pair in _DIFF.findall(self.test_patch) for path in pair))
+
+    @property
+    def directives(self) -> tuple[str, ...]:
+        """What the runner is told to run: the files of the test patch that are tests; of Django, its modules."""
+        paths = [after for _, after in _DIFF.findall(self.test_patch) if not after.endswith(_NO_TESTS)]
+        if self.repo != "django/django":
+            return tuple(paths)
+        return tuple(path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in paths)
+
+
+def read_instances(path: str | Path, ids: Sequence[str] = ()) -> tuple[Instance, ...]:
+    """Return the rows of a file, all or those of some ids.
+
+    Raises:
+        UsageError: there is no such file, or no row of an id.
+        CorruptDataError: a row lacks something.
+    """
+    found = {
+        one.id: one
+        for number, row in enumerate(read_rows(Path(path)))
+        for one in [_instance(row, f"{path}, row {number}")]
+    }
+    if missing := [name for name in ids if name not in found]:
+        raise UsageError(f"{path} has no instance {missing[0]!r}")
+    if not found:
+        raise UsageError(f"{path} has no rows")
+    return tuple(found[name] for name in ids) if ids else tuple(found.values())
+
+
+def write_harbor_task(instance: Instance, folder: Path, image: str = IMAGE) -> Path:
+    """Write an instance as a task directory below a folder, and return its path.
+
+    Args:
+        instance: the row.
+        folder: where directories go; one of the same name is written over.
+        image: name of the image, with ``{name}`` or ``{instance_id}``; a row that names one has that.
+    """
+    root = folder / instance.id
+    tagged = instance.id.lower().replace("__", "_1776_")
+    named = instance.image or image.format(name=tagged, instance_id=instance.id)
+    judge = importlib.resources.files("agentgym.envs.code.inside").joinpath("swebench_judge.py")
+    expected = {
+        "parser": instance.runner.parser,
+        "fail_to_pass": instance.fail_to_pass,
+        "pass_to_pass": instance.pass_to_pass,
+    }
+    files = {
+        "task.toml": _TOML.format(name=json.dumps(instance.id), image=json.dumps(named)),
+        "instruction.md": _INSTRUCTION.format(problem=instance.problem.strip()),
+        "tests/test.sh": _test_script(instance),
+        "tests/test.patch": instance.test_patch,
+        "tests/expected.json": json.dumps(expected, indent=1),
+        "tests/judge.py": judge.read_text(encoding="utf-8"),
+        "solution/solve.sh": _SOLUTION.format(workdir=WORKDIR, patch=instance.patch.rstrip("\n")),
+    }
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    return root
+
+
+def _instance(row: Mapping[str, Any], place: str) -> Instance:
+    try:
+        return Instance(
+            id=_plain_name(str(row["instance_id"])),
+            repo=str(row["repo"]),
+            version=str(row.get("version") or ""),
+            problem=str(row["problem_statement"]),
+            patch=str(row["patch"]),
+            test_patch=str(row["test_patch"]),
+            fail_to_pass=_names(row["FAIL_TO_PASS"]),
+            pass_to_pass=_names(row["PASS_TO_PASS"]),
+            image=next((str(row[name]) for name in _IMAGE_COLUMNS if row.get(name)), ""),
+        )
+    except KeyError as error:
+        raise CorruptDataError(f"{place} has no {error}; its keys are {', '.join(map(str, row))}") from None
+    except ValueError as error:
+        raise CorruptDataError(f"{place}: {error}") from error
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """Return the names of tests, which are a list or, as in the published files, one as JSON."""
+    names = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"FAIL_TO_PASS and PASS_TO_PASS are lists of names, got {str(value)[:60]!r}")
+    return tuple(names)
+
+
+def _plain_name(name: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
+        raise ValueError(f"instance_id {name!r} cannot be the name of a folder")
+    return name
+
+
+def _test_script(instance: Instance) -> str:
+    runner = instance.runner
+    return _TEST.format(
+        workdir=WORKDIR,
+        files=" ".join(map(shlex.quote, instance.test_files)),
+        setup=f"{runner.setup}\n" if runner.setup else "",
+        command=f"{runner.command} {' '.join(map(shlex.quote, instance.directives))}",
+    )
+
+
+_TOML: Final = """schema_version = "1.1"
+
+[task]
+name = {name}
+
+[metadata]
+agentgym_left_out = [".git"]
+
+[verifier]
+timeout_sec = 1800.0
+
+[environment]
+docker_image = {image}
+workdir = "/testbed"
+memory_mb = 4096
+"""
+_INSTRUCTION: Final = """Resolve this issue of the repository in /testbed:
+
+<issue>
+{problem}
+</issue>
+
+Hidden tests decide. The environment's Python is activated by `. /opt/miniconda3/bin/activate testbed`; set
+`PYTHONPATH=/testbed:/testbed/src:/testbed/lib`, so that your work is imported. There is no network.
+"""
+# `/./testbed` is the image's folder: names of Harbor's folders are replaced, and this is not one
+_TEST: Final = """#!/bin/bash
+judge=$(command -v python3)
+if [ -f /opt/miniconda3/bin/activate ]; then . /opt/miniconda3/bin/activate testbed; fi
+cd {workdir} || exit 1
+for file in {files}; do
+    if [ -e "/./testbed/$file" ]; then
+        mkdir -p "$(dirname "$file")" && rm -rf "$file" && cp "/./testbed/$file" "$file"
+    else
+        rm -rf "$file"
+    fi
+done
+git apply -v /tests/test.patch || patch --batch -p1 -i /tests/test.patch || exit 1
+export PYTHONPATH={workdir}:{workdir}/src:{workdir}/lib
+{setup}{command} > /logs/verifier/tests.log 2>&1
+"$judge" /tests/judge.py /logs/verifier/tests.log /tests/expected.json /logs/verifier/reward.txt
+"""
+_SOLUTION: Final = """cd {workdir}
+cat > .agentgym.patch <<'END_OF_PATCH'
+{patch}
+END_OF_PATCH
+git apply -v .agentgym.patch || patch --batch -p1 -i .agentgym.patch
+rm .agentgym.patch
+"""

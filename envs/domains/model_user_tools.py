@@ -1,0 +1,109 @@
+"""A user played by a language model that has tools of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from agentgym.canonical import read_json
+from agentgym.envs.domains.model_user import GREETING, ModelUser, UserModel
+from agentgym.envs.domains.task import Scenario
+from agentgym.envs.domains.users import OUT_OF_SCOPE, STOP, TRANSFER, spoken
+from agentgym.errors import EnvError
+from agentgym.types import ToolSpec
+
+if TYPE_CHECKING:
+    import httpx
+
+UserCalls = Callable[[str, Mapping[str, object]], str]
+"""Runs a call of the user's tools and says what came of it; what the tools refuse is said, too."""
+
+MAX_CALLS: Final = 30
+"""Calls that the model may make before it says something."""
+
+_GUIDELINES: Final = f"""You play a customer who writes to a company's support. The other side is the support agent.
+- Write one short message at a time, as the customer, in your own words; or call one of your tools. Never both.
+- Your tools act on your own device. Call one only if the agent asks for it, or to answer a question of the agent's.
+- The agent does not see your calls. Say what came of them, and never make up what a tool would have said.
+- If you are asked for several actions at once, ask to be told one at a time.
+- Go by the scenario alone. What neither it nor a tool says, you do not know.
+- Tell only what the agent needs next; wait to be asked for details.
+- When all you came for is settled, write {STOP}. When you are handed to another person, write {TRANSFER}.
+- When the scenario does not tell how to go on, write {OUT_OF_SCOPE}."""
+
+Turns = tuple[str, ...]
+"""Every message so far as JSON, from the model's side, its calls and their results among them."""
+
+
+class ModelUserWithTools(ModelUser):
+    """A user played by a model that may call tools before it answers.
+
+    Args:
+        scenario, options, seed, http: as for :class:`~agentgym.envs.domains.model_user.ModelUser`.
+        tools: what the user can do.
+        run: runs a call.
+
+    Raises:
+        EnvError: from ``begin`` and ``reply``: the server cannot be reached, refuses, says nothing, or the model makes
+            more than :data:`MAX_CALLS` calls without a word.
+        EnvTimeoutError: it does not answer in time.
+    """
+
+    guidelines: ClassVar[str] = _GUIDELINES
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        options: UserModel,
+        seed: int,
+        http: httpx.Client,
+        *,
+        tools: Sequence[ToolSpec],
+        run: UserCalls,
+    ) -> None:
+        super().__init__(scenario, options, seed, http)
+        self._run = run
+        self._tools = [
+            {
+                "type": "function",
+                "function": {"name": one.name, "description": one.description, "parameters": dict(one.parameters)},
+            }
+            for one in tools
+        ]
+
+    def begin(self) -> tuple[Turns, str]:  # type: ignore[override]  # a state of its own
+        return self.reply((), GREETING)
+
+    def reply(self, state: Turns, heard: str) -> tuple[Turns, str]:  # type: ignore[override]
+        turns = [json.loads(one) for one in state] + [{"role": "user", "content": heard}]
+        for _ in range(MAX_CALLS + 1):
+            asked = [{"role": "system", "content": self._system}, *turns]
+            message = self._ask(asked, self._seed + len(turns), tools=self._tools)
+            calls = message.get("tool_calls") or []
+            if not calls:
+                content = message.get("content")
+                said = spoken(content) if isinstance(content, str) else ""
+                if not said:
+                    raise EnvError(f"the user's model {self._options.model} at {self._options.url} said nothing")
+                turns.append({"role": "assistant", "content": said})
+                return tuple(json.dumps(one) for one in turns), said
+            turns += self._answered(calls)
+        raise EnvError(f"the user's model {self._options.model} made {MAX_CALLS} calls without a word")
+
+    def key(self, state: Turns) -> Any:  # type: ignore[override]
+        return state
+
+    def _answered(self, calls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the message with the calls, and one with each one's result."""
+        made: list[dict[str, Any]] = [{"role": "assistant", "content": None, "tool_calls": list(calls)}]
+        for call in calls:
+            try:
+                name, text = str(call["function"]["name"]), call["function"].get("arguments") or "{}"
+                given: Any = read_json(text) if isinstance(text, str) else text
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                said = f"Error: could not read the call ({type(error).__name__})"
+            else:
+                said = self._run(name, given) if isinstance(given, dict) else "Error: arguments are a JSON object"
+            made.append({"role": "tool", "tool_call_id": str(call.get("id", "")), "content": said})
+        return made

@@ -1,0 +1,1 @@
+"""GAIA: questions for assistants that search, read and calculate."""

@@ -1,0 +1,208 @@
+"""``agentgym/GAIA-v0``: GAIA's questions, with search, pages, Python, a shell and the question's file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from agentgym.call_syntax import format_call
+from agentgym.canonical import canonical
+from agentgym.env.worker_thread import run_coroutine
+from agentgym.envs.code.sandbox_env import SandboxEnv
+from agentgym.envs.code.workspace import Assignment, Files, Grade, packed_bytes
+from agentgym.envs.gaia.questions import FOLDERS, GaiaQuestion, read_gaia
+from agentgym.envs.search.live_web import live_web
+from agentgym.envs.since_reset import SinceReset
+from agentgym.errors import EnvError, UsageError, boundary, require_known
+from agentgym.scoring.gaia import is_gaia_answer
+from agentgym.tool import tool
+from agentgym.tools.files import ReadFileTool
+from agentgym.tools.python import PythonTool
+from agentgym.tools.reading import Budget
+from agentgym.tools.search import Reading, SearchTools
+from agentgym.tools.shell import BashTool
+from agentgym.tools.submit import SubmitAnswerTool
+from agentgym.types import Message, Observation, Task, ToolCall
+
+RULES: Final = (
+    "Answer with a number, as few words as possible, or a list of such, separated by commas. Write numbers without "
+    "commas and, unless asked for, without units. Write words without articles and abbreviations."
+)
+_WEB_TOOLS: Final = ("search", "open", "find")
+_FINAL: Final = re.compile(r"FINAL ANSWER:\s*(.+)", re.IGNORECASE)
+
+
+class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool, SandboxEnv):
+    """Answer a question of GAIA; the answer is compared by the rule of GAIA's leaderboard.
+
+    The file that a question is about lies in the workspace. The tools ``search``, ``open`` and ``find`` reach the web
+    by an engine; without one they are not offered. The sandbox itself has no network. An answer is handed in by
+    ``submit``, or by a message with ``FINAL ANSWER:`` and no call. The outcome is 1.0 or 0.0.
+
+    Args:
+        data_dir: the folder ``2023`` of GAIA, with ``validation/metadata.jsonl`` (or ``.parquet``) and files beside it.
+        level: only questions of this level, ``1`` to ``3``; by default all.
+        engine, engine_url, cassette, cassette_mode, cassette_date: the web, as for ``agentgym/WebBrowse-v0``.
+        max_turns: turns after which an episode is truncated.
+        others: see :class:`~agentgym.envs.code.sandbox_env.SandboxEnv`.
+
+    Raises:
+        UsageError: there are no such questions, or a file is missing; the options of the web do not go together.
+        CorruptDataError: a metadata file is not in the format.
+    """
+
+    takes_words: ClassVar[bool] = True
+    question = SinceReset[GaiaQuestion]()
+    """The current episode's question."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | Path,
+        level: str | int = "",
+        engine: str = "",
+        engine_url: str = "",
+        cassette: str = "",
+        cassette_mode: str = "auto",
+        cassette_date: str = "",
+        max_turns: int = 30,
+        **others: Any,
+    ) -> None:
+        self._questions = {
+            name: one for name, one in read_gaia(data_dir).items() if not level or one.level == str(level)
+        }
+        if not self._questions:
+            raise UsageError(f"GAIA's files have no question of level {level!r}; levels are 1, 2 and 3")
+        web = live_web(engine, engine_url, cassette, cassette_mode, cassette_date)
+        if web is None:
+            self._tools = {name: one for name, one in self._tools.items() if name not in _WEB_TOOLS}
+        else:
+            self.retriever = web.retriever()
+        self.budget = Budget(2_000, 4_000)
+        super().__init__(max_turns=max_turns, **others)
+
+    # ------------------------------------------------------------------------------------------------- an episode
+
+    def assign(self, task: Task) -> Assignment:
+        name = str(task.data.get("question"))
+        if name not in self._questions:
+            raise UsageError(f"GAIA's files have no question {name!r} of this level; take tasks from tasks(split)")
+        self.question, self.reading, self._opened = self._questions[name], Reading(), None
+        path = self.question.path
+        about = f"\nThe file it is about is {path.name} in the workspace." if path is not None else ""
+        return Assignment(text=f"{RULES}\n\nQuestion: {self.question.text}{about}")
+
+    def start(self, task: Task) -> str:
+        self._prepare(task)
+        path = self.question.path
+        self._take_sandbox(packed_bytes({} if path is None else {path.name: path.read_bytes()}))
+        self._look()
+        return self.assignment.text
+
+    def respond(self, action: Message) -> str | Observation:
+        return run_coroutine(self.arespond(action))
+
+    async def arespond(self, action: Message) -> str | Observation:
+        return await super().arespond(action) if action.calls else await self._in_thread(self._hear, action)
+
+    def hand_in_answer(self, answer: str) -> str:
+        """What the tool ``submit`` does."""
+        is_right = is_gaia_answer(answer, self.question.answer)
+        self.close_work()
+        self.finish(float(is_right))
+        return "Right." if is_right else "Wrong."
+
+    def grade(self, work: Files) -> Grade:
+        raise AssertionError("an answer is graded, no files")
+
+    @tool
+    async def search(self, query: str, k: int = 5) -> str:
+        """Search the web; returns titles, addresses and fitting parts of the best pages.
+
+        Args:
+            query: a few words that the page should hold.
+            k: how many results, 1 to 20.
+        """
+        with boundary(EnvError, "search"):
+            return await super().search(query, k)
+
+    @tool
+    async def open(self, doc_id: str, page: int = 1) -> str:
+        """Open a page of the web as text, one part of it at a time.
+
+        Args:
+            doc_id: its address.
+            page: which part, from 1.
+        """
+        with boundary(EnvError, "open"):
+            return await super().open(doc_id, page)
+
+    @tool
+    async def find(self, text: str) -> str:
+        """Find a text in what is open; upper and lower case are the same.
+
+        Args:
+            text: a word or phrase.
+        """
+        with boundary(EnvError, "find"):
+            return await super().find(text)
+
+    # ----------------------------------------------------------------------------------------- beside gymnasium's
+
+    @property
+    def task_type(self) -> str:
+        """The question's level."""
+        return f"level {self.question.level}"
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """The questions of ``valid``; those of ``test`` have no public answers, so that nothing could grade them."""
+        require_known("split of GAIA", split, FOLDERS)
+        found = [
+            Task(id=one.id, split=split, seed=0, data={"question": one.id, "answers": [one.answer]})
+            for one in self._questions.values()
+            if one.split == split
+        ]
+        if not found:
+            raise UsageError(
+                f"GAIA's {FOLDERS[split]} questions have no answers in these files; nothing can grade them"
+            )
+        return found
+
+    def oracle(self) -> Message:
+        """The file's answer."""
+        call = ToolCall("submit", {"answer": self.question.answer}, "0")
+        return Message("assistant", format_call(call, self.tools), (call,))
+
+    def cheats(self) -> Mapping[str, Sequence[Message]]:
+        """Answers that hold many values, or nothing."""
+        answers = {"say nothing": "", "say many": ", ".join(map(str, range(100))), "say infinity": "inf"}
+        return {name: [Message("assistant", f"FINAL ANSWER: {answer}")] for name, answer in answers.items()}
+
+    def state_key(self) -> str:
+        """The question, the workspace, what is open, and what was said last: most calls leave no other trace."""
+        said = [message.text for message in self.episode.last_observation]
+        reading = [self.reading.found, self.reading.doc_id, self.reading.page]
+        return canonical([self.question.id, super().state_key(), reading, said])
+
+    def dump_state(self) -> Any:
+        return super().dump_state(), self.reading
+
+    def load_state(self, state: Any) -> None:
+        inner, reading = state
+        super().load_state(inner)
+        self.reading = reading
+
+    # --------------------------------------------------------------------------------------------------- private
+
+    def _hear(self, action: Message) -> str:
+        """Take the answer of a message without a call, if it has one."""
+        found = _FINAL.findall(action.text)
+        if found:
+            said = self.hand_in_answer(found[-1].strip())
+        else:
+            self.refuse()
+            said = f"Call one of the tools: {', '.join(self._tools)}."
+        self._end_turn()
+        return said

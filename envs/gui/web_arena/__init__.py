@@ -1,0 +1,1 @@
+"""WebArena's tasks, on sites that one hosts."""

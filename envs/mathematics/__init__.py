@@ -1,0 +1,1 @@
+"""Published mathematics problems: MATH, MATH-500, AIME."""

@@ -91,6 +91,8 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
             f"report: {report}",
             soft_wrap=True,
         )
+        if (folder / "model").is_dir():
+            out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
         if episodes:
             print_episodes(folder, episodes, out)
 

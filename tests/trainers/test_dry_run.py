@@ -234,6 +234,8 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     wrong = apply_overrides(load_recipe("finetune"), ['model.lora.target_modules=["query"]'])
     with pytest.raises(UsageError, match="query"):
         dry_run(wrong)
+    with pytest.raises(UsageError, match=r"unknown tool-call format 'compct'; did you mean 'compact'"):
+        dry_run(apply_overrides(load_recipe("smollm2-guess"), ["model.codec=compct"]))
 
 
 def test_a_folder_says_its_own_sizes(tmp_path: Path) -> None:

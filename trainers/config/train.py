@@ -409,7 +409,13 @@ class TrainConfig:
         """Return what is to be said at start: rules that warn, and components that are reconstructions."""
         of_loss = rules.refuse_errors((*self.loss.findings(), *self.findings()))
         notes = (component.note for component, _ in self.loss.parts() if component.note)
-        return (*self.credit.warnings, *of_loss, *notes)
+        return (*self.credit.warnings, *of_loss, *notes, *self._slow_start())
+
+    def _slow_start(self) -> tuple[str, ...]:
+        warmup = self.optimizer.warmup_steps
+        if not 0 < self.num_steps <= warmup:
+            return ()
+        return (f"num_steps={self.num_steps} ends within optimizer.warmup_steps={warmup}: the full rate is never used",)
 
 
 OF_CRITIC = ("value", "token_value", "q_value", "progress")

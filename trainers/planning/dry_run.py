@@ -8,6 +8,7 @@ from typing import Any
 
 from agentgym.errors import UsageError
 from agentgym.registry import EnvEntry, check_arguments, find, turn_limit
+from agentgym.render.families import format_named
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.models.sources import NAMED, PACKAGE, cached_model
@@ -78,6 +79,8 @@ def dry_run(config: TrainConfig, num_ranks: int = 1, device_gib: float = 0.0) ->
         if entry.is_available:
             check_arguments(entry, own.env.kwargs)
     check_ranks(config, num_ranks)
+    if config.model.codec != "auto":
+        format_named(config.model.codec)
     sizes, weights = plan_model(config.model)
     memory = footprint(config, sizes, weights, num_ranks)
     if device_gib and memory.total > device_gib * GIB:

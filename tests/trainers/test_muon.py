@@ -56,7 +56,7 @@ def test_a_frozen_weight_is_left_alone() -> None:
 def test_a_step_is_that_of_torchs_two_optimizers() -> None:
     ours, theirs = _model(), _model()
     matrices, others = hidden_matrices(theirs)
-    parts = (
+    parts: tuple[torch.optim.Optimizer, ...] = (
         torch.optim.Muon(matrices, lr=1e-2, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(others, lr=1e-2, betas=MUON.betas, eps=MUON.eps, weight_decay=0.1),
     )

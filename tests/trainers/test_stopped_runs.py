@@ -28,9 +28,10 @@ def breakable(tmp_path: Path) -> tuple[TrainConfig, Path]:
         f'        if Path({str(broken)!r}).exists():\n            raise RuntimeError("no scissors")\n        self.at, ',
     )
     path = tmp_path / "breakable.py"
+    source = source.replace("Counting-v0", "Breakable-v0")  # the name stays registered for other tests of this process
     path.write_text(source.replace("\n\nfrom agentgym", "\n\nfrom pathlib import Path\n\nfrom agentgym", 1))
     sft = SftConfig(num_demos=320, num_epochs=2, batch_size=8)
-    return replace(config(num_steps=4, checkpoint_every=99), env=EnvConfig(id=f"{path}:Counting-v0"), sft=sft), broken
+    return replace(config(num_steps=4, checkpoint_every=99), env=EnvConfig(id=f"{path}:Breakable-v0"), sft=sft), broken
 
 
 @pytest.fixture

@@ -211,12 +211,23 @@ def print_results(
     from agentgym.cli.compare import print_comparisons
     from agentgym.evals.prices import cost_text
 
-    table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", "cost", "episodes")
+    has_cost = any(result.summary is not None and result.summary.mean_tokens for result in results)
+    cost_column = ["cost"] if has_cost else []  # scripts have none, and the terminal is narrow
+    table = Grid("suite", "policy", "success", "95 % interval", "return", "turns", *cost_column, "episodes")
     for result in results:
         found = result.summary
         if found is None:
             why = "cannot run here" if result.outcome == "cannot_run" else "stopped"
-            table.add_row(result.suite, escape(result.policy), "–", "–", "–", "–", "–", f"[yellow]{why}[/]")
+            table.add_row(
+                result.suite,
+                escape(result.policy),
+                "–",
+                "–",
+                "–",
+                "–",
+                *("–" for _ in cost_column),
+                f"[yellow]{why}[/]",
+            )
             continue
         failed = f", [red]{found.num_failed} failed[/]" if found.num_failed else ""
         table.add_row(
@@ -226,7 +237,7 @@ def print_results(
             f"{found.success_low:.1%} to {found.success_high:.1%}",
             f"{found.mean_return:.3f}",
             f"{found.mean_turns:.1f}",
-            cost_text(found.cost),
+            *(cost_text(found.cost) for _ in cost_column),
             f"{found.num_episodes}{failed}",
         )
     out.console.print(table)

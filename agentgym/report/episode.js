@@ -9,12 +9,15 @@ const timeOf = (turns) => {
   return [["model", sum(1) - sum(3)], ["environment", sum(2)], ["waiting", isTold ? sum(3) : null], ["rendering", sum(0)]];
 };
 const timeLine = (turns) => {
-  const spent = timeOf(turns);
+  const [[, ofModel]] = timeOf(turns);
+  const spent = timeOf(turns).filter(([, value]) => value || (value === null && ofModel)); // scripts have no model
   const whole = spent.reduce((total, [, value]) => total + (value ?? 0), 0);
   if (!whole) return [];
   const line = make("div", "spent", `${milliseconds(whole)}: `);
   const bar = make("span", "bar");
-  spent.forEach(([name, value], at) => {
+  const names = timeOf(turns).map(([name]) => name);
+  spent.forEach(([name, value]) => {
+    const at = names.indexOf(name); // the colour of a part is always the same
     line.append(make("span", value ? `part part-${at}` : "part", `${name} ${value === null ? "not told" : milliseconds(value)}`,
       value === null ? "this engine does not tell how long requests wait; the time is in that of the model" : null));
     const part = make("i", `part-${at}`);

@@ -313,7 +313,7 @@ class TorchEngine:
                 self._waiting.appendleft(request)
                 break
             request.slot = slot
-            request.queued_s = time.perf_counter() - request.asked_s
+            request.queued_s = round(time.perf_counter() - request.asked_s, 6)
             self._stats.num_reused_tokens += slot.adopt(request.token_ids, request.num_prompt - 1)
             self._running.append(request)
         self._waiting.extendleft(reversed(blocked))

@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.rollout.folder_lock import locked
@@ -18,7 +20,12 @@ from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
+from agentgym.trainers.distributed.checkpoint import (
+    CheckpointWriter,
+    TrainState,
+    load_latest_checkpoint,
+    restore_state,
+)
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks
 from agentgym.trainers.models.model import save_model
@@ -106,11 +113,14 @@ class TrainingLoop:
             activity=Activity(config.loss, has_demos=config.sft.has_phase),
         )
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
+        self.checkpoints = CheckpointWriter(
+            run_dir, ranks, in_background=writes_in_background(config, self.run.model.device), say=self.log.say
+        )
 
     async def train(self) -> TrainResult:
         """Go through all phases that are left."""
         config, run, state = self.config, self.run, self.state
-        with self.log:
+        with self.log, self.checkpoints:
             run.announce(self.log.say)
             run.keep_journal(self.log.say)
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
@@ -126,7 +136,7 @@ class TrainingLoop:
             rows = await self.demonstrations()
             if state.phase == "sft":
                 if config.sft.has_phase:
-                    warm_start(run, state, rows, self.log)
+                    warm_start(run, state, rows, self.checkpoints, self.log)
                 await self.begin_rl()
             if config.sft.mix.weight:
                 self.mix = SftMix(config, run.model, rows)
@@ -135,6 +145,7 @@ class TrainingLoop:
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             if why := state.activity.trained.conclusion():
                 self.log.say(why)
+            self.checkpoints.finish()
             model = run.whole_model()
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
@@ -177,7 +188,7 @@ class TrainingLoop:
         await run.update_engine(0)
         if config.num_steps:
             state.success_before = await evaluate_policy(run, self.log, "before", 0)
-        save_state(run.run_dir, state, run.ranks)
+        self.checkpoints.save(state)
 
     async def learn(self) -> None:
         """Make the steps of RL that are left, with evaluations and checkpoints on the way."""
@@ -193,8 +204,9 @@ class TrainingLoop:
                 for line in state.activity.watch(state.step, metrics):
                     self.log.say(line)
                 self.log.log("rl", state.step, metrics | state.activity.metrics())
+                self.checkpoints.check()
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
-                    save_state(run.run_dir, state, run.ranks)
+                    self.checkpoints.save(state)
         finally:
             await rollouts.close()
 
@@ -223,3 +235,8 @@ class TrainingLoop:
         state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
         speed = rollouts.metrics(metrics["sampled_tokens"], clock)
         return metrics | speed | clock.seconds | run.engine_metrics()
+
+
+def writes_in_background(config: TrainConfig, device: torch.device) -> bool:
+    """Return True if checkpoints are written while training goes on (``checkpoint_write``)."""
+    return config.checkpoint_write == "background" or (config.checkpoint_write == "auto" and device.type == "cuda")

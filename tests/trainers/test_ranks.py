@@ -144,9 +144,9 @@ def test_a_checkpoint_of_two_ranks_is_read_by_one_and_then_by_three_bit_for_bit(
     tmp_path: Path, warm_python: str
 ) -> None:
     held = []
-    for num_ranks in (2, 1, 3):
+    for num_ranks, how in ((2, "background"), (1, "background"), (3, "blocking")):
         out = tmp_path / f"{num_ranks}.pt"
-        forked(warm_python, num_ranks, str(TESTKIT / "ranked_checkpoint.py"), str(tmp_path), str(out))
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_checkpoint.py"), str(tmp_path), str(out), how)
         held.append(torch.load(out, weights_only=True))
     written, *others = held
     assert [found["step"] for found in held] == [1, 2, 3]

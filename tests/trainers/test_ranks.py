@@ -12,6 +12,7 @@ from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
 from testkit.ranked_grid import GRID
 from testkit.ranked_parts import LOSSES
+from testkit.ranked_reduce import WAYS
 from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
 
@@ -81,6 +82,24 @@ def test_two_ranks_in_bfloat16_learn_what_one_does(tmp_path: Path, warm_python: 
         begin = small_model().state_dict()
         learnt.append(torch.cat([(found[name] - begin[name]).flatten() for name in sorted(found)]))
     assert torch.nn.functional.cosine_similarity(learnt[0], learnt[1], dim=0) > 0.9
+
+
+@pytest.mark.parametrize(("num_ranks", "shard_size"), [(2, 0), (4, 2)], ids=["one copy", "two copies"])
+def test_gradients_are_the_same_however_often_they_are_reduced(
+    num_ranks: int, shard_size: int, tmp_path: Path, warm_python: str
+) -> None:
+    out = tmp_path / "found.pt"
+    forked(warm_python, num_ranks, str(TESTKIT / "ranked_reduce.py"), str(out), str(shard_size))
+    found = torch.load(out, weights_only=True)
+    each, auto, once = (found[way] for way in WAYS)
+    assert found["num_batches"] > 2 * num_ranks and each["change"].abs().max() > 1e-3
+    for other in (auto, once):
+        torch.testing.assert_close(other["change"], each["change"], atol=1e-6, rtol=0)
+    num_modules = 4  # three layers, and what belongs to none
+    assert once["scattered"] == 2 * num_modules, "once in each of two updates"
+    assert each["scattered"] == auto["scattered"] > once["scattered"]
+    if shard_size:
+        assert each["summed"] > auto["summed"] >= 2 * num_modules
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from agentgym.trainers.losses.loss import (
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
+from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.precision import computing
 from agentgym.trainers.models.reference import Reference, scored
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
@@ -393,7 +394,8 @@ class _Step:
     def _logprobs(
         self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
     ) -> tuple[Tensor, Tensor]:
-        with computing(self.config.precision, batch.target.device):
+        compiling = compiled(model) if self.config.compile else nullcontext()
+        with computing(self.config.precision, batch.target.device), compiling:
             return run_whole(
                 model,
                 lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),

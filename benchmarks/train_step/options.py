@@ -5,14 +5,14 @@
 
 Seconds are of the processor, which other work on the machine disturbs least, children included.
 
-``head``: from hidden states to the log-probabilities of given tokens and back, at SmolLM2's vocabulary. Each way runs in
-a process of its own: the median of some rounds, and the most memory it took over what was there before. ``pieces`` is
-the trainer's own, which also gives entropies; ``whole`` is the same with all logits at once. ``torch`` and ``torch
+``head``: from hidden states to the log-probabilities of given tokens and back, at SmolLM2's vocabulary. Each way runs
+in a process of its own: the median of the rounds, and the most memory it took over what was there before. ``pieces``
+is the trainer's own, which also gives entropies; ``whole`` is the same with all logits at once. ``torch`` and ``torch
 chunked`` are ``torch.nn.functional.linear_cross_entropy``, which gives no entropies; ``sum`` weighs all tokens alike.
 Liger's kernel needs Triton and a GPU, and was not run.
 
-``compile``: a step's forward and backward passes over rows of several lengths with and without ``loss.compile``, and the
-time until the first compiled step was made, less that of a step.
+``compile``: a step's forward and backward passes over rows of several lengths with and without ``loss.compile``, and
+the time until the first compiled step was made, less that of a step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.precision import use_fused_attention
 
 HEADS = ("pieces", "whole", "torch", "torch chunked", "torch chunked, sum")
-SIZES = {"smollm2": (4096, 576, 49_152), "tiny": (64, 16, 300)}
+SIZES = {"smollm2": (2048, 576, 49_152), "tiny": (64, 16, 300)}
 """Tokens, hidden size, vocabulary."""
 MODELS = ("0.7M", "smollm2, 8 layers")
 

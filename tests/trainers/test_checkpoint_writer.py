@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +13,13 @@ import pytest
 import torch
 from testkit.checkpoints import read_checkpoint
 from testkit.counting_runs import config, trained_ordinals, weights
-from testkit.killed_runs import resume
+from testkit.killed_runs import resume, start
 from testkit.tiny_models import tiny_model
 
 from agentgym.credit.state import CreditState
 from agentgym.errors import RunStoppedError
 from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.distributed import checkpoint, tensor_folder
 from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState, load_latest_checkpoint
@@ -110,6 +112,29 @@ def test_a_run_with_checkpoints_in_the_background_is_the_same(tmp_path: Path, mo
     assert weights(left) == weights(tmp_path / "blocking")
     assert trained_ordinals(left) == trained_ordinals(tmp_path / "blocking")
     assert not list(left.rglob("*partial*"))
+
+
+@pytest.mark.slow
+def test_kill_9_and_resume_end_in_the_same_weights(tmp_path: Path, warm_python: str) -> None:
+    train(config(checkpoint_every=1), tmp_path / "blocking")
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    save_config(config(checkpoint_every=1, checkpoint_write="background"), killed / "config.json")
+    process = start(warm_python, killed)
+    metrics = killed / "metrics.jsonl"
+
+    def has_made_three_steps() -> bool:
+        rows = read_json_lines(metrics) if metrics.is_file() else []
+        return any((row["phase"], row["step"]) == ("rl", 3) for row in rows)
+
+    while not has_made_three_steps():
+        assert process.is_running(), "the run ended before it could be killed"
+        time.sleep(0.002)
+    process.kill()
+    assert not (killed / "model").exists()
+    resume(killed)
+    assert weights(killed) == weights(tmp_path / "blocking")
+    assert trained_ordinals(killed) == trained_ordinals(tmp_path / "blocking")
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:

@@ -74,7 +74,7 @@ def test_every_check_passes_on_a_cpu(tmp_path: Path) -> None:
     done = subprocess.run(command, check=False, cwd=FOLDER.parents[1], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(out.read_text())["rows"]
-    assert len(rows) == 8 + 3 + 2 + 3 + 2 + 1 + 6 + 3 + 1 + 1 and all(row["passed"] for row in rows)
+    assert len(rows) == 8 + 3 + 2 + 1 + 1 + 3 + 2 + 1 + 6 + 3 + 1 + 1 and all(row["passed"] for row in rows)
     without = [row["name"] for row in rows if row["is_skipped"]]
     assert without == ["weights by IPC and NCCL", "SmolLM2, ten steps: success before less after"]
     assert done.stdout.count("PASS") == len(rows) - 2 and done.stdout.count("SKIP") == 2

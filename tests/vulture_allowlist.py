@@ -72,6 +72,7 @@ _.WebShopGUIEnv
 _.WebAppEnv
 
 _.AgentGymWeights  # vLLM's --worker-extension-cls
+_.agentgym_in_flight  # /collective_rpc of a vLLM server
 _.agentgym_sums  # /collective_rpc of a vLLM server
 _.num_hidden_parameters  # metrics: engine/num_hidden_parameters
 _.agentgym_forget

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from agentgym.credit.state import CreditState
 from agentgym.env.worker_thread import run_coroutine
 from agentgym.errors import ConfigError, RunStoppedError, first_cause, require_extra
@@ -23,7 +25,12 @@ from agentgym.rollout.group import check_rollouts, failures_of
 from agentgym.trainers.config.overrides import save_config
 from agentgym.trainers.config.rank_limits import check_ranks
 from agentgym.trainers.config.train import TrainConfig
-from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
+from agentgym.trainers.distributed.checkpoint import (
+    CheckpointWriter,
+    TrainState,
+    load_latest_checkpoint,
+    restore_state,
+)
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.distributed.ranks import Ranks, join_ranks, leave_ranks, num_restarts
 from agentgym.trainers.models.model import save_model
@@ -145,11 +152,14 @@ class TrainingLoop:
         self.saved_step = -1
         """The step of RL that the latest checkpoint holds; -1 before there is one."""
         self.log: Log = MetricsLog(run_dir, config.wandb_project) if ranks.is_main else SilentLog()
+        self.checkpoints = CheckpointWriter(
+            run_dir, ranks, in_background=writes_in_background(config, self.run.model.device), say=self.log.say
+        )
 
     async def train(self) -> TrainResult:
         """Go through all phases that are left."""
         config, run, state = self.config, self.run, self.state
-        with self.log:
+        with self.log, self.checkpoints:
             run.announce(self.log.say)
             run.keep_journal(self.log.say)
             for warning in (*config.warnings, *(f"the model: {note}" for note in run.renderer.notes)):
@@ -165,7 +175,7 @@ class TrainingLoop:
             rows = await self.demonstrations()
             if state.phase == "sft":
                 if config.sft.has_phase:
-                    warm_start(run, state, rows, self.log)
+                    warm_start(run, state, rows, self.checkpoints, self.log)
                 await self.begin_rl()
             if config.sft.mix.weight:
                 self.mix = SftMix(config, run.model, rows)
@@ -174,6 +184,7 @@ class TrainingLoop:
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             if why := state.activity.trained.closing(state.success_before, after):
                 self.log.say(why)
+            self.checkpoints.finish()
             model = run.whole_model()
             if model is not None:
                 save_model(model, run.tokenizer, run.run_dir / "model", config.context, config.model.chat)
@@ -234,6 +245,7 @@ class TrainingLoop:
                 for line in state.activity.watch(state.step, metrics):
                     self.log.say(line)
                 self.log.log("rl", state.step, metrics | state.activity.metrics())
+                self.checkpoints.check()
                 if state.step % config.checkpoint_every == 0 or state.step == config.num_steps:
                     self.save()
         finally:
@@ -241,7 +253,7 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Write a checkpoint of the last whole step of RL. All ranks must call."""
-        save_state(self.run.run_dir, self.state, self.run.ranks)
+        self.checkpoints.save(self.state)
         self.saved_step = self.state.step
 
     @contextmanager
@@ -259,6 +271,7 @@ class TrainingLoop:
             if self.state.step > self.saved_step and (is_on_all_ranks or self.run.ranks.count == 1):
                 try:
                     self.save()
+                    self.checkpoints.finish()
                 except (OSError, RunStoppedError) as unsaved:  # the error that ends the run is the one to raise
                     self.log.say(f"note: step {self.state.step} could not be saved: {unsaved}")
                 else:
@@ -299,3 +312,8 @@ class TrainingLoop:
         state.num_trajectories += sum(t.replayed_step is None for group in groups for t in group.trajectories)
         speed = rollouts.metrics(metrics["sampled_tokens"], clock)
         return metrics | speed | clock.seconds | run.engine_metrics()
+
+
+def writes_in_background(config: TrainConfig, device: torch.device) -> bool:
+    """Return True if checkpoints are written while training goes on (``checkpoint_write``)."""
+    return config.checkpoint_write == "background" or (config.checkpoint_write == "auto" and device.type == "cuda")

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import product
 from pathlib import Path
@@ -32,9 +33,12 @@ from train import episodes
 from agentgym.engine import SamplingParams
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.distributed.devices import beside
+from agentgym.trainers.distributed.ranks import Ranks
+from agentgym.trainers.distributed.tensor_folder import held_in_memory, load_tree, read_outline, save_tree
 from agentgym.trainers.engines.torch.engine import TorchEngine
 from agentgym.trainers.loop import train
 from agentgym.trainers.losses.config import LossConfig
+from agentgym.trainers.models import compiled
 from agentgym.trainers.models.precision import allow_tf32, chosen_backend, matched_heads, use_fused_attention
 from agentgym.trainers.phases.update import PartialUpdate
 from agentgym.trainers.recipes import load_recipe
@@ -108,10 +112,10 @@ def engine(device: torch.device, shape: str) -> Iterator[Row]:
     asyncio.run(served.close())
 
 
-def step(model: Any, precision: Any, shape: str, lr: float = 0.0) -> torch.Tensor:
+def step(model: Any, precision: Any, shape: str, lr: float = 0.0, *, is_compiled: bool = False) -> torch.Tensor:
     """One optimizer step; the gradient of the first layer's queries."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
-    config = LossConfig(precision=precision, layout="rows", tokens_per_microbatch=2048)
+    config = LossConfig(precision=precision, layout="rows", tokens_per_microbatch=2048, compile=is_compiled)
     update = PartialUpdate(model, optimizer, config, temperature=1.0, max_grad_norm=1e9)
     update.add(episodes(1, 16, 2, 8, VOCAB[shape]))
     update.finish()
@@ -136,6 +140,44 @@ def precisions(device: torch.device, shape: str) -> Iterator[Row]:
         )
 
 
+def compiling(device: torch.device, shape: str) -> Iterator[Row]:
+    """The gradient of compiled layers against plain ones; a CPU makes no code for it, which takes a minute."""
+    model = build(shape, device).float()
+    use_fused_attention(model)
+    compiled.BACKEND = "inductor" if device.type == "cuda" else "aot_eager"
+    seconds: list[float] = []
+    gradients = []
+    for is_compiled in (False, False, True, True):
+        started = time.perf_counter()
+        gradients.append(step(model, "auto", shape, is_compiled=is_compiled))
+        synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    note = f"a step: plain {seconds[1]:.3f} s, compiled {seconds[3]:.3f} s; compiling {seconds[2]:.1f} s"
+    yield Row(
+        "compiled layers: gradient", 1 - F.cosine_similarity(gradients[1], gradients[3], dim=0).item(), 1e-3, note
+    )
+
+
+def checkpoints(device: torch.device, shape: str) -> Iterator[Row]:
+    """What a thread writes while the weights change, against what they were when they were copied."""
+    model = build(shape, device).float()
+    before = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
+        started = time.perf_counter()
+        tree = held_in_memory({"model": model.state_dict()})
+        copied_s = time.perf_counter() - started
+        written = thread.submit(save_tree, Path(folder), tree, {}, Ranks())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        written.result()
+        written_s = time.perf_counter() - started - copied_s
+        found = load_tree(Path(folder), read_outline(Path(folder))[0], {}, Ranks())["model"]
+    gap = max((found[name] - tensor).abs().max().item() for name, tensor in before.items())
+    note = f"training stops for {copied_s:.2f} s, the disk takes {written_s:.2f} s"
+    yield Row("checkpoint beside training: largest difference", gap, 0.0, note)
+
+
 def runs(device: torch.device, shape: str) -> Iterator[Row]:
     """A short run in each mode: how far sampled and trained log-probabilities are apart on average."""
     for mode in ("sync", "periodic", "async"):
@@ -153,6 +195,8 @@ CHECKS: tuple[Callable[[torch.device, str], Iterator[Row]], ...] = (
     attention,
     engine,
     precisions,
+    compiling,
+    checkpoints,
     runs,
     *speed.CHECKS,
 )

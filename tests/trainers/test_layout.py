@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StableLmConfig, StableLmForCausalLM
 
-from agentgym.trainers.data.batch import TrainBatch, build_batches
+from agentgym.trainers.data.batch import TrainBatch, build_batches, by_size
 from agentgym.trainers.data.fit import can_share_prefixes
 from agentgym.trainers.data.layout import (
     Forest,
@@ -217,6 +217,25 @@ def test_the_block_mask_of_flex_attention_is_the_dense_one() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("layout", ["rows", "prefix", "packed"])
+def test_ranks_share_micro_batches_of_similar_size(layout: LayoutKind) -> None:
+    batches = build_batches(SAMPLES, tokens_per_microbatch=24, layout=layout)
+    ordered = by_size(batches)
+    assert sorted(batch.samples for batch in ordered) == sorted(batch.samples for batch in batches)
+    assert [batch.first for batch in ordered] == [
+        sum(earlier.num_tokens for earlier in ordered[:at]) for at in range(len(ordered))
+    ]
+
+    def waited_for(made: list[TrainBatch], num_ranks: int) -> int:
+        """Tokens of the largest micro-batch of each round."""
+        sizes = [batch.num_forwarded for batch in made]
+        return sum(max(sizes[at : at + num_ranks]) for at in range(0, len(sizes), num_ranks))
+
+    for num_ranks in (2, 3):
+        assert len(batches) > num_ranks
+        assert waited_for(ordered, num_ranks) <= waited_for(batches, num_ranks)
 
 
 def saved_bytes(model: Any, layout: LayoutKind, *, recompute: bool) -> tuple[int, Tensor]:

@@ -15,6 +15,7 @@ from testkit import TESTKIT
 from testkit.checkpoints import drop_checkpoint
 from testkit.ranked_grid import GRID
 from testkit.ranked_parts import LOSSES
+from testkit.ranked_reduce import WAYS
 from testkit.ranked_update import small_model
 from testkit.ranks import forked, launched
 
@@ -86,6 +87,24 @@ def test_two_ranks_in_bfloat16_learn_what_one_does(tmp_path: Path, warm_python: 
     assert torch.nn.functional.cosine_similarity(learnt[0], learnt[1], dim=0) > 0.9
 
 
+@pytest.mark.parametrize(("num_ranks", "shard_size"), [(2, 0), (4, 2)], ids=["one copy", "two copies"])
+def test_gradients_are_the_same_however_often_they_are_reduced(
+    num_ranks: int, shard_size: int, tmp_path: Path, warm_python: str
+) -> None:
+    out = tmp_path / "found.pt"
+    forked(warm_python, num_ranks, str(TESTKIT / "ranked_reduce.py"), str(out), str(shard_size))
+    found = torch.load(out, weights_only=True)
+    each, auto, once = (found[way] for way in WAYS)
+    assert found["num_batches"] > 2 * num_ranks and each["change"].abs().max() > 1e-3
+    for other in (auto, once):
+        torch.testing.assert_close(other["change"], each["change"], atol=1e-6, rtol=0)
+    num_modules = 4  # three layers, and what belongs to none
+    assert once["scattered"] == 2 * num_modules, "once in each of two updates"
+    assert each["scattered"] == auto["scattered"] > once["scattered"]
+    if shard_size:
+        assert each["summed"] > auto["summed"] >= 2 * num_modules
+
+
 @pytest.mark.slow
 def test_every_combination_of_settings_trains_on_two_ranks_as_on_one(tmp_path: Path, warm_python: str) -> None:
     """KL, LoRA, bfloat16 and layouts, with the scores of information gain."""
@@ -147,9 +166,9 @@ def test_a_checkpoint_of_two_ranks_is_read_by_one_and_then_by_three_bit_for_bit(
     tmp_path: Path, warm_python: str
 ) -> None:
     held = []
-    for num_ranks in (2, 1, 3):
+    for num_ranks, how in ((2, "background"), (1, "background"), (3, "blocking")):
         out = tmp_path / f"{num_ranks}.pt"
-        forked(warm_python, num_ranks, str(TESTKIT / "ranked_checkpoint.py"), str(tmp_path), str(out))
+        forked(warm_python, num_ranks, str(TESTKIT / "ranked_checkpoint.py"), str(tmp_path), str(out), how)
         held.append(torch.load(out, weights_only=True))
     written, *others = held
     assert [found["step"] for found in held] == [1, 2, 3]

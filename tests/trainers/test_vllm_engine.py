@@ -15,6 +15,7 @@ from testkit.fake_vllm import COMPLETIONS, FACTS, STOP, UNTRAINED, VOCAB_SIZE, F
 from agentgym.engine import Engine, SamplingParams
 from agentgym.errors import ClosedError, ConfigError, EngineError
 from agentgym.trainers.engines.config import EngineConfig
+from agentgym.trainers.engines.vllm import in_flight
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.engines.vllm.weights import FolderSync, LoraSync
 from agentgym.types import Completion, FinishReason
@@ -221,9 +222,11 @@ def test_adapters_are_swapped_under_a_name_of_their_version(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_requests_in_flight_finish_with_the_weights_they_began_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tells_progress", [True, False], ids=["as configured", "as it cannot keep them"])
+def test_requests_in_flight_finish_with_the_weights_they_began_with(tells_progress: bool, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with world(tmp_path) as w:
+        async with world(tmp_path, in_flight="finish" if tells_progress else "auto") as w:
+            w.servers[0].tells_progress = tells_progress
             await w.train(0, 31)
             w.servers[0].delay_s = 0.2
             early = [asyncio.create_task(w.ask(seed=n)) for n in range(5)]
@@ -231,6 +234,93 @@ def test_requests_in_flight_finish_with_the_weights_they_began_with(tmp_path: Pa
             await asyncio.gather(w.train(1, 32), *(w.ask(seed=n) for n in range(3)))
             assert {(c.token_ids[0], c.policy_versions[0]) for c in await asyncio.gather(*early)} == {(31, 0)}
             assert ((await w.ask()).token_ids[0], w.engine.server_stats.num_left_out) == (32, 0)
+            assert w.engine.server_stats.num_kept == 0
+            assert [line for line in w.said if "its workers do not say how far" in line] == [
+                f"vLLM server {w.servers[0].url} ends its requests before it takes new weights: its workers do not say "
+                "how far these have come"
+            ] * (not tells_progress)
+
+    run(scenario())
+
+
+async def some_tokens(server: FakeVllm, num_requests: int) -> None:
+    """Wait until so many requests are in the middle of their completions."""
+    while sum(0 < count < 6 for count in server.progress.values()) < num_requests:
+        await asyncio.sleep(0.002)
+
+
+def test_requests_in_flight_are_kept_and_every_token_has_its_version(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, request_timeout_s=5.0) as w:
+            server = w.servers[0]
+            await w.train(0, 31)
+            server.token_delay_s = 0.05
+            early = [asyncio.create_task(w.ask(seed=n)) for n in range(4)]
+            await some_tokens(server, 4)
+            server.faults["/collective_rpc"] = "slow"  # an update that takes longer than the requests have left
+            await w.train(1, 32)
+            server.faults.clear()
+            await some_tokens(server, 4)
+            await w.train(2, 33)
+            for completion in await asyncio.gather(*early):
+                assert completion.token_ids == tuple(31 + version for version in completion.policy_versions)
+                assert {0, 1, 2} == set(completion.policy_versions)
+            assert (w.engine.server_stats.num_kept, w.engine.server_stats.num_moved) == (8, 0)
+            assert f"vLLM server {server.url} keeps its requests while it takes new weights" in w.said
+            assert {r["cache_salt"] for r in server.requests[-2:]} != {server.requests[0]["cache_salt"]}
+
+    run(scenario())
+
+
+def test_requests_that_had_not_begun_and_those_that_score_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "ARRIVAL_S", 0.05)
+
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            server = w.servers[0]
+            await w.train(0, 31)
+            server.faults[COMPLETIONS] = "slow"  # on its way for a second
+            scored = asyncio.create_task(w.engine.score([5, 6], [7, 8]))
+            late = asyncio.create_task(w.ask())
+            await w.until(lambda: server.in_flight == 2)
+            server.faults.clear()
+            await w.train(1, 32)
+            assert (await late).policy_versions == (1, 1, 1) and (await late).token_ids[0] == 32
+            assert await scored == (-0.7, -0.8)
+            stats = w.engine.server_stats
+            assert (stats.num_kept, stats.num_moved, stats.num_left_out) == (0, 0, 0)
+
+    run(scenario())
+
+
+def test_what_a_server_sampled_with_weights_it_could_not_prove_is_asked_elsewhere(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            bad, good = w.servers
+            await w.train(0, 31)
+            for server in w.servers:
+                server.token_delay_s = 0.02
+            early = [asyncio.create_task(w.ask(f"{n}", seed=n)) for n in range(4)]
+            await asyncio.gather(some_tokens(bad, 2), some_tokens(good, 2))
+            bad.in_place = 77
+            await w.train(1, 32)
+            for completion in await asyncio.gather(*early):
+                assert completion.token_ids == tuple(31 + version for version in completion.policy_versions)
+            assert w.engine.server_stats.num_left_out == 1
+            assert bad.going.is_set(), "it is not left paused"
+
+    run(scenario())
+
+
+def test_a_server_that_a_killed_trainer_left_paused_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with world(tmp_path) as w:
+            w.servers[0].going.clear()
+            w.servers[0].token_delay_s = 0.001
+            await w.train(0, 31)
+            assert set((await w.ask()).token_ids) == {31}
 
     run(scenario())
 

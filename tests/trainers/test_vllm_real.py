@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 import signal
@@ -29,8 +30,8 @@ from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import Held
+from agentgym.trainers.engines.vllm.in_flight import State, tokens_given
 from agentgym.trainers.engines.vllm.launch import ServeOptions, VllmInstall, VllmProcess, find_vllm
-from agentgym.trainers.engines.vllm.pool import State
 from agentgym.trainers.engines.vllm.server import VllmEngine
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import save_model
@@ -184,6 +185,61 @@ def test_logprobs_are_the_trainers_after_every_update(servers: Servers, tmp_path
     run_in(900, scenario())
 
 
+def test_requests_in_flight_are_kept_and_their_tokens_have_the_versions_they_were_sampled_with(
+    servers: Servers, tmp_path: Path
+) -> None:
+    """Later tokens read keys and values of the older weights, as the server did; the log-probabilities show it."""
+    run = Run(config(servers.urls[0]), tmp_path)
+    engine = run.engine
+    assert isinstance(engine, VllmEngine)
+    before = copy.deepcopy(run.model)
+    prompts = [[280 - number, 5, 6, 7] * (1 + number % 3) for number in range(96)]  # many, so that they take long
+
+    async def scenario() -> tuple[Completion, ...]:
+        await run.connect_engine(print)
+        shake(before, 1)
+        shake(run.model, 1)
+        await engine.update_weights(1)
+        server = engine._pool.servers[0]
+        playing = [
+            asyncio.create_task(engine.generate(prompt, SamplingParams(max_new_tokens=140, seed=at)))
+            for at, prompt in enumerate(prompts)
+        ]
+        while len(counts := await tokens_given(server.client, 60.0) or {}) < 48 or min(counts.values()) < 3:
+            await asyncio.sleep(0.001)
+        shake(run.model, 2)
+        await engine.update_weights(2)
+        completions = await asyncio.gather(*playing)
+        assert (engine.server_stats.num_left_out, engine.server_stats.num_moved) == (0, 0)
+        assert engine.server_stats.num_kept > 0
+        await engine.close()
+        return tuple(completions)
+
+    completions = run_in(900, scenario())
+    spanning = 0
+    for prompt, completion in zip(prompts, completions, strict=True):
+        assert completion.policy_versions == tuple(sorted(completion.policy_versions))
+        num_old = completion.policy_versions.count(1)
+        spanning += 0 < num_old < 140
+        assert gap_of_both(before, run.model, prompt, completion, num_old) < MAX_GAP
+    assert spanning > 0
+
+
+@torch.no_grad()
+def gap_of_both(before: Any, after: Any, prompt: list[int], completion: Completion, num_old: int) -> float:
+    """The largest difference to log-probabilities of ``num_old`` tokens of one model, continued by another."""
+    token_ids = list(completion.token_ids)
+    ids = torch.tensor([prompt + token_ids])
+    if num_old == 0:
+        return gap(after, prompt, completion, 1.0)
+    num_read = len(prompt) + num_old - 1  # the last token given is read with the new weights
+    old = before(ids[:, :num_read], use_cache=True)
+    new = after(ids[:, num_read:], past_key_values=old.past_key_values, use_cache=True)
+    logits = torch.cat([old.logits, new.logits], 1)[0, len(prompt) - 1 : -1]
+    expected = logits.log_softmax(-1)[range(len(token_ids)), token_ids]
+    return float((expected - torch.tensor(completion.logprobs)).abs().max())
+
+
 def test_adapters_are_swapped(servers: Servers, tmp_path: Path) -> None:
     base = config(servers.urls[1], weight_sync="lora")
     run = Run(replace(base, model=replace(base.model, lora=LORA)), tmp_path)
@@ -229,7 +285,7 @@ def test_kill_9_in_the_middle_of_a_rollout(servers: Servers, tmp_path: Path) -> 
 
     async def kill_when_busy() -> None:
         async with asyncio.timeout(120):
-            while len(engine._pool.servers[0].limits) < 4:
+            while len(engine._pool.servers[0].flights) < 4:
                 await asyncio.sleep(0.001)
         os.killpg(victim.pid, signal.SIGKILL)
 

@@ -75,7 +75,7 @@ def fits(body: Mapping[str, object], package: Path, path: str, name: str) -> Non
 @pytest.mark.parametrize("package", INSTALLED, ids=str)
 def test_bodies_have_the_fields_of_every_vllm(package: Path) -> None:
     completion = "entrypoints/openai/completion/protocol.py"
-    fits(completion_body("m", [1], SamplingParams(seed=3), 4, "salt"), package, completion, "CompletionRequest")
+    fits(completion_body("m", [1], SamplingParams(seed=3), 4, "salt", "name"), package, completion, "CompletionRequest")
     fits(score_body("m", [1, 2], "salt"), package, completion, "CompletionRequest")
     ipc, nccl = (f"distributed/weight_transfer/{name}.py" for name in ("ipc_engine", "nccl_engine"))
     fits(IPC_INIT_INFO, package, ipc, "IPCWeightTransferInitInfo")
@@ -109,6 +109,21 @@ def test_routes_are_those_of_every_vllm(package: Path) -> None:
         *(("post", name) for name in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter")),
     ):
         assert re.search(rf'\.{method}\(\s*"{route}"', text), route
+
+
+@needs_vllm
+@pytest.mark.parametrize("package", INSTALLED, ids=str)
+def test_requests_can_be_kept_at_every_vllm(package: Path) -> None:
+    """It can pause with them, and says of each how far it is, by a name that begins with ours."""
+    assert 'PauseMode = Literal["abort", "wait", "keep"]' in (package / "v1/engine/__init__.py").read_text("utf-8")
+    serving = (package / "entrypoints/openai/completion/serving.py").read_text("utf-8")
+    assert 'f"cmpl-{self._base_request_id(raw_request, request.request_id)}"' in serving
+    assert 'f"{request_id}-{i}"' in serving
+    assert "self.requests: dict[str, CachedRequestState]" in (package / "v1/worker/gpu_model_runner.py").read_text()
+    _, needed = fields_of(package, "v1/worker/gpu_input_batch.py", "CachedRequestState")
+    assert "output_token_ids" in needed
+    states = (package / "v1/worker/gpu/states.py").read_text()
+    assert all(f"self.{name}" in states for name in ("req_id_to_index", "prompt_len", "total_len"))
 
 
 @needs_vllm

@@ -21,6 +21,8 @@ def check_ranks(config: TrainConfig, num_ranks: int) -> None:
             raise ConfigError(f"{num_ranks} ranks cannot train with {name}.kind=muon: set {name}.kind=adamw")
     if num_ranks % config.ranks.num_shards(num_ranks):
         raise ConfigError(f"ranks.shard_size={config.ranks.shard_size} does not divide {num_ranks} ranks")
+    if config.loss.compile:
+        raise ConfigError(f"{num_ranks} ranks cannot train with loss.compile=true, which was tried on one alone")
     if config.ranks.rollouts == "all" and (reasons := _why_one_plays(config, num_ranks)):
         raise ConfigError(f"ranks.rollouts=all cannot go with {'; '.join(reasons)}: set ranks.rollouts=auto")
 

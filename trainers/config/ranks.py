@@ -20,6 +20,10 @@ class RanksConfig:
     shard_size: Natural = 0
     """Ranks that share one copy of the model, which must divide the number of ranks; 0 is all of them. With 8 ranks a
     machine, 8 keeps the gathering of weights inside each machine, and machines exchange gradients alone (HSDP)."""
+    reduce: Literal["auto", "microbatch", "update"] = "auto"
+    """When ranks add up their gradients. ``microbatch``: after each micro-batch. ``update``: once an optimizer step,
+    for which each rank keeps the whole gradient, 4 bytes a trained parameter. ``auto``: over the ranks of a copy after
+    each micro-batch, over copies (``shard_size``) once an optimizer step, which takes no memory."""
     wait_timeout_s: Positive = 86_400.0
     """Longest time that the other ranks wait while the first one plays, evaluates or writes. This limit is for a rank
     that hangs: one that dies is noticed at once, by its closed connection."""

@@ -217,6 +217,10 @@ class TrainConfig:
     eval: EvalConfig = EvalConfig()
     checkpoint_every: Count = 20
     """Steps between checkpoints, in both phases."""
+    checkpoint_write: Literal["auto", "background", "blocking"] = "auto"
+    """``background``: copy the state to the machine's memory and write it while training goes on; each rank needs
+    memory for its share of a checkpoint. ``blocking``: training waits. ``auto``: ``background`` where a GPU trains. On
+    a CPU the copy would lie beside the model in the same memory."""
     wandb_project: str = ""
     """Also log to this Weights & Biases project (extra ``wandb``)."""
 

@@ -7,7 +7,7 @@ gradients do not depend on how the rows are split into micro-batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentgym.credit.table import Floats, Ints
-from agentgym.trainers.data.layout import Layout, common_prefix, lay_out, shared_prefix
+from agentgym.trainers.data.layout import Layout, PaddedRows, common_prefix, lay_out, shared_prefix
 from agentgym.trainers.data.samples import TrainingSample
 from agentgym.trainers.losses.config import LayoutKind
 
@@ -56,6 +56,12 @@ class TrainBatch:
     def num_tokens(self) -> int:
         """Number of sampled tokens."""
         return int(self.row.numel())
+
+    @property
+    def num_forwarded(self) -> int:
+        """Number of tokens that the model reads, padding included."""
+        prefix = self.layout.prefix_ids.numel() if isinstance(self.layout, PaddedRows) else 0
+        return prefix + self.layout.input_ids.numel()
 
 
 Unit = Literal["trajectory", "turn"]
@@ -150,6 +156,20 @@ def build_batches(
         first = batches[-1].first + batches[-1].num_tokens if batches else 0
         batches.append(_batch(some, kind, device, first))
     return batches
+
+
+def by_size(batches: Sequence[TrainBatch]) -> list[TrainBatch]:
+    """Return an update's micro-batches by number of tokens forwarded.
+
+    Ranks take them in turn and wait for each other after each. Neighbours are then of similar size, which makes the sum
+    of what the slowest ranks forward the least that there is.
+    """
+    ordered: list[TrainBatch] = []
+    first = 0
+    for batch in sorted(batches, key=lambda batch: -batch.num_forwarded):
+        ordered.append(replace(batch, first=first))
+        first += batch.num_tokens
+    return ordered
 
 
 @dataclass(frozen=True, slots=True)

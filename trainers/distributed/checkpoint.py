@@ -1,6 +1,7 @@
 """The state of a training run, and its checkpoints: a folder each, written whole or not at all.
 
 Every rank writes and reads its own parts of what is sharded (:mod:`agentgym.trainers.distributed.tensor_folder`).
+:class:`CheckpointWriter` writes them while training goes on.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
 import torch
 
@@ -19,9 +22,16 @@ from agentgym.credit.state import CreditState
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.rollout.plan import PlanState
 from agentgym.rollout.stream import StreamState
+from agentgym.trainers.distributed.devices import on_this_device
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.distributed.sharding import load_optimizer
-from agentgym.trainers.distributed.tensor_folder import load_tree, read_outline, save_tree, tensors_of
+from agentgym.trainers.distributed.tensor_folder import (
+    held_in_memory,
+    load_tree,
+    read_outline,
+    save_tree,
+    tensors_of,
+)
 from agentgym.trainers.losses.regularisers import EntropyHistory
 from agentgym.trainers.models.quantized import check_same_tensors, kept_state
 from agentgym.trainers.models.reference import Reference, reference_state
@@ -88,14 +98,97 @@ def save_state(run_dir: Path, state: TrainState, ranks: Ranks) -> None:
         UsageError: the ranks do not share the run's folder.
         RunStoppedError: it cannot be written; the older ones are as they were.
     """
-    path = checkpoint_path(run_dir, state.phase, state.step)
+    _write(checkpoint_path(run_dir, state.phase, state.step), _tree_of(state), _plain_of(state), ranks)
+
+
+class CheckpointWriter:
+    """The checkpoints of a run, each written by a thread while training goes on, or at once.
+
+    At most one is under way. A context manager: its end waits for the one under way, also after an error.
+
+    Args:
+        ranks: all must make the same calls.
+        in_background: copy the state to this machine's memory, which takes as much of it as the rank's share of a
+            checkpoint, and write the copy while training goes on.
+        say: called with a line where the run has to wait for the disk.
+
+    Example:
+        >>> with CheckpointWriter(run_dir, Ranks(), in_background=True) as checkpoints:  # doctest: +SKIP
+        ...     checkpoints.save(state)
+    """
+
+    def __init__(
+        self, run_dir: Path, ranks: Ranks, *, in_background: bool, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._run_dir, self._ranks, self._in_background, self._say = run_dir, ranks, in_background, say
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._under_way: Future[None] | None = None
+        self._path = Path()
+
+    def save(self, state: TrainState) -> None:
+        """Write the state as it is now, after the checkpoint under way.
+
+        Raises:
+            UsageError, RunStoppedError: this one or the one under way failed, as :func:`save_state` says.
+        """
+        self.finish()
+        if not self._in_background:
+            save_state(self._run_dir, state, self._ranks)
+            return
+        self._path = checkpoint_path(self._run_dir, state.phase, state.step)
+        tree, plain = held_in_memory((_tree_of(state), _plain_of(state)))
+        self._under_way = self._thread.submit(on_this_device(_write), self._path, tree, plain, self._ranks.beside())
+
+    def check(self) -> None:
+        """Raise the error of a checkpoint that failed meanwhile; call it after each step.
+
+        Raises:
+            UsageError, RunStoppedError: as :func:`save_state` says.
+        """
+        if self._under_way is None:
+            return
+        is_done = self._under_way.done()
+        found = self._ranks.gathered((is_done, is_done and self._under_way.exception() is not None))
+        if all(done for done, _ in found) or any(failed for _, failed in found):
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the checkpoint under way, if there is one.
+
+        Raises:
+            UsageError, RunStoppedError: as :func:`save_state` says.
+        """
+        if self._under_way is None:
+            return
+        if not self._under_way.done():
+            self._say(f"waiting until the checkpoint {self._path.name} is written")
+        under_way, self._under_way = self._under_way, None
+        under_way.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.finish()
+        except (UsageError, RunStoppedError, OSError) as failure:
+            if error is None:
+                raise
+            self._say(f"the checkpoint under way failed, too: {failure}")
+        finally:
+            self._thread.shutdown()
+
+
+def _write(path: Path, tree: StateDict, plain: StateDict, ranks: Ranks) -> None:
     partial = path.with_name(path.name + ".partial")
     if ranks.is_main:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
     ranks.meet()
     try:
-        save_tree(partial, _tree_of(state), _plain_of(state), ranks)
+        save_tree(partial, tree, plain, ranks)
     except (UsageError, RunStoppedError):
         if ranks.is_main:
             shutil.rmtree(partial, ignore_errors=True)
@@ -105,7 +198,7 @@ def save_state(run_dir: Path, state: TrainState, ranks: Ranks) -> None:
         shutil.rmtree(path, ignore_errors=True)  # of a step that is made again; one of before stays
         os.replace(partial, path)
         _sync_folder(path.parent)
-        for old in _checkpoints(run_dir)[:-NUM_KEPT]:
+        for old in _checkpoints(path.parents[1])[:-NUM_KEPT]:
             gone = old.with_name(old.name + ".partial")
             os.replace(old, gone)  # no checkpoint from here on, however far its removal comes
             shutil.rmtree(gone)
@@ -156,7 +249,7 @@ def _tree_of(state: TrainState) -> StateDict:
     } | reference
 
 
-def _plain_of(state: TrainState) -> dict[str, object]:
+def _plain_of(state: TrainState) -> StateDict:
     return {
         "rng": torch.get_rng_state(),  # the library itself draws nothing from it, a model with dropout does
         "credit": {key: memory.to_dict() for key, memory in state.credit.items()},  # of trackers and curricula

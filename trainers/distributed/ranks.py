@@ -3,9 +3,9 @@
 Either every rank plays its share of the episodes, or the first one plays all of them (``ranks.rollouts``). All get what
 was played and train on it, each on its share of the rows. The folder and the screen are the first rank's.
 
-Two groups connect the ranks. Tensors travel in the default group, over NCCL between GPUs, where all ranks meet at once.
-Objects travel in a group of their own, over gloo. There the other ranks may wait for hours while the first one plays,
-which NCCL would take for a hang.
+Three groups connect the ranks. Tensors travel in the default group, over NCCL between GPUs, where all ranks meet at
+once. Objects travel in a group of their own, over gloo. There the other ranks may wait for hours while the first one
+plays, which NCCL would take for a hang. A third group, over gloo too, is for the thread that writes checkpoints.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -44,11 +44,17 @@ class Ranks:
     config: RanksConfig = RanksConfig()
     waiting: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
     """The gloo group that objects travel in; None for one rank."""
+    aside: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    """Another such group, for a thread that works beside the one that trains; None for one rank."""
 
     @property
     def is_main(self) -> bool:
         """True on the rank that logs and saves."""
         return self.rank == 0
+
+    def beside(self) -> Ranks:
+        """Return the same ranks for a thread beside the one that trains: objects travel in a group of their own."""
+        return replace(self, waiting=self.aside)
 
     def share(self, num_items: int) -> Share:
         """Return this rank's part of ``num_items`` pieces of work, by index, each with a factor for its loss.
@@ -170,8 +176,9 @@ def join_ranks(config: RanksConfig = RanksConfig()) -> Ranks:  # noqa: B008  (fr
         return Ranks()
     if not dist.is_initialized():
         _connect(timedelta(seconds=config.collective_timeout_s))
-    waiting = dist.new_group(backend="gloo", timeout=timedelta(seconds=config.wait_timeout_s))
-    return Ranks(dist.get_rank(), count, config, waiting)
+    limit = timedelta(seconds=config.wait_timeout_s)
+    waiting, aside = (dist.new_group(backend="gloo", timeout=limit) for _ in range(2))
+    return Ranks(dist.get_rank(), count, config, waiting, aside)
 
 
 def _connect(timeout: timedelta) -> None:

@@ -166,6 +166,19 @@ def trunk_for_copy(policy: CausalLM) -> Trunk:
     return copy.deepcopy(trunk_of(policy))
 
 
+def reduce_gradients(model: CausalLM, *, is_last: bool) -> None:
+    """Prepare the backward pass of a micro-batch: whether ranks add up gradients after it (``ranks.reduce``).
+
+    Args:
+        is_last: the micro-batch is the last of an optimizer step, after which all gradients are added up.
+    """
+    if not isinstance(model, FSDPModule):
+        return
+    when = ranks_of(model).config.reduce
+    model.set_requires_gradient_sync(is_last or when != "update")
+    model.set_requires_all_reduce(is_last or when == "microbatch")
+
+
 def mesh_of(model: FSDPModule) -> DeviceMesh:
     """Return the ranks that a model is sharded over, as torch names them."""
     return model.mesh  # type: ignore[no-any-return, attr-defined]

@@ -13,19 +13,22 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from agentgym.errors import CorruptDataError, RunStoppedError, UsageError
 from agentgym.trainers.distributed.ranks import Ranks
 from agentgym.trainers.types import StateDict
+
+Held = TypeVar("Held")
 
 OUTLINE = "outline.pt"
 """The tree with its tensors left out; written last, by the first rank."""
@@ -84,6 +87,21 @@ def save_tree(folder: Path, tree: object, plain: Mapping[str, object], ranks: Ra
             os.fsync(out.fileno())
     except OSError as error:
         raise _not_written(folder, error.strerror or str(error)) from error
+
+
+def held_in_memory(tree: Held) -> Held:
+    """Return a copy of a tree, its tensors in this machine's memory, that nothing changes any more.
+
+    Tensors that share memory share it in the copy. Each rank copies its own parts of what is sharded.
+    """
+    stager = DefaultStager(
+        StagingOptions(
+            use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
+        )
+    )
+    copied: Any = stager.stage(tree)  # type: ignore[arg-type]  # any tree, though its signature says a dict
+    stager.close()
+    return copied  # type: ignore[no-any-return]
 
 
 def _not_written(folder: Path, reason: str) -> RunStoppedError:

@@ -45,6 +45,10 @@ class EngineConfig:
     weight_sync: Literal["folder", "lora", "nccl", "ipc"] = "folder"
     """``folder``: all weights, adapters merged, through a folder; ``lora``: only the adapters, which are swapped;
     ``ipc``: all weights to servers on the trainer's GPU; ``nccl``: to servers on other GPUs."""
+    in_flight: Literal["auto", "keep", "finish"] = "auto"
+    """What a server does with its requests when new weights come. ``keep``: pause, take the weights, go on; the tokens
+    of a completion then have several versions. ``finish``: end them first. ``auto``: ``keep``, but for
+    ``weight_sync=lora``, where a request is bound to its adapters. A server that cannot keep them finishes them."""
     sleep: bool = False
     """Servers on the trainer's own GPU give up their memory while it trains (``agentgym serve-model --sleep``); in sync
     mode alone, since in the others they always play."""
@@ -75,11 +79,21 @@ class EngineConfig:
             self._check_urls()
         elif self.urls or self.sleep:
             raise ConfigError("engine.urls and engine.sleep are for vLLM servers; set engine.kind=vllm too")
+        if self.in_flight == "keep" and self.weight_sync == "lora":
+            raise ConfigError(
+                "engine.in_flight=keep cannot go with engine.weight_sync=lora: a request is bound to its adapters; set "
+                "engine.in_flight=finish"
+            )
         if self.kind != "torch" and self.forward != "auto":
             raise ConfigError("engine.forward is the embedded engine's; set engine.kind=torch")
         if self.kind != "torch" and self.batch_invariant:
             raise ConfigError("engine.batch_invariant is the embedded engine's; set engine.kind=torch")
         check_ranges(self, "engine.")
+
+    @property
+    def keeps_requests(self) -> bool:
+        """True if servers are to keep their requests while they take new weights."""
+        return self.in_flight == "keep" or (self.in_flight == "auto" and self.weight_sync != "lora")
 
     @property
     def own_options(self) -> object:

@@ -91,6 +91,9 @@ class LossConfig:
     recompute_activations: bool = False
     """Keep the states between layers alone and compute what is inside a layer again for the gradient: a third slower,
     and several times the tokens in the same memory. Rows then do not share prefixes, unless they are packed."""
+    compile: bool = False
+    """Compile the policy's layers by ``torch.compile`` for an update's passes. Needs ``layout`` ``rows`` or ``packed``,
+    one rank, and a compiler for C++ on a CPU. The gradient is the same up to rounding."""
 
     def __post_init__(self) -> None:
         low, high = self.clip
@@ -98,6 +101,7 @@ class LossConfig:
             raise ConfigError("clip_low must be in [0, 1] and clip_high at least 0")
         check_ranges(self, "loss.")
         self._check_updates()
+        self._check_compile()
         if self.dual and self.dual <= 1:
             raise ConfigError(f"dual_clip must be above 1, got {self.dual}")
         if self.options is not None and POLICY_LOSSES[self.options.kind].name != self.component.name:
@@ -112,6 +116,14 @@ class LossConfig:
             raise ConfigError("weight=0 leaves nothing to learn from: name a regulariser, such as distill, or set echo")
         if self.teacher and self.regulariser("kl"):
             raise ConfigError("distill and kl would each score a model of their own; name one of them")
+
+    def _check_compile(self) -> None:
+        if self.compile and self.layout == "prefix":
+            raise ConfigError(
+                "compile=true needs layout=rows or packed: a shared prefix's keys and values are no tensors"
+            )
+        if self.compile and self.recompute_activations:
+            raise ConfigError("compile=true cannot go with recompute_activations=true; set one of them to false")
 
     def _check_updates(self) -> None:
         if self.minibatch != "episodes" and self.has_opob:

@@ -19,7 +19,7 @@ from agentgym.errors import RunStoppedError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.data.layout import PAD_ID
-from agentgym.trainers.distributed.checkpoint import TrainState, save_state
+from agentgym.trainers.distributed.checkpoint import CheckpointWriter, TrainState
 from agentgym.trainers.distributed.sharding import run_whole
 from agentgym.trainers.models.head import head_of
 from agentgym.trainers.models.precision import Precision, computing
@@ -153,7 +153,7 @@ def _epoch_batches(rows: Sequence[SftRow], batch_size: int, seed: int) -> list[l
 # ------------------------------------------------- the warm start: the policy is fine-tuned on demonstrations before RL
 
 
-def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], log: Log) -> None:
+def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], checkpoints: CheckpointWriter, log: Log) -> None:
     """Fine-tune on demonstrations, from ``state.step`` on, with a checkpoint now and then."""
     config = run.config
     num_steps = num_sft_steps(config.sft, len(rows))
@@ -164,8 +164,9 @@ def warm_start(run: Run, state: TrainState, rows: Sequence[SftRow], log: Log) ->
     def after_step(metrics: Metrics) -> None:
         state.step += 1
         log.log("sft", state.step, metrics)
+        checkpoints.check()
         if state.step % config.checkpoint_every == 0 and state.step < num_steps:
-            save_state(run.run_dir, state, run.ranks)
+            checkpoints.save(state)
 
     if config.sft.trainer == "trl":
         from agentgym.trainers.trl.sft import trl_sft

@@ -13,13 +13,13 @@ from torch.distributed.fsdp import FSDPModule
 from agentgym.errors import ConfigError
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import TurnScores
-from agentgym.trainers.data.batch import TrainBatch, build_batches, num_averaged
+from agentgym.trainers.data.batch import TrainBatch, build_batches, by_size, num_averaged
 from agentgym.trainers.data.fit import can_share_prefixes
 from agentgym.trainers.data.layout import recomputed
 from agentgym.trainers.data.minibatches import OldLogprobs, Rows, plan_minibatches
 from agentgym.trainers.data.samples import GroupVerdict, TrainingSample, build_samples
 from agentgym.trainers.distributed.ranks import Ranks, Share
-from agentgym.trainers.distributed.sharding import ranks_of, run_whole
+from agentgym.trainers.distributed.sharding import ranks_of, reduce_gradients, run_whole
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.losses.facts import FrozenTokens, UpdateFacts, update_facts
 from agentgym.trainers.losses.loss import (
@@ -32,6 +32,7 @@ from agentgym.trainers.losses.loss import (
 from agentgym.trainers.losses.opob import Trajectories, gradient_energy, proxy_energy, subtract_opob
 from agentgym.trainers.losses.regularisers import EntropyHistory, kl
 from agentgym.trainers.losses.token_masks import TokenChoice, choose_tokens
+from agentgym.trainers.models.compiled import compiled
 from agentgym.trainers.models.precision import computing
 from agentgym.trainers.models.reference import Reference, scored
 from agentgym.trainers.phases.optimizer_step import AddGradient, clip_and_step, step_alone
@@ -94,8 +95,9 @@ def update_policy(  # noqa: PLR0913  (the names at the call are the documentatio
         facts, choices = step.prepare(batches, frozen, derive_seed(seed, "token masks", number))
         optimizer.zero_grad()
         outcomes: list[Outcome] = []
-        for (index, scale), logprob_old in zip(share, old, strict=True):
+        for at, ((index, scale), logprob_old) in enumerate(zip(share, old, strict=True), start=1):
             choice = choices[index] if choices else None
+            reduce_gradients(model, is_last=at == len(share))
             entropy, output = step.backward(batches[index], logprob_old, facts, scale, choice)
             outcomes.append((batches[index], entropy, output, scale))
         totals.kl_old = kl_to_sampling(outcomes)
@@ -161,8 +163,8 @@ def _is_too_far(kl_of_ranks: Sequence[tuple[float, int]], max_kl: float | None) 
 
 
 def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: LossConfig) -> list[TrainBatch]:
-    """The micro-batches of an update of a model, where its parameters are."""
-    return build_batches(
+    """The micro-batches of an update of a model, where its parameters are; by size where ranks share them."""
+    batches = build_batches(
         samples,
         aggregation=config.mean,
         unit=config.unit,
@@ -171,6 +173,7 @@ def batches_for(model: CausalLM, samples: Sequence[TrainingSample], config: Loss
         layout="rows" if config.layout == "prefix" and not _can_share_prefixes(model, config) else config.layout,
         device=next(model.parameters()).device,
     )
+    return batches if ranks_of(model).count == 1 else by_size(batches)
 
 
 def _can_share_prefixes(model: CausalLM, config: LossConfig) -> bool:
@@ -418,7 +421,8 @@ class _Step:
     def _logprobs(
         self, model: CausalLM, batch: TrainBatch, *, entropy_has_gradient: bool = False
     ) -> tuple[Tensor, Tensor]:
-        with computing(self.config.precision, batch.target.device):
+        compiling = compiled(model) if self.config.compile else nullcontext()
+        with computing(self.config.precision, batch.target.device), compiling:
             return run_whole(
                 model,
                 lambda model: token_logprobs(model, batch, self.temperature, entropy_has_gradient=entropy_has_gradient),

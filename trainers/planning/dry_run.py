@@ -54,7 +54,8 @@ class DryRun:
     checkpoint: int
     """Bytes of one checkpoint on disk. Two are kept, and a third is there while it is written."""
     checkpoint_per_rank: int
-    """Bytes that each rank writes of it, tensor by tensor: no rank holds more than a few of them in memory."""
+    """Bytes that each rank writes of it. Written in the background, it holds as much in its machine's memory meanwhile;
+    else tensor by tensor, and no more than a few of them."""
     downloads: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def footprint(config: TrainConfig, sizes: Sizes, weights: Weights, num_ranks: in
     num_shards = config.ranks.num_shards(num_ranks)
     return Footprint(
         weights=-(-whole // num_shards),
-        gradients=-(-FLOAT32 * weights.trained // num_shards),
+        gradients=-(-FLOAT32 * weights.trained // (1 if config.ranks.reduce == "update" else num_shards)),
         optimizer=-(-2 * FLOAT32 * weights.trained // num_shards),
         reference=-(-_reference_bytes(config, weights) // num_shards),
         served_copy=whole if is_copied else 0,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym.trainers.engines.vllm.client import NAME_PREFIX, ModelFacts
+from agentgym.trainers.engines.vllm.in_flight import PAUSE
 from agentgym.trainers.engines.vllm.plugin.agentgym_vllm import NO_VERSION, checksum_of
 from agentgym.trainers.engines.vllm.proof import Evidence
 
@@ -62,6 +63,9 @@ class FakeVllm:
         self.paths: list[str] = []
         self.max_model_len = 512
         self.delay_s = 0.0
+        self.token_delay_s = 0.0
+        """Set, it samples the number of the weights in place, token by token."""
+        self.tells_progress = True
         self.facts = {**{name: getattr(FACTS, name) for name in FACTS.__dataclass_fields__}, **facts}
         self.facts.setdefault("logprobs_mode", "processed_logprobs")
         self.facts.setdefault("vllm_version", "0.32.0")
@@ -94,6 +98,10 @@ class FakeVllm:
         self.number = UNTRAINED
         self.is_asleep = False
         self.adapters: dict[str, int] = {}
+        self.going = asyncio.Event()
+        self.going.set()
+        self.progress: dict[str, int] = {}
+        """Tokens of each request that has begun and not ended."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -174,9 +182,15 @@ class FakeVllm:
             return 200, None
         if path == "/get_world_size":
             return 200, {"world_size": 2}
-        if path not in TRANSFER_ROUTES:
+        if path not in (PAUSE, *TRANSFER_ROUTES):
             return 404, {"error": {"message": "no such route"}}
+        if path == "/resume" and self.going.is_set():
+            return 200, {"status": "resumed"}
         self.transfers.append((path, body))
+        if path.startswith("/pause"):
+            self.going.clear()
+        if path == "/resume":
+            self.going.set()
         if path == "/update_weights":
             self.number = self.number_to_come
         return 200, {"message": "done"}
@@ -188,6 +202,8 @@ class FakeVllm:
             number = self.number if self.in_place is None else self.in_place
             value = None if self.is_packed else f"{number:x}"
             return 200, {"results": [{"dtype": self.facts["dtype"], "parameters": {"w": (["w"], value)}}]}
+        if method == "agentgym_in_flight":
+            return 200, {"results": [{"tokens": dict(self.progress) if self.tells_progress else None}]}
         if method == "agentgym_held":
             return 200, {"results": [{**self.held, **self.facts}]}
         if method in ("agentgym_forget", "agentgym_received"):
@@ -218,7 +234,9 @@ class FakeVllm:
         wanted = [number, 10 + body.get("seed", 0) % 50, *body.get("stop_token_ids", [])[:1]]
         tokens = wanted[: body["max_tokens"]]
         stopped = len(tokens) == len(wanted) and bool(body.get("stop_token_ids"))
-        if not stopped:
+        if self.token_delay_s and "prompt_logprobs" not in body:
+            tokens, stopped = await self._sample(f"cmpl-{body['request_id']}-0-abc", body["max_tokens"]), False
+        elif not stopped:
             tokens += [11] * (body["max_tokens"] - len(tokens))
         choice = {
             "token_ids": tokens,
@@ -230,3 +248,16 @@ class FakeVllm:
             later = [{str(token): {"logprob": -token / 10}} for token in prompt[1:]]
             choice["prompt_logprobs"] = [None, *later]
         return 200, {"choices": [choice]}
+
+    async def _sample(self, name: str, num_tokens: int) -> list[int]:
+        tokens: list[int] = []
+        try:
+            while len(tokens) < num_tokens:
+                await self.going.wait()
+                self.progress[name] = len(tokens)
+                await asyncio.sleep(self.token_delay_s)
+                await self.going.wait()
+                tokens.append(self.number)
+            return tokens
+        finally:
+            self.progress.pop(name, None)

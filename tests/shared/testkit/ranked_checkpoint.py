@@ -1,11 +1,13 @@
 """Started as one of some ranks: trains a small sharded model or resumes it, and writes a checkpoint.
 
-``python ranked_checkpoint.py RUN_DIR OUT``: without a checkpoint in RUN_DIR it trains two updates first; with one it
-writes what it read from it as the checkpoint of the next step. OUT gets what the model and the optimizer then hold.
+``python ranked_checkpoint.py RUN_DIR OUT HOW``: without a checkpoint in RUN_DIR it trains two updates first; with one
+it writes what it read from it as the checkpoint of the next step. OUT gets what the model and the optimizer then hold.
+With HOW ``background`` weights and optimizer are overwritten while the checkpoint is written.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +16,15 @@ import torch
 
 from agentgym.credit.state import CreditState
 from agentgym.render.chat import ChatRenderer
-from agentgym.trainers.distributed.checkpoint import TrainState, load_latest_checkpoint, restore_state, save_state
+from agentgym.trainers.distributed.checkpoint import (
+    CheckpointWriter,
+    TrainState,
+    load_latest_checkpoint,
+    restore_state,
+)
 from agentgym.trainers.distributed.ranks import join_ranks, leave_ranks
 from agentgym.trainers.distributed.sharding import shard, whole
+from agentgym.trainers.distributed.tensor_folder import tensors_of
 from agentgym.trainers.losses.config import LossConfig
 from agentgym.trainers.phases.update import update_policy
 from agentgym.trainers.recipes import load_recipe
@@ -25,7 +33,7 @@ from agentgym.trainers.scoring.columns import ColumnMaker
 from testkit.ranked_update import made_verdicts, small_model
 
 
-def main(run_dir: Path, out: Path) -> None:
+def main(run_dir: Path, out: Path, how: str) -> None:
     torch.set_num_threads(1)
     ranks = join_ranks()
     config = load_recipe("tiny")
@@ -49,12 +57,18 @@ def main(run_dir: Path, out: Path) -> None:
     else:
         restore_state(state, found, ranks, lambda: model)
     state.step += 1
-    save_state(run_dir, state, ranks)
     held: dict[str, Any] = {"model": whole(model.state_dict()), "optimizer": whole(optimizer.state_dict())}
+    held = copy.deepcopy(held)  # one rank's are the tensors themselves
+    with CheckpointWriter(run_dir, ranks, in_background=how == "background") as checkpoints:
+        checkpoints.save(state)
+        if how == "background":
+            with torch.no_grad():
+                for _, tensor in tensors_of([model.state_dict(), optimizer.state_dict()]):
+                    tensor.zero_()
     if ranks.is_main:
         torch.save(held | {"step": state.step, "num_trajectories": state.num_trajectories}, out)
     leave_ranks()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -134,8 +134,10 @@ class VllmClient:
         """Get JSON."""
         return await self._call("GET", path, timeout_s)
 
-    async def post(self, path: str, body: Mapping[str, object], timeout_s: float, *, expects_json: bool = True) -> Json:
-        """Send JSON, get JSON."""
+    async def post(
+        self, path: str, body: Mapping[str, object], timeout_s: float | None, *, expects_json: bool = True
+    ) -> Json:
+        """Send JSON, get JSON. Without a ``timeout_s`` the caller limits the time."""
         return await self._call("POST", path, timeout_s, body, expects_json=expects_json)
 
     def same_held(self, workers: list[JsonObject]) -> Held:
@@ -187,7 +189,7 @@ class VllmClient:
         self,
         method: str,
         path: str,
-        timeout_s: float,
+        timeout_s: float | None,
         body: Mapping[str, object] | None = None,
         *,
         expects_json: bool = True,

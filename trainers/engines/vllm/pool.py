@@ -10,10 +10,9 @@ other requests with it; they are asked again elsewhere.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
@@ -24,6 +23,7 @@ from agentgym.errors import ConfigError, EngineError, InfrastructureError, bound
 from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError, make_http
+from agentgym.trainers.engines.vllm.in_flight import Flight, Pause, Server, State
 from agentgym.trainers.engines.vllm.proof import prove
 from agentgym.trainers.engines.vllm.weights import Published, WeightSync
 from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, score_body
@@ -35,63 +35,6 @@ _NUM_FAILED_CHECKS = 2
 """In a row: one alone may be due to a trainer that kept the event loop busy."""
 
 
-class State(Enum):
-    """State of a server."""
-
-    READY = auto()
-    UPDATING = auto()
-    """It is getting the current weights, or waits for the first ones."""
-    RESTING = auto()
-    """It has given up its memory until the next weights come."""
-    OUT = auto()
-    """It failed, and is asked again and again."""
-
-
-@dataclass(eq=False)
-class Server:
-    """One server as the pool sees it."""
-
-    client: VllmClient
-    state: State = State.UPDATING
-    reason: str = "it was not asked yet"
-    """Why it is out."""
-    is_wrong: bool = False
-    """It answers, and cannot be used for this run."""
-    model_name: str = ""
-    """What requests call the model; another name after each start of the server."""
-    published: Published | None = None
-    """The weights it was seen to hold."""
-    num_sessions: int = 0
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    limits: set[asyncio.Timeout] = field(default_factory=set)
-    """Of the requests in flight: what ends them when the server is left out."""
-    num_cuts: int = 0
-    """By which a request knows that it was ended with others, and says nothing new of the server."""
-
-    @property
-    def load(self) -> tuple[int, int]:
-        """Requests in flight, then sessions that would come back to it."""
-        return len(self.limits), self.num_sessions
-
-    @asynccontextmanager
-    async def busy(self, timeout_s: float) -> AsyncIterator[None]:
-        """Around a request; ``TimeoutError`` when it took too long or the server was left out."""
-        async with asyncio.timeout(timeout_s) as limit:
-            self.limits.add(limit)
-            try:
-                yield
-            finally:
-                self.limits.discard(limit)
-
-    def cut(self) -> None:
-        """End the requests in flight."""
-        self.num_cuts += 1
-        now = asyncio.get_running_loop().time()
-        for limit in tuple(self.limits):
-            if not limit.expired():
-                limit.reschedule(now)
-
-
 @dataclass
 class PoolStats:
     """Counters since the pool was made."""
@@ -100,6 +43,8 @@ class PoolStats:
     num_readmitted: int = 0
     num_moved: int = 0
     """Requests that were asked again, on another server or on the same one after it had come back."""
+    num_kept: int = 0
+    """Requests that went on with newer weights than they had begun with, once for each update."""
     num_hidden_parameters: int = 0
     """Parameters of the last server that was asked which could not be compared with the trainer's."""
     probe_gap: float = 0.0
@@ -229,8 +174,18 @@ class ServerPool:
 
     # ------------------------------------------------------------------------------------------------- requests
 
-    async def ask(self, session_id: str, what: str, job: Callable[[Server, Published], Awaitable[T]]) -> T:
+    async def ask(
+        self,
+        session_id: str,
+        what: str,
+        job: Callable[[Server, Published, Flight], Awaitable[T]],
+        *,
+        can_be_kept: bool = False,
+    ) -> T:
         """Do ``job`` on a server that is ready, and on another one if it fails there.
+
+        Args:
+            can_be_kept: it may go on with newer weights, and reads :attr:`Flight.changes` when it is answered.
 
         Raises:
             EngineError: no server was ready in time, or it failed on ``max_attempts`` of them, or the request itself
@@ -239,22 +194,26 @@ class ServerPool:
         self.start()
         failed: list[Server] = []
         fault = ""
-        for attempt in range(self._config.max_attempts):
+        while len(failed) < self._config.max_attempts:
             server, published = await self._next_server(session_id, failed)
-            self.stats.num_moved += attempt > 0
-            num_cuts, timeout_s = server.num_cuts, self._config.request_timeout_s
+            self.stats.num_moved += bool(failed)
+            num_cuts, timeout_s, flight = server.num_cuts, self._config.request_timeout_s, None
             try:
-                async with server.busy(timeout_s):
-                    return await job(server, published)
+                async with server.busy(timeout_s, can_be_kept=can_be_kept) as flight:
+                    result = await job(server, published, flight)
+                    if flight.changes:
+                        await self._must_serve(server, num_cuts)
+                    return result
             except TimeoutError:
                 fault = f"a {what} had no answer within {timeout_s:g} s"
             except ServerFaultError as error:
                 fault = str(error)
             finally:
-                if not server.limits:
-                    self._changes.notify()
+                self._changes.notify()
             if self._is_closed:
                 raise EngineError(f"the engine was closed before the {what} was done")
+            if flight is not None and flight.is_repeated:
+                continue
             if server.num_cuts == num_cuts:
                 self._leave_out(server, fault)
                 server.wake.set()
@@ -262,6 +221,16 @@ class ServerPool:
                 fault = server.reason
             failed.append(server)
         raise EngineError(f"{what} failed on {len(failed)} tries, the last on {server.client.url}: {fault}")
+
+    async def _must_serve(self, server: Server, num_cuts: int) -> None:
+        """Return when the server has shown that it computes with the weights that it was given.
+
+        Raises:
+            ServerFaultError: it could not.
+        """
+        await self._changes.until(lambda: server.state is not State.UPDATING, self._config.update_timeout_s)
+        if server.state is State.UPDATING or server.num_cuts != num_cuts:
+            raise ServerFaultError(server.reason)
 
     def forget(self, session_id: str) -> None:
         """The session is over."""
@@ -321,37 +290,67 @@ class ServerPool:
     async def _admit(self, server: Server) -> None:
         """All that a server must show before it serves, in order."""
         config, client, target = self._config, server.client, self._target
-        was_out = server.state is State.OUT
-        await self._drain(server)
-        await client.health(config.health_timeout_s)
-        base_name, length = await client.base_model(config.health_timeout_s)
-        if config.sleep:  # also one that an earlier trainer left asleep
-            await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
-        await client.held(config.health_timeout_s, self._facts)
-        self.dtypes.add(client.dtype)
-        if length < self._max_context_tokens:
-            raise WrongServerError(
-                f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
-                f"start it with --max-context-tokens {self._max_context_tokens}"
+        was_out, is_new = server.state is State.OUT, server.published is None
+        pause = await self._pause(server, target)
+        if pause is None:
+            await self._drain(server)
+        try:
+            await client.health(config.health_timeout_s)
+            base_name, length = await client.base_model(config.health_timeout_s)
+            if config.sleep:  # also one that an earlier trainer left asleep
+                await client.post("/wake_up", {}, config.update_timeout_s, expects_json=False)
+            if was_out or is_new:  # perhaps a trainer was killed while the server was paused
+                await client.post("/resume", {}, config.health_timeout_s)
+            await client.held(config.health_timeout_s, self._facts)
+            self.dtypes.add(client.dtype)
+            if length < self._max_context_tokens:
+                raise WrongServerError(
+                    f"{client.url} has a context of {length} tokens, this run needs {self._max_context_tokens}; "
+                    f"start it with --max-context-tokens {self._max_context_tokens}"
+                )
+            if target is None:
+                server.model_name = base_name
+                server.reason = "no weights were published yet"
+                self._changes.notify()
+                return
+            server.model_name = await self._sync.install(
+                client, base_name, target, config.update_timeout_s, is_paused=pause is not None
             )
-        if target is None:
-            server.model_name = base_name
-            server.reason = "no weights were published yet"
-            self._changes.notify()
-            return
-        server.model_name = await self._sync.install(client, base_name, target, config.update_timeout_s)
-        await self._probe(server, target, *await prove(client, target.evidence, config.update_timeout_s))
+            proof = await prove(client, target.evidence, config.update_timeout_s)
+        finally:
+            if pause is not None:
+                with suppress(EngineError):  # if it is gone, there is nothing to resume
+                    await pause.end()
+        await self._probe(server, target, *proof)
         if self._target is not target:
             return
-        self.stats.num_readmitted += was_out and server.published is not None
-        if was_out or server.published is None:
+        self.stats.num_readmitted += was_out and not is_new
+        if was_out or is_new:
             self.say(f"vLLM server {client.url} serves, version {target.version}")
         server.published, server.state = target, State.READY
         self._changes.notify()
 
+    async def _pause(self, server: Server, target: Published | None) -> Pause | None:
+        """Pause a server that keeps its requests while it takes weights; None where it ends them first."""
+        may_keep = self._config.keeps_requests and server.keeps_requests is not False
+        if not may_keep or target is None or server.state is not State.UPDATING or not server.flights:
+            return None
+        is_first = server.keeps_requests is None
+        pause = Pause(server, self._changes, self._config.update_timeout_s)
+        if not await pause.begin(target.version):
+            self.say(
+                f"vLLM server {server.client.url} ends its requests before it takes new weights: its workers do not "
+                "say how far these have come"
+            )
+            return None
+        if is_first:
+            self.say(f"vLLM server {server.client.url} keeps its requests while it takes new weights")
+        self.stats.num_kept += pause.num_kept
+        return pause
+
     async def _drain(self, server: Server) -> None:
         """Let the requests in flight end, since each of their tokens is to be of one version; then cut them."""
-        if not await self._changes.until(lambda: not server.limits, self._config.request_timeout_s):
+        if not await self._changes.until(lambda: not server.flights, self._config.request_timeout_s):
             server.cut()
 
     async def _probe(self, server: Server, published: Published, dtype: str, num_hidden: int) -> None:

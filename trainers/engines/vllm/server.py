@@ -1,9 +1,9 @@
 """The engine over vLLM servers: they live in an environment of their own, on this machine or others, and speak HTTP.
 
 Token ids in and out with log-probabilities of the distribution that is sampled from. Every token carries the version of
-the weights it was sampled with: a server takes new weights when nothing is in flight on it, and no request goes to one
-that was not seen to hold the current ones. Every call has a timeout. What a server does wrong is an
-:class:`~agentgym.errors.EngineError` at most, which ends an episode without a reward.
+the weights it was sampled with: a server keeps its requests while it takes new weights and says how far each has come,
+or ends them first. No request goes to one that was not seen to hold the current weights. Every call has a timeout. What
+a server does wrong is an :class:`~agentgym.errors.EngineError` at most, which ends an episode without a reward.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from agentgym.engine import EngineHealth, SamplingParams
 from agentgym.errors import ClosedError, EngineError, boundary
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts
-from agentgym.trainers.engines.vllm.pool import PoolStats, Server, ServerPool
+from agentgym.trainers.engines.vllm.in_flight import Flight, Server
+from agentgym.trainers.engines.vllm.pool import PoolStats, ServerPool
 from agentgym.trainers.engines.vllm.proof import DTYPES
 from agentgym.trainers.engines.vllm.weights import Published, WeightSync
 from agentgym.trainers.engines.vllm.wire import (
@@ -111,19 +112,22 @@ class VllmEngine:
         if max_new_tokens == 0:
             return Completion(token_ids=(), logprobs=(), policy_versions=(), finish_reason=FinishReason.LENGTH)
 
-        async def complete(server: Server, published: Published) -> Completion:
-            body = completion_body(server.model_name, token_ids, sampling, max_new_tokens, published.cache_salt)
+        async def complete(server: Server, published: Published, flight: Flight) -> Completion:
+            salt = published.cache_salt
+            body = completion_body(server.model_name, token_ids, sampling, max_new_tokens, salt, flight.name)
+            answer = await server.client.post("/v1/completions", body, None)
             return read_completion(
-                await server.client.post("/v1/completions", body, self._config.request_timeout_s),
+                answer,
                 prompt_ids=token_ids,
                 sampling=sampling,
                 max_new_tokens=max_new_tokens,
                 vocab_size=self._facts.vocab_size,
                 version=published.version,
+                changes=flight.changes,
             )
 
         with boundary(EngineError, "vLLM"):
-            return await self._pool.ask(session_id, "completion", complete)
+            return await self._pool.ask(session_id, "completion", complete, can_be_kept=True)
 
     async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int]) -> tuple[float, ...]:
         """Log-probability (temperature 1) of each continuation token after the prompt and those before it.
@@ -140,9 +144,9 @@ class VllmEngine:
             return ()
         token_ids = self._checked([*prompt_ids, *continuation_ids], "prompt with continuation", room=1)
 
-        async def read(server: Server, published: Published) -> tuple[float, ...]:
+        async def read(server: Server, published: Published, _: Flight) -> tuple[float, ...]:
             body = score_body(server.model_name, token_ids, published.cache_salt)
-            answer = await server.client.post("/v1/completions", body, self._config.request_timeout_s)
+            answer = await server.client.post("/v1/completions", body, None)
             return read_scores(answer, token_ids, num_prompt)
 
         with boundary(EngineError, "vLLM"):
@@ -155,8 +159,8 @@ class VllmEngine:
     async def update_weights(self, version: int) -> None:
         """Bring the trainer's current weights, as ``version``, to every server that is fit.
 
-        A server finishes what is in flight on it first. One that cannot be brought to these weights is left out until
-        it can; the bits of the parameters in place are the proof.
+        A server keeps what is in flight on it, or finishes it first (``engine.in_flight``). One that cannot be brought
+        to these weights is left out until it can; the bits of the parameters in place are the proof.
 
         Raises:
             EngineError: the weights could not be written, or not one server took them in time.

@@ -82,13 +82,16 @@ class TransferSync:
         evidence = self._witness(probe_ids(version, self._vocab_size), dtypes)
         return published(version, checksum, evidence, self._vocab_size)
 
-    async def install(self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float) -> str:
+    async def install(
+        self, client: VllmClient, base_name: str, wanted: Published, timeout_s: float, *, is_paused: bool = False
+    ) -> str:
         """Pause, send, resume; after a failure the channel is opened anew next time."""
         held = Held(version=wanted.version, checksum=wanted.checksum)
         if await client.held(timeout_s) == held:
             return base_name
         tensors = self._kept
-        await client.post("/pause?mode=wait", {}, timeout_s)
+        if not is_paused:
+            await client.post("/pause?mode=wait", {}, timeout_s)
         try:
             await client.rpc("agentgym_forget", {}, timeout_s)  # half an update is no version
             await self._open(client, base_name, timeout_s)
@@ -103,8 +106,9 @@ class TransferSync:
                 await client.post("/finish_weight_update", {}, timeout_s)
             raise
         finally:
-            with suppress(EngineError):  # if it is gone, there is nothing to resume
-                await client.post("/resume", {}, timeout_s)
+            if not is_paused:
+                with suppress(EngineError):  # if it is gone, there is nothing to resume
+                    await client.post("/resume", {}, timeout_s)
         if found != held:
             raise ServerFaultError(f"it holds version {found.version} after taking {wanted.version}")
         return base_name

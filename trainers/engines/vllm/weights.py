@@ -68,8 +68,13 @@ class WeightSync(Protocol):
         """Make the trainer's current weights available as ``version``, to servers of these dtypes."""
         ...
 
-    async def install(self, client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
+    async def install(
+        self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
+    ) -> str:
         """Bring one server to ``published``, and make sure of it; the name under which it serves these weights.
+
+        Args:
+            is_paused: the server was paused with requests in flight, and is resumed by the caller.
 
         Raises:
             EngineError: it could not be done, or the server holds something else afterwards.
@@ -120,7 +125,9 @@ class FolderSync(_Folder):
         witness: gives the evidence that servers are measured by.
     """
 
-    async def install(self, client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
+    async def install(
+        self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
+    ) -> str:
         wanted = Held(version=published.version, checksum=published.checksum)
         if await client.held(timeout_s) == wanted:
             return base_name
@@ -144,7 +151,9 @@ class LoraSync(_Folder):
         witness: gives the evidence that servers are measured by.
     """
 
-    async def install(self, client: VllmClient, base_name: str, published: Published, timeout_s: float) -> str:
+    async def install(
+        self, client: VllmClient, base_name: str, published: Published, timeout_s: float, *, is_paused: bool = False
+    ) -> str:
         name = f"{base_name}-v{published.version}-{published.checksum[:8]}"
         loaded = await client.adapters(timeout_s)
         if name not in loaded:

@@ -25,9 +25,9 @@ class ServerFaultError(EngineError):
 
 
 def completion_body(
-    model: str, prompt_ids: Sequence[int], sampling: SamplingParams, max_new_tokens: int, cache_salt: str
+    model: str, prompt_ids: Sequence[int], sampling: SamplingParams, max_new_tokens: int, cache_salt: str, name: str
 ) -> JsonObject:
-    """Ask for one completion.
+    """Ask for one completion, by a name of the request.
 
     Everything that a server could have a default of its own for is said. The model's own end of sequence does not stop
     it (``ignore_eos``): the caller's stop tokens do.
@@ -50,6 +50,7 @@ def completion_body(
         "return_token_ids": True,
         "skip_special_tokens": False,
         "cache_salt": cache_salt,
+        "request_id": name,
     }
 
 
@@ -61,8 +62,13 @@ def read_completion(
     max_new_tokens: int,
     vocab_size: int,
     version: int,
+    changes: Sequence[tuple[int, int]] = (),
 ) -> Completion:
     """The completion in an answer to :func:`completion_body`.
+
+    Args:
+        version: of the weights that the request began with.
+        changes: the first token of each later version, and that version.
 
     Raises:
         ServerFaultError: ids out of range, too many, too few, without finite log-probabilities; another prompt than
@@ -100,9 +106,22 @@ def read_completion(
     return Completion(
         token_ids=tuple(token_ids),
         logprobs=tuple(float(value) for value in logprobs),
-        policy_versions=(version,) * len(token_ids),
+        policy_versions=_versions(len(token_ids), version, changes),
         finish_reason=reason,
     )
+
+
+def _versions(num_tokens: int, version: int, changes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the version of each token.
+
+    Example:
+        >>> _versions(5, 3, [(2, 4), (4, 5), (7, 6)])
+        (3, 3, 4, 4, 5)
+    """
+    versions = [version] * num_tokens
+    for start, later in changes:
+        versions[start:] = [later] * max(0, num_tokens - start)
+    return tuple(versions)
 
 
 def score_body(model: str, token_ids: Sequence[int], cache_salt: str) -> JsonObject:

@@ -88,6 +88,20 @@ class AgentGymWeights:
         dtype = str(self.model_runner.model_config.dtype).removeprefix("torch.")
         return {"dtype": dtype, "parameters": parameters}
 
+    def agentgym_in_flight(self) -> dict[str, object]:
+        """Return how many tokens each request has been given, by vLLM's name for it; None where that cannot be seen.
+
+        To be called while the server is paused. Requests that have not been begun are left out, and so are, after a
+        while, those that have ended.
+        """
+        runner = self.model_runner
+        try:
+            if (states := getattr(runner, "req_states", None)) is not None:  # vLLM's second model runner
+                return {"tokens": {name: _num_given(states, at) for name, at in states.req_id_to_index.items()}}
+            return {"tokens": {name: len(request.output_token_ids) for name, request in runner.requests.items()}}
+        except Exception:
+            return {"tokens": None}
+
     def agentgym_held(self) -> dict[str, object]:
         """The version and checksum of the weights in place, and what tells one model and way to serve from another."""
         import vllm
@@ -133,6 +147,10 @@ def checksum_of(paths: Sequence[Path]) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def _num_given(states: Any, at: int) -> int:
+    return int(states.total_len.gpu[at]) - int(states.prompt_len.np[at])
 
 
 def _pack_again(model: Any) -> None:

@@ -1,0 +1,36 @@
+"""A model's layers compiled by ``torch.compile``, for the trainer's own passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from agentgym.trainers.scoring.hidden import trunk_of
+from agentgym.trainers.types import CausalLM
+
+BACKEND = "inductor"
+_COMPILED = "_agentgym_compiled"
+
+
+@contextmanager
+def compiled(model: CausalLM) -> Iterator[None]:
+    """Layers that are called meanwhile are compiled, for rows of any number and length.
+
+    Each layer is compiled by itself. Layers that are alike share the code, so that depth costs no time. An engine that
+    samples from the same model calls its layers as they were.
+    """
+    layers: list[Any] = list(trunk_of(model).layers)
+    before = [layer._compiled_call_impl for layer in layers]
+    for layer in layers:
+        if not hasattr(layer, _COMPILED):
+            made = torch.compile(layer._call_impl, dynamic=True, backend=BACKEND)
+            object.__setattr__(layer, _COMPILED, made)  # a function, not a part of the module
+        layer._compiled_call_impl = getattr(layer, _COMPILED)
+    try:
+        yield
+    finally:
+        for layer, earlier in zip(layers, before, strict=True):
+            layer._compiled_call_impl = earlier

@@ -86,7 +86,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineHealth:
-    """What an engine does at one moment."""
+    """An engine's work at one moment."""
 
     running: int
     """Requests that it computes."""

@@ -51,7 +51,7 @@ QUESTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """How a task is attempted several times, as a policy's name says it.
+    """Attempts at a task, as a policy's name says them.
 
     Example:
         >>> Attempts.read("retry:openai:http://127.0.0.1:8000/v1?model=m,attempts=2,by=oracle")

@@ -155,7 +155,7 @@ def _alternating(groups: Iterable[TrajectoryGroup]) -> list[TrajectoryGroup]:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What helps to show an episode, beside the episode."""
+    """Facts that help to show an episode, beside the episode."""
 
     decode: TokenText | None
     gates: GraOptions | None = None

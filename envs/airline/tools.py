@@ -40,7 +40,7 @@ class FlightChoice(TypedDict):
 
 
 class Passenger(TypedDict):
-    """Who flies."""
+    """One who flies."""
 
     first_name: str
     last_name: str

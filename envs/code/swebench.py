@@ -31,7 +31,7 @@ _UTF8: Final = "export LANG=en_US.UTF-8 LC_ALL=en_US.UTF-8 LANGUAGE=en_US:en PYT
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """How a repository's tests are run, and its log is read."""
+    """Command of a repository's tests, and the parser of its log."""
 
     command: str
     parser: str
@@ -76,7 +76,7 @@ class Instance:
 
     @property
     def runner(self) -> Runner:
-        """How its tests are run."""
+        """Runner of its tests."""
         found = RUNNERS.get(self.repo, Runner(_PYTEST, "pytest"))
         if self.repo == "astropy/astropy" and self.version.startswith(_EARLY_ASTROPY):
             return Runner("pytest -rA -vv -o console_output_style=classic --tb=no", found.parser)
@@ -91,7 +91,7 @@ class Instance:
 
     @property
     def directives(self) -> tuple[str, ...]:
-        """What the runner is told to run: the files of the test patch that are tests; of Django, its modules."""
+        """Return what the runner is told to run: the files of the test patch that are tests; of Django, its modules."""
         paths = [after for _, after in _DIFF.findall(self.test_patch) if not after.endswith(_NO_TESTS)]
         if self.repo != "django/django":
             return tuple(paths)

@@ -108,7 +108,7 @@ class GAIAEnv(SearchTools, ReadFileTool, PythonTool, BashTool, SubmitAnswerTool,
         return await super().arespond(action) if action.calls else await self._in_thread(self._hear, action)
 
     def hand_in_answer(self, answer: str) -> str:
-        """What the tool ``submit`` does."""
+        """Take an answer from the tool ``submit``."""
         is_right = is_gaia_answer(answer, self.question.answer)
         self.close_work()
         self.finish(float(is_right))

@@ -27,7 +27,7 @@ _LONGEST_STEP_S: Final = 600.0  # math-verify's, twice
 
 
 class _MathTasks(Env):
-    """What both environments share: the problems and the grade."""
+    """The base of both environments: the problems and the grade."""
 
     problem = SinceReset[MathProblem]()
     """The current episode's problem."""

@@ -36,7 +36,7 @@ _PHONE_SPECS: Final = tuple(one.spec for one in PhoneTools.tools.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserCall:
-    """What the user did with the phone."""
+    """An act of the user with the phone."""
 
     name: str
     arguments: Mapping[str, object]
@@ -112,7 +112,7 @@ class Tau2TelecomEnv(Tau2Env):
     # ----------------------------------------------------------------------------------------- beside gymnasium's
 
     def grade(self) -> Grade:
-        """Whether the task's checks hold now, and its actions were made, if they must be."""
+        """Grade the task: its checks hold now, and its actions were made, if they must be."""
         task = self.case.task
         is_right = not self._failed_checks()
         if task.needs_actions:

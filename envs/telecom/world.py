@@ -1,4 +1,4 @@
-"""What tasks of tau2-bench's telecom domain do to a phone before they begin, and what must hold at the end."""
+"""Changes to a phone before a task of tau2-bench's telecom domain, and what must hold at the end."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _SEEN_AFTER_S, _LOOK_S, _MOST_SILENT_S = 10.0, 0.1, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlace:
-    """Where a rank came up."""
+    """Place at which a rank came up."""
 
     process: str
     """For messages, as in "process 4711 on node-2, GPU 0"."""

@@ -1,4 +1,4 @@
-"""What an update computes of every trained token, kept for reports: log-probabilities and entropies."""
+"""Scores that an update computes of every trained token, kept for reports: log-probabilities and entropies."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LAST_URL: Final = "__last_url__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlCheck:
-    """What must stand on a page."""
+    """Text that must stand on a page."""
 
     url: str
     """``last`` for the page in sight, an address, or one in :data:`_POST`'s form."""

@@ -91,7 +91,7 @@ class WebArenaEnv(GuiEnv):
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Why tasks of the file cannot be played here, by id."""
+        """Reasons why tasks of the file cannot be played here, by id."""
         return self._read.left_out
 
     # ------------------------------------------------------------------------------------------------- an episode

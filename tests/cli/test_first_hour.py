@@ -285,7 +285,10 @@ def test_policies_and_recipes_of_a_file(run: Command, guess: str, tmp_path: Path
         "@recipe('mine')\ndef mine():\n    return load_recipe('tiny')\n"
     )
     assert run("eval", guess, "--policy", "mine.py:wise", "--episodes", "3", "--json").json["success"] == 1.0
-    assert "did you mean 'wise'?" in run("eval", guess, "--policy", "mine.py:wize").assert_one_line_error()
+    assert (
+        "registers no policy 'wize', only wise"
+        in run("eval", guess, "--policy", "mine.py:wize").assert_one_line_error()
+    )
     planned = run("train", "mine.py:mine", f"env.id={guess}", "--dry-run", "--json").json
     assert planned["recipe"] == "tiny"
 

@@ -55,7 +55,7 @@ def test_no_line_is_too_long_and_no_word_is_split(
     for width in (80, 1000):
         monkeypatch.setenv("COLUMNS", str(width))
         texts[width] = run(*called).out
-    lines = texts[80].partition("\nfor the others: ")[0].partition("\n\nalfworld-games: ")[0].splitlines()
+    lines = texts[80].partition("\nfor the others: ")[0].partition("\n\nagentbench-db: ")[0].splitlines()
     assert max(map(len, lines)) <= 80  # below are commands, which the terminal may break and a mouse copies whole
     words = {width: set(text.translate(FRAMES).replace(",", " ").split()) for width, text in texts.items()}
     assert words[80] <= words[1000] | {"tasks", "licence", "content", "runs", "here"}

@@ -95,8 +95,8 @@ def test_what_is_no_engine_is_refused(tmp_path: Path) -> None:
     ("override", "reason"),
     [
         ("engine.kind=torhc", "unknown engine 'torhc'; did you mean 'torch'"),
-        (f"engine.kind={FILE}:nothing", "unknown engine 'nothing'"),
-        (f'loss.regularisers=[{{"kind": "{FILE}:nothing"}}]', "unknown regulariser 'nothing'"),
+        (f"engine.kind={FILE}:nothing", "registers no engine 'nothing', only broken, noted"),
+        (f'loss.regularisers=[{{"kind": "{FILE}:nothing"}}]', "registers no regulariser 'nothing', only flat"),
     ],
 )
 def test_unknown_parts_are_refused(override: str, reason: str) -> None:

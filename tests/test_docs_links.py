@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "SECURITY", "CONTRIBUTING", "CHANGELOG")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / f"{name}.md" for name in ("README", "AGENTS", "SECURITY", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").glob("**/*.md")),
 ]
 MOST_LINES_OF_THE_README = 150
 

@@ -66,7 +66,7 @@ def test_code_for_the_processor_gives_the_same() -> None:
 
 def test_what_cannot_go_with_compiling() -> None:
     for values, reason in (
-        ({}, "needs layout=rows or layout=packed"),
+        ({}, "needs layout=rows or packed"),
         ({"layout": "packed", "recompute_activations": True}, "cannot go with recompute_activations=true"),
     ):
         with pytest.raises(ConfigError, match=reason):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from agentgym.check.behaviour import (
     hostile_actions,
@@ -45,7 +46,7 @@ from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_che
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
-from agentgym.registry import find, make
+from agentgym.registry import check_arguments, find, make
 from agentgym.settings import Range, check_number
 
 CheckFunction = Callable[[Subject], str]
@@ -103,6 +104,7 @@ def check_env(
     step_timeout_s: float = 60.0,
     check_timeout_s: float = 300.0,
     on_result: Callable[[CheckResult], None] = lambda result: None,
+    arguments: Mapping[str, object] = MappingProxyType({}),
 ) -> CheckReport:
     """Check that an environment keeps the contract.
 
@@ -115,10 +117,11 @@ def check_env(
             :func:`~agentgym.env.time_limit.time_limit`.
         check_timeout_s: seconds that one check may take, with the same restriction.
         on_result: called after each check.
+        arguments: of the environment that the reference names, values that JSON can hold.
 
     Raises:
-        UsageError: there is no such environment, an extra is missing, ``num_episodes`` is below 1, or a limit of time
-            is not above 0.
+        UsageError: there is no such environment or argument, an extra is missing, ``num_episodes`` is below 1, or a
+            limit of time is not above 0.
 
     Example:
         >>> report = check_env("agentgym/Household-v0", num_episodes=1)
@@ -129,8 +132,11 @@ def check_env(
     if min(step_timeout_s, check_timeout_s) <= 0:
         raise UsageError(f"limits of time must be above 0 s, got {step_timeout_s:g} and {check_timeout_s:g}")
     if isinstance(reference_or_factory, str):
-        find(reference_or_factory)
-        subject = Subject(partial(make, reference_or_factory), reference_or_factory, num_episodes, seed)
+        entry = find(reference_or_factory)
+        if arguments:
+            check_arguments(entry, arguments)
+        factory = partial(make, reference_or_factory, **arguments)
+        subject = Subject(factory, reference_or_factory, num_episodes, seed, arguments)
     else:
         subject = Subject(reference_or_factory, None, num_episodes, seed)
     check = partial(_check, subject, step_timeout_s, check_timeout_s, on_result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -55,7 +56,8 @@ def process_determinism(subject: Subject) -> str:
         return "not applicable: another process can make an environment only by its name (id, module:Id or file.py:Id)"
     code = (
         "import agentgym.check.determinism as d; "
-        f"d.print_digests({subject.reference!r}, {subject.num_episodes}, {subject.seed})"
+        f"d.print_digests({subject.reference!r}, {subject.num_episodes}, {subject.seed}, "
+        f"{json.dumps(dict(subject.arguments))!r})"
     )
     children = [_start_python(code, hash_seed) for hash_seed in ("1", "2")]
     outputs = [child.communicate(timeout=_CHILD_TIMEOUT_S) for child in children]
@@ -74,13 +76,17 @@ def process_determinism(subject: Subject) -> str:
     return f"{len(here)} random episodes, the same in 3 processes"
 
 
-def print_digests(reference: str, num_episodes: int, seed: int) -> None:
-    """Print a digest of each random episode; the other process runs this."""
+def print_digests(reference: str, num_episodes: int, seed: int, arguments: str) -> None:
+    """Print a digest of each random episode; the other process runs this.
+
+    Args:
+        arguments: of the environment, as JSON.
+    """
     try:
         find(reference)
     except UnknownNameError:
         sys.exit(_UNKNOWN_IN_CHILD)
-    subject = Subject(partial(make, reference), reference, num_episodes, seed)
+    subject = Subject(partial(make, reference, **json.loads(arguments)), reference, num_episodes, seed)
     print(*(episode.digest for episode in random_episodes(subject)))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Subject:
     """The name another process can make it by, None for a class or function."""
     num_episodes: int
     seed: int
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Arguments that the name is made with."""
 
     @property
     def name(self) -> str:

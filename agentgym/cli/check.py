@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentgym.cli.env_args import EnvArgument
+from agentgym.cli.env_args import EnvArgument, KwargsArgument
 from agentgym.cli.exits import FAILED
 from agentgym.cli.output import JsonFlag, Output, output
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def check(
     env: EnvArgument,
+    kwargs: KwargsArgument = None,
+    *,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each check; more find rarer faults.")] = 5,
     step_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Longest time that a reset or a step may take.")
@@ -28,12 +30,19 @@ def check(
 
     from agentgym.check import check_env
     from agentgym.check.conformance import CHECKS
+    from agentgym.cli.env_args import parse_pairs
     from agentgym.registry import find
 
     with output(as_json) as out:
         find(env)  # an unknown name is the user's slip, not a failed check
         show = partial(_show_row, out, max(len(known.name) for known in CHECKS))
-        report = check_env(env, num_episodes=episodes, step_timeout_s=step_timeout, on_result=show)
+        report = check_env(
+            env,
+            num_episodes=episodes,
+            step_timeout_s=step_timeout,
+            on_result=show,
+            arguments=parse_pairs(kwargs or ()),
+        )
         out.result(asdict(report))
         num_failed = sum(not result.passed for result in report.checks)
         verdict = f"[bold red]{num_failed} of {len(report.checks)} checks failed[/]"

@@ -111,6 +111,42 @@ def test_an_id_of_this_process_alone_is_not_tried_in_another() -> None:
     assert "registered in this process alone" in details["process determinism"]
 
 
+def test_arguments_reach_the_environment_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "far.py").write_text(
+        "import os\n"
+        "from agentgym import Message, ToolCall, ToolEnv, register, tool\n"
+        "class Far(ToolEnv):\n"
+        "    def __init__(self, *, size=1, **kwargs):\n"
+        "        super().__init__(**kwargs)\n"
+        "        self.size = size\n"
+        "    def start(self, task):\n"
+        "        if self.size == 1:\n"
+        "            raise RuntimeError('made without its argument')\n"
+        "        self.at = 0\n"
+        "        return 'Walk.'\n"
+        "    @tool\n"
+        "    def walk(self) -> str:\n"
+        "        'Walk on.'\n"
+        "        self.at += 1\n"
+        "        if self.at == self.size:\n"
+        "            self.finish(1.0)\n"
+        "        return f'At {self.at}.'\n"
+        "    def state_key(self):\n"
+        "        return str(self.at)\n"
+        "    def oracle(self):\n"
+        "        return Message('assistant', 'walk', (ToolCall('walk', {}),))\n"
+        "register('Far-v0', Far, max_turns=9)\n"
+    )
+    reference = f"{tmp_path / 'far.py'}:Far-v0"
+    assert not check_env(reference, num_episodes=2).passed
+    report = check_env(reference, num_episodes=2, arguments={"size": 3})
+    details = {check.name: check for check in report.checks}
+    assert details["process determinism"].detail == "2 random episodes, the same in 3 processes"
+    assert details["oracle"].passed
+    with pytest.raises(UnknownNameError, match="did you mean 'size'"):
+        check_env(reference, arguments={"sise": 3})
+
+
 def test_a_check_that_rests_on_a_failed_one_is_not_run() -> None:
     details = {check.name: check.detail for check in check_env(CountsInstances, num_episodes=1).checks}
     assert details["snapshots"] == "not run: it rests on seed determinism, which failed"

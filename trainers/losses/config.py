@@ -119,9 +119,7 @@ class LossConfig:
 
     def _check_compile(self) -> None:
         if self.compile and self.layout == "prefix":
-            raise ConfigError(
-                "compile=true needs layout=rows or packed: a shared prefix's keys and values are no tensors"
-            )
+            raise ConfigError("compile=true needs layout=rows or packed: layers that share a prefix are not compiled")
         if self.compile and self.recompute_activations:
             raise ConfigError("compile=true cannot go with recompute_activations=true; set one of them to false")
 

@@ -20,7 +20,7 @@ TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
 .PHONY: chaos install tokenizers models gpu-check test test-agents test-interop test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
-	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
+	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
 
@@ -98,7 +98,7 @@ test-adapters: $(ADAPTERS)/.installed
 # Sandboxes, and environments in them, against a real Docker engine, which must be running; makes the base image if it is not there.
 test-docker: install
 	docker image inspect agentgym-sandbox:1 >/dev/null 2>&1 || $(BIN)/agentgym sandbox build
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs tests/endpoint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/sandboxes tests/envs tests/endpoint tests/test_speed_table.py
 
 # The application that an environment in a browser is shown with, which brings Django.
 $(WEBAPP)/.installed: pyproject.toml
@@ -108,7 +108,7 @@ $(WEBAPP)/.installed: pyproject.toml
 
 # Environments in a real browser, which must be installed: apt-get install chromium-headless-shell, or chromium.
 test-gui: install $(WEBAPP)/.installed
-	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report
+	OMP_NUM_THREADS=1 AGENTGYM_WEBAPP_PYTHON=$(CURDIR)/$(WEBAPP)/bin/python $(BIN)/python -m pytest -q -n 2 -m gui tests/envs tests/cli tests/trainers tests/report tests/test_speed_table.py
 
 # Agents of others, as they are released, in an environment of their own: their clients of models pin much else.
 $(AGENTS)/.installed: Makefile
@@ -173,6 +173,10 @@ test-compose: images
 	AGENTGYM_IMAGES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m docker tests/deploy
 
 # SmolLM2-135M-Instruct learns to answer questions by search, on two cores.
+# The speed table (benchmarks/table/results.md), on a machine that does nothing else; SCRIPTS="credit start" measures some rows.
+bench: install
+	$(BIN)/python benchmarks/table/measure.py $(if $(SCRIPTS),--scripts $(SCRIPTS))
+
 demo: install
 	$(BIN)/agentgym train smollm2-demo --episodes 3
 

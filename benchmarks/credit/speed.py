@@ -30,33 +30,32 @@ from agentgym.credit.shapers.information_gain import InformationGainOptions
 from agentgym.credit.shapers.tool_use import OtcOptions
 from agentgym.credit.table import TurnTable
 
-NUM_TRAJECTORIES = 1024
 GROUP_SIZE = 8
 NUM_STATES = 40
 
 
-def batch_lists(num_turns: int) -> dict[str, Any]:
+def batch_lists(num_turns: int, num_trajectories: int) -> dict[str, Any]:
     """Rewards, states and groups as lists, from a seed."""
     rng = np.random.default_rng(0)
-    states = rng.integers(NUM_STATES, size=(NUM_TRAJECTORIES, num_turns))
+    states = rng.integers(NUM_STATES, size=(num_trajectories, num_turns))
     states[:, 0] = 0
-    rewards = np.zeros((NUM_TRAJECTORIES, num_turns))
-    rewards[:, -1] = rng.integers(2, size=NUM_TRAJECTORIES)
+    rewards = np.zeros((num_trajectories, num_turns))
+    rewards[:, -1] = rng.integers(2, size=num_trajectories)
     return {
         "rewards": rewards.tolist(),
         "states": [[f"state {s}" for s in row] for row in states.tolist()],
-        "is_valid": (rng.random((NUM_TRAJECTORIES, num_turns)) > 0.1).tolist(),
-        "group_of_trajectory": (np.arange(NUM_TRAJECTORIES) // GROUP_SIZE).tolist(),
+        "is_valid": (rng.random((num_trajectories, num_turns)) > 0.1).tolist(),
+        "group_of_trajectory": (np.arange(num_trajectories) // GROUP_SIZE).tolist(),
     }
 
 
-def full_table(num_turns: int) -> TurnTable:
+def full_table(num_turns: int, num_trajectories: int) -> TurnTable:
     """A table with every column that estimators read."""
-    table = TurnTable.from_lists(**batch_lists(num_turns))
+    table = TurnTable.from_lists(**batch_lists(num_turns, num_trajectories))
     rng = np.random.default_rng(1)
     num_tokens = rng.integers(5, 20, size=len(table))
-    logprobs = [np.cumsum(rng.normal(size=(num_turns, 1)), axis=0) for _ in range(NUM_TRAJECTORIES)]
-    keys = [f"task {index}" for index in range(NUM_TRAJECTORIES // GROUP_SIZE)]
+    logprobs = [np.cumsum(rng.normal(size=(num_turns, 1)), axis=0) for _ in range(num_trajectories)]
+    keys = [f"task {index}" for index in range(num_trajectories // GROUP_SIZE)]
     steps = 0.1 * table.is_valid
     return table.with_parts(solved=("outcome", table.reward), valid=("process", steps)).with_columns(
         num_tokens=num_tokens,
@@ -67,6 +66,7 @@ def full_table(num_turns: int) -> TurnTable:
         invocation=np.arange(len(table)) % 2 - 1,
         is_truncated=np.zeros(len(table), dtype=bool),
         is_void=np.zeros(len(table), dtype=bool),
+        is_patched=rng.random(len(table)) < 0.1,
         action=rng.integers(30, size=len(table)),
         num_calls=np.ones(len(table), dtype=np.int64),
         group_keys=keys,
@@ -103,10 +103,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--trajectories", type=int, default=1024)
     args = parser.parse_args()
-    lists, full = batch_lists(30), full_table(30)
+    num = args.trajectories
+    lists, full = batch_lists(30, num), full_table(30, num)
     results: dict[str, Any] = {
-        "what": f"{NUM_TRAJECTORIES} trajectories of 30 turns in groups of {GROUP_SIZE}, one core",
+        "what": f"{num} trajectories of 30 turns in groups of {GROUP_SIZE}, one core",
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": platform.machine(),
@@ -117,7 +119,7 @@ def main() -> None:
         "growth": {},
     }
     for num_turns in (15, 30, 60, 120):
-        table = TurnTable.from_lists(**batch_lists(num_turns))
+        table = TurnTable.from_lists(**batch_lists(num_turns, num))
         results["growth"][num_turns] = {
             "gigpo": milliseconds(lambda t=table: gigpo(t), args.rounds),
             "hgpo": milliseconds(lambda t=table: hgpo(t), args.rounds),

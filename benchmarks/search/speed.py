@@ -35,11 +35,13 @@ from machine import about_this_machine
 from agentgym.tools.retrieval.client import RemoteRetriever
 from agentgym.tools.retrieval.indexes import IndexOptions, open_retriever
 
-NUM_DOCUMENTS = 50_000
+NUM_DOCUMENTS, NUM_MANY_DOCUMENTS = 50_000, 1_000_000
 NUM_QUERIES = 300
 NUM_ROUNDS = 3
 NUM_CONNECTIONS = (8, 16)
 NUM_REQUESTS = 1_500
+TINY = {"NUM_DOCUMENTS": 300, "NUM_MANY_DOCUMENTS": 600, "NUM_QUERIES": 10, "NUM_ROUNDS": 1, "NUM_REQUESTS": 40}
+"""Sizes that show that everything works, and measure nothing."""
 K = 5
 
 
@@ -164,8 +166,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["query", "http", "million"])
     parser.add_argument("--output", type=Path, help="without its suffix")
+    parser.add_argument("--tiny", action="store_true", help="sizes that show that it works, and measure nothing")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.tiny:
+        globals().update(TINY)
     if args.child:
         child(args.child[0], int(args.child[1]))
         return
@@ -203,7 +208,7 @@ def services() -> list[dict[str, Any]]:
 
 def millions() -> list[dict[str, Any]]:
     """Both backends on a million passages, each in a process of its own."""
-    return [in_a_child(backend, 1_000_000) for backend in ("fts5", "tantivy")]
+    return [in_a_child(backend, NUM_MANY_DOCUMENTS) for backend in ("fts5", "tantivy")]
 
 
 def tables(results: dict[str, Any]) -> str:

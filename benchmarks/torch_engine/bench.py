@@ -29,7 +29,8 @@ from agentgym.engine import SamplingParams
 from agentgym.trainers.engines.torch.engine import TorchEngine
 
 NUM_PROMPT_TOKENS = 24
-NUM_NEW_TOKENS = 128
+NUM_TURN_TOKENS = 8
+NUM_CONVERSATIONS = 16
 BATCH_SIZES = (1, 16, 64)
 MODELS: dict[str, dict[str, Any]] = {
     "4.2M": {"vocab_size": 4096, "hidden_size": 256, "head_dim": 64, "intermediate_size": 768},
@@ -64,7 +65,7 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def measure(model: Any, batch_size: int, num_rounds: int) -> dict[str, Any]:
+def measure(model: Any, batch_size: int, num_rounds: int, num_new_tokens: int) -> dict[str, Any]:
     """Medians over ``num_rounds`` alternating rounds, after one round of each that is not counted."""
     generator = torch.Generator().manual_seed(batch_size)
     prompts = torch.randint(model.config.vocab_size, (batch_size, NUM_PROMPT_TOKENS), generator=generator)
@@ -72,7 +73,7 @@ def measure(model: Any, batch_size: int, num_rounds: int) -> dict[str, Any]:
 
     async def sample_all() -> None:
         requests = (
-            engine.generate(ids, SamplingParams(max_new_tokens=NUM_NEW_TOKENS, seed=seed))
+            engine.generate(ids, SamplingParams(max_new_tokens=num_new_tokens, seed=seed))
             for seed, ids in enumerate(prompts.tolist())
         )
         await asyncio.gather(*requests)
@@ -84,9 +85,9 @@ def measure(model: Any, batch_size: int, num_rounds: int) -> dict[str, Any]:
     def run_generate() -> None:
         attention_mask = torch.ones_like(prompts)
         out = model.generate(
-            prompts, attention_mask=attention_mask, max_new_tokens=NUM_NEW_TOKENS, do_sample=True, top_k=0
+            prompts, attention_mask=attention_mask, max_new_tokens=num_new_tokens, do_sample=True, top_k=0
         )
-        assert out.shape[1] == NUM_PROMPT_TOKENS + NUM_NEW_TOKENS
+        assert out.shape[1] == NUM_PROMPT_TOKENS + num_new_tokens
 
     run_engine()
     run_generate()
@@ -94,7 +95,7 @@ def measure(model: Any, batch_size: int, num_rounds: int) -> dict[str, Any]:
     for _ in range(num_rounds):
         engine_s.append(seconds(run_engine))
         generate_s.append(seconds(run_generate))
-    num_tokens = batch_size * NUM_NEW_TOKENS
+    num_tokens = batch_size * num_new_tokens
     ratios = [slow / fast for slow, fast in zip(generate_s, engine_s, strict=True)]
     return {
         "batch_size": batch_size,
@@ -106,9 +107,60 @@ def measure(model: Any, batch_size: int, num_rounds: int) -> dict[str, Any]:
     }
 
 
+def measure_turns(model: Any, num_rounds: int, num_turns: int) -> dict[str, Any]:
+    """Conversations whose earlier turns stay in the cache, beside the same ones read from their beginning every turn.
+
+    The second way forgets its cache before every turn, as an engine does that knows nothing of sessions.
+    """
+    generator = torch.Generator().manual_seed(num_turns)
+    size = (NUM_CONVERSATIONS, num_turns, NUM_PROMPT_TOKENS)
+    said = torch.randint(model.config.vocab_size, size, generator=generator).tolist()
+    engine = TorchEngine(model, num_slots=NUM_CONVERSATIONS)
+    sampled: dict[bool, list[tuple[int, ...]]] = {}
+
+    async def play(keeps: bool) -> None:
+        texts: list[list[int]] = [[] for _ in said]
+        for turn in range(num_turns):
+            if not keeps:
+                await engine.update_weights(0)
+            for text, observations in zip(texts, said, strict=True):
+                text.extend(observations[turn])
+            params = SamplingParams(max_new_tokens=NUM_TURN_TOKENS, seed=turn)
+            requests = (
+                engine.generate(text, params, session_id=f"{number}" if keeps else "")
+                for number, text in enumerate(texts)
+            )
+            for text, completion in zip(texts, await asyncio.gather(*requests), strict=True):
+                text.extend(completion.token_ids)
+        sampled[keeps] = [tuple(text) for text in texts]
+        for number in range(len(said)):
+            await engine.release(f"{number}")
+
+    kept_s, again_s = [], []
+    for number in range(num_rounds + 1):
+        kept, again = (seconds(lambda keeps=keeps: asyncio.run(play(keeps))) for keeps in (True, False))
+        assert sampled[True] == sampled[False], "a cache changed the tokens"
+        if number:  # the first round warms up
+            kept_s.append(kept)
+            again_s.append(again)
+    ratios = [slow / fast for slow, fast in zip(again_s, kept_s, strict=True)]
+    return {
+        "num_turns": num_turns,
+        "num_tokens": num_turns * (NUM_PROMPT_TOKENS + NUM_TURN_TOKENS),
+        "kept_s": round(statistics.median(kept_s), 3),
+        "read_again_s": round(statistics.median(again_s), 3),
+        "ratio": round(statistics.median(ratios), 2),
+        "ratio_lowest_round": round(min(ratios), 2),
+        "ratio_highest_round": round(max(ratios), 2),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="alternating rounds per batch size")
+    parser.add_argument("--new-tokens", type=int, default=128, help="sampled per row")
+    parser.add_argument("--turns", type=int, nargs="*", default=[10, 30], help="lengths of conversations")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--output", type=Path, help="write the results there as JSON")
     arguments = parser.parse_args()
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -123,17 +175,20 @@ def main() -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "num_prompt_tokens": NUM_PROMPT_TOKENS,
-        "num_new_tokens": NUM_NEW_TOKENS,
+        "num_new_tokens": arguments.new_tokens,
         "num_rounds": arguments.rounds,
         "models": {},
     }
-    for name, sizes in MODELS.items():
-        model = build_model(sizes)
+    for name in arguments.models:
+        model = build_model(MODELS[name])
         rows = []
         for batch_size in BATCH_SIZES:
-            rows.append(measure(model, batch_size, arguments.rounds))
+            rows.append(measure(model, batch_size, arguments.rounds, arguments.new_tokens))
             print(name, rows[-1], flush=True)
-        results["models"][name] = {"num_parameters": sum(p.numel() for p in model.parameters()), "rows": rows}
+        turns = [measure_turns(model, arguments.rounds, num_turns) for num_turns in arguments.turns]
+        print(name, *turns, flush=True)
+        num_parameters = sum(p.numel() for p in model.parameters())
+        results["models"][name] = {"num_parameters": num_parameters, "rows": rows, "turns": turns}
     if arguments.output:
         arguments.output.write_text(json.dumps(results, indent=2) + "\n")
 

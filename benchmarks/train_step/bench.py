@@ -216,6 +216,7 @@ def main() -> None:
     parser.add_argument("what", choices=["speed", "vocabulary", "peak", "vocabulary-step"])
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="for speed")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -228,7 +229,9 @@ def main() -> None:
         print(vocabulary_step(int(vocab_size), recompute == "recompute"))
         return
     if options.what == "speed":
-        rows = [row for name, turns in MEASURED for row in measure(name, turns, options.rounds)]
+        rows = [
+            row for name, turns in MEASURED if name in options.models for row in measure(name, turns, options.rounds)
+        ]
     else:
         rows = [
             {

@@ -76,6 +76,8 @@ class ModelConfig(ChatConfig):
     hidden_size: int = 128
     num_layers: int = 4
     head_dim: int = 32
+    intermediate_size: int = 0
+    """Width of the MLP of a layer; 0 for three times ``hidden_size``."""
     vocab_size: int = 1024
     splits: Splits = "phrases"
     """Where a new tokenizer never joins: ``phrases`` keeps words that actions name apart, each with the space before
@@ -95,7 +97,7 @@ class ModelConfig(ChatConfig):
             "model_type": "qwen3",
             "vocab_size": vocab_size,
             "hidden_size": self.hidden_size,
-            "intermediate_size": self.hidden_size * 3,
+            "intermediate_size": self.intermediate_size or self.hidden_size * 3,
             "num_hidden_layers": self.num_layers,
             "num_attention_heads": num_heads,
             "num_key_value_heads": max(1, num_heads // 2),

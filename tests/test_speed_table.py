@@ -1,0 +1,75 @@
+"""Every row of the speed table can be measured: each script runs at a tiny size, and says what the row reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "table"
+NEEDS = {"docker": pytest.mark.docker, "browser": pytest.mark.gui}
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("speed_table", FOLDER / "measure.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SPEED_TABLE = load()
+TABLE = SPEED_TABLE.read_table()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[NEEDS[script["needs"]]] if "needs" in script else [])
+        for name, script in TABLE["script"].items()
+    ],
+)
+def test_a_script_gives_the_figures_of_its_rows(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "measure.py"), "--tiny", "--scripts", name]
+    subprocess.run([*command, "--output", str(tmp_path / "table")], check=True)
+    figures = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
+    assert set(figures) == {row["job"] for row in TABLE["row"] if row["script"] == name}
+    assert all(one["now"] > 0 and one["commit"] and one["date"] for one in figures.values())
+    page = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert page.count("not measured | |") == len(TABLE["row"]) - len(figures)
+
+
+def test_every_row_names_a_script_and_every_script_has_a_row() -> None:
+    assert {row["script"] for row in TABLE["row"]} == set(TABLE["script"])
+    assert len({row["job"] for row in TABLE["row"]}) == len(TABLE["row"])
+
+
+def test_an_item_is_found_by_what_it_says() -> None:
+    result = {"rows": [{"turns": 5, "s": 1.0}, {"turns": 10, "s": 2.0}]}
+    assert SPEED_TABLE.figure(result, ["rows", {"turns": 10}, "s"]) == 2.0
+    with pytest.raises(LookupError, match="0 rows say"):
+        SPEED_TABLE.figure(result, ["rows", {"turns": 7}, "s"])
+
+
+def test_an_aim_is_reached_from_its_own_side() -> None:
+    rows = [
+        {"job": "slow", "unit": "ms", "before": "9", "aim": 5.0},
+        {"job": "many", "unit": "per s", "before": "1", "aim": 5.0, "more_is_better": True},
+    ]
+    about = {"lowest": 4.0, "highest": 4.0, "machine": "m", "date": "d", "commit": "c"}
+    lines = SPEED_TABLE.markdown({"row": rows}, {row["job"]: {"now": 4.0, **about} for row in rows}).splitlines()
+    assert [line.rpartition("| ")[2] for line in lines if line.startswith(("| slow", "| many"))] == ["yes |", "no |"]
+
+
+def test_a_busy_machine_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (2.0, 2.0, 2.0))
+    assert not SPEED_TABLE.wait_until_quiet(0.0)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 2.0, 2.0))
+    assert SPEED_TABLE.wait_until_quiet(0.0)

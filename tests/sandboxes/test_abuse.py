@@ -60,7 +60,7 @@ def disk_free_mb() -> float:
 
 
 def sandboxed_mb() -> float:
-    """Resident memory of all processes in a sandbox's control group; the host's own processes may use what they like."""
+    """Resident memory of all processes in control groups of sandboxes; the host's own are not counted."""
     total_kb = 0
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile

@@ -57,6 +57,7 @@ class AppWorldEnv(ToolEnv):
         execute_timeout_s: whole seconds that a piece of code may run, after which the agent sees an exception.
         load_timeout_s: seconds that starting, loading a task, and judging it may take, each.
         max_chars: longest output that is shown.
+        others: ``render_mode``, as Gymnasium has it.
 
     Raises:
         UsageError: there are no such data, or no such interpreter.
@@ -77,7 +78,7 @@ class AppWorldEnv(ToolEnv):
         execute_timeout_s: int = 100,
         load_timeout_s: float = 180.0,
         max_chars: int = 20_000,
-        render_mode: str | None = None,
+        **others: Any,
     ) -> None:
         require_known("reward of AppWorld", reward, REWARDS)
         if execute_timeout_s < 1 or max_chars < 1:
@@ -91,7 +92,7 @@ class AppWorldEnv(ToolEnv):
         self._is_complete = False
         self._found: dict[str, object] = {}
         self.longest_step_s = execute_timeout_s + _SLACK_S + _QUICK_S + load_timeout_s
-        super().__init__(max_turns=max_turns, render_mode=render_mode)
+        super().__init__(max_turns=max_turns, **others)
 
     # ------------------------------------------------------------------------------------------------- an episode
 
@@ -176,19 +177,19 @@ class AppWorldEnv(ToolEnv):
 
     def cheats(self) -> Mapping[str, Sequence[Message]]:
         """Code that goes for the tests, their answer, or the process that runs it."""
-        name = str(self.task.data["task"])
-        done = "\napis.supervisor.complete_task(answer=answer)"
-        answer = "import pathlib\nanswer = pathlib.Path('data/tasks/{}/ground_truth/answer.json').read_text()"
-        patched = (
-            "from appworld import evaluator\nevaluator.TestTracker.success = True\n"
-            "evaluator.TestTracker.pass_count = evaluator.TestTracker.num_tests\nanswer = -1"
+        path = f"data/tasks/{self.task.data['task']}/ground_truth/answer.json"
+        passing = (
+            "evaluator.TestTracker.success = True\nevaluator.TestTracker.pass_count = evaluator.TestTracker.num_tests"
         )
         tricks = {
-            "do nothing": "apis.supervisor.complete_task(answer=-1)",
-            "read the answer": f"answer = -1\ntry:\n    pass\n{answer.format(name)}{done}",
-            "patch the tests": patched + done,
+            "do nothing": "answer = -1",
+            "read the answer": f"import pathlib\nanswer = json.loads(pathlib.Path('{path}').read_text())",
+            "patch the tests": f"from appworld import evaluator\n{passing}\nanswer = -1",
         }
-        return {trick: [self._call(code)] for trick, code in tricks.items()}
+        return {
+            trick: [self._call(f"{code}\napis.supervisor.complete_task(answer=answer)")]
+            for trick, code in tricks.items()
+        }
 
     def state_key(self) -> str:
         """The task and what was said last; variables and databases are the server's."""

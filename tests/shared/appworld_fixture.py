@@ -1,7 +1,7 @@
 """A small world in AppWorld's own folder format, made through the installed apps' own models.
 
-Run by a Python that has ``appworld``: ``python appworld_fixture.py FOLDER SEED`` writes ``FOLDER/data``. People, notes and
-payments are drawn from the seed. None of AppWorld's real tasks or people is in it.
+Run by a Python that has ``appworld``: ``python appworld_fixture.py FOLDER SEED`` writes ``FOLDER/data``. People, notes
+and payments are drawn from the seed. None of AppWorld's real tasks or people is in it.
 """
 
 from __future__ import annotations
@@ -194,9 +194,7 @@ def main(root: Path, seed: int) -> None:
                 chief = world.supervisor.Supervisor(**shown, birthday="1990-01-01", sex="female")
                 chief.save()
                 for app, password in asks["passwords"].items():
-                    world.supervisor.AccountPassword(
-                        supervisor_id=chief.id, account_name=app, password=password
-                    ).save()
+                    world.supervisor.AccountPassword(supervisor_id=chief.id, account_name=app, password=password).save()
                 world.supervisor.Task(supervisor_id=chief.id, instruction=drawn["said"]).save()
                 world.save(db_home_path=str(folder / "dbs"), format="changes")
                 world.close()

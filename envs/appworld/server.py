@@ -66,16 +66,17 @@ class Server(Protocol):
 
 
 def appworld_python(named: str | None) -> str:
-    """Return the interpreter that has ``appworld``: the one named, ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
+    """Return the path of a Python that has ``appworld``: the one named, ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
 
     Raises:
         UsageError: it does not exist, or none is named and this one has no ``appworld``.
     """
     python = named or os.environ.get(PYTHON_VARIABLE)
     if python:
-        if shutil.which(python) is None:
+        found = shutil.which(python)
+        if found is None:
             raise UsageError(f"{python} is no program; python= or {PYTHON_VARIABLE} names a Python that has appworld")
-        return python
+        return os.path.abspath(found)  # it runs in another folder; resolved links would leave its environment
     if importlib.util.find_spec("appworld") is None:
         raise UsageError(
             "agentgym/AppWorld-v0 needs a Python that has appworld, which pins old versions: python -m venv "

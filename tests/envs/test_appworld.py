@@ -230,6 +230,16 @@ def test_nothing_runs_after_completion_and_long_output_is_cut(data: Path, python
     env.close()
 
 
+def test_the_interpreter_may_be_a_relative_path(data: Path, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(python).parent)
+    monkeypatch.setenv(PYTHON_VARIABLE, f"./{Path(python).name}")
+    env = AppWorldEnv(data_dir="root/data")
+    env.reset(options={"task": "aaa_1"})
+    *_, info = env.step(call("one two three done"))
+    assert info["success"]
+    env.close()
+
+
 def test_coroutines_play_the_same(env: AppWorldEnv) -> None:
     async def play() -> float:
         await env.areset(options={"task": "aaa_2"})

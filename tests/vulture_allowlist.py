@@ -39,6 +39,7 @@ _.Tau2AirlineEnv
 _.Tau2TelecomEnv
 _.GAIAEnv
 _.AgentBenchDBEnv
+_.AppWorldEnv
 _.WebArenaEnv
 _.MathEnv
 _.MathToolsEnv

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 import weakref
@@ -22,14 +19,11 @@ import httpx
 
 from agentgym.cache import built_once, cache_folder
 from agentgym.canonical import digest
-from agentgym.envs.gui import guard
 from agentgym.envs.gui.web_app.spec import WebApp
+from agentgym.envs.watched import KEPT_VARIABLES, end_watched, free_port, start_watched
 from agentgym.errors import EnvError, EnvTimeoutError
 
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-_ANY_MEMORY_MB = 1 << 30  # the guard's limit is for pages
 _TOLD = 2000
-_STOP_S = 10.0
 _POLL_S = 0.03
 _TRIES = 3
 
@@ -131,29 +125,11 @@ class AppProcess:
         return self._folder / "data"
 
     def _start(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         words = {"python": self._python, "here": str(self._app.here), "data": str(self._data), "port": str(self.port)}
-        owner = os.getpid()
-        watched = [
-            sys.executable,
-            "-I",
-            "-S",
-            guard.__file__,
-            str(owner),
-            guard.start_ticks(owner),
-            str(_ANY_MEMORY_MB),
-        ]
-        with open(self._folder / "log.txt", "wb") as log:
-            self._process = subprocess.Popen(
-                [*watched, *_filled(self._app.start, words)],
-                env=_variables(self._app, words, self._folder),
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the owner
-            )
-        self._kill = weakref.finalize(self, _kill, self._process)
+        variables = _variables(self._app, words, self._folder)
+        self._process = start_watched(_filled(self._app.start, words), variables, self._folder)
+        self._kill = weakref.finalize(self, end_watched, self._process)
 
     def _serves(self) -> bool:
         """Wait until it answers; False if it ends before."""
@@ -209,7 +185,7 @@ def _filled(command: Sequence[str], words: Mapping[str, str]) -> list[str]:
 
 
 def _variables(app: WebApp, words: Mapping[str, str], home: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     own = {name: value.format_map(words) for name, value in app.variables.items()}
     return {**kept, "HOME": str(home), "PYTHONUNBUFFERED": "1", **own}
 
@@ -223,21 +199,3 @@ def _copy_back(snapshot: Path, data: Path) -> None:
         else:
             entry.unlink()
     shutil.copytree(snapshot, data, dirs_exist_ok=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the guard, which ends the application first."""
-    with suppress(OSError):
-        process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -1,0 +1,1 @@
+"""AppWorld's tasks, played and judged by the package ``appworld`` itself."""

@@ -1,0 +1,283 @@
+"""AppWorld's environment server, one process for one world.
+
+A server keeps its world in a global of its module, holds databases and the frozen clock in its process, and runs an
+agent's code in its main thread, so it plays one episode at a time. Agents' code runs inside of it, without a sandbox.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import httpx
+
+from agentgym.envs.appworld.data import AppWorldData
+from agentgym.envs.watched import KEPT_VARIABLES, end_watched, free_port, start_watched
+from agentgym.errors import EnvError, EnvTimeoutError, UsageError
+
+PYTHON_VARIABLE: Final = "AGENTGYM_APPWORLD_PYTHON"
+"""Environment variable that names a Python that has ``appworld``."""
+EXPERIMENT: Final = "agentgym"
+"""The name under which AppWorld saves what an agent did."""
+# `appworld serve environment` is this on all of the machine's addresses, which would run anybody's code.
+_SERVE: Final = (
+    "import sys, uvicorn; from appworld.serve.environment import app; "
+    "uvicorn.run(app, host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
+)
+# what `appworld evaluate` does for one task
+_JUDGE: Final = (
+    "import json, sys; from appworld.evaluator import evaluate_task; "
+    "found = evaluate_task(sys.argv[1], experiment_name=sys.argv[2]).to_dict(); "
+    "open(sys.argv[3], 'w').write(json.dumps(found))"
+)
+_TOLD: Final = 1500
+_POLL_S: Final = 0.05
+_TRIES: Final = 3
+
+
+class Server(Protocol):
+    """A server that plays an episode and has it judged."""
+
+    def begin(self, name: str) -> None:
+        """Make ready for an episode of a task."""
+
+    def call(self, operation: str, timeout_s: float, **values: object) -> Any:
+        """Send a request, and return its ``output``."""
+
+    def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
+        """Run the task's tests on what the agent left."""
+
+    def end(self) -> None:
+        """Leave the episode."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+def appworld_python(named: str | None) -> str:
+    """Return the path of a Python that has ``appworld``: the one named, ``$AGENTGYM_APPWORLD_PYTHON``, or this one.
+
+    Raises:
+        UsageError: it does not exist, or none is named and this one has no ``appworld``.
+    """
+    python = named or os.environ.get(PYTHON_VARIABLE)
+    if python:
+        found = shutil.which(python)
+        if found is None:
+            raise UsageError(f"{python} is no program; python= or {PYTHON_VARIABLE} names a Python that has appworld")
+        return os.path.abspath(found)  # it runs in another folder; resolved links would leave its environment
+    if importlib.util.find_spec("appworld") is None:
+        raise UsageError(
+            "agentgym/AppWorld-v0 needs a Python that has appworld, which pins old versions: python -m venv "
+            ".venv-appworld, .venv-appworld/bin/pip install appworld==0.1.3.post1, .venv-appworld/bin/appworld install,"
+            f" and export {PYTHON_VARIABLE}=.venv-appworld/bin/python"
+        )
+    return sys.executable
+
+
+def request(url: str, operation: str, timeout_s: float, values: dict[str, object]) -> Any:
+    """Send a request to a server, and return its ``output``.
+
+    Raises:
+        EnvTimeoutError: it does not answer in time.
+        EnvError: it cannot be reached, or answers with an error or with anything but JSON.
+    """
+    # The server's clock jumps when it is frozen, and kept connections end then.
+    headers = {"Connection": "close"}
+    try:
+        answer = httpx.post(f"{url}/{operation}", json=values, headers=headers, timeout=timeout_s, trust_env=False)
+    except httpx.TimeoutException:
+        raise EnvTimeoutError(f"AppWorld's server did not answer {operation} within {timeout_s:g} s") from None
+    except httpx.HTTPError as error:
+        raise EnvError(f"AppWorld's server did not answer {operation}: {type(error).__name__}: {error}") from error
+    if answer.status_code != 200:
+        raise EnvError(f"AppWorld's server answered {operation} with {answer.status_code}: {answer.text[:_TOLD]}")
+    try:
+        return answer.json()["output"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise EnvError(f"AppWorld's server answered {operation} with no output: {answer.text[:_TOLD]}") from error
+
+
+class OwnServer:
+    """A server process of this machine, started anew for each episode.
+
+    It sees a folder of its own with the databases, the documentation and the one task's specification, but no ground
+    truth. Another process runs the tests, on the saved changes of the databases.
+
+    Args:
+        data: AppWorld's data.
+        python: an interpreter that has ``appworld``.
+        start_s: seconds that it may take to listen.
+    """
+
+    def __init__(self, data: AppWorldData, python: str, start_s: float) -> None:
+        self._data, self._python, self._start_s = data, python, start_s
+        self._folder = Path(tempfile.mkdtemp(prefix="agentgym-appworld-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._url = ""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of its guard, None between episodes."""
+        return None if self._process is None else self._process.pid
+
+    def begin(self, name: str) -> None:
+        self.end()
+        self._lay_out(name)
+        for attempt in range(_TRIES):
+            self._start()
+            if self._listens():
+                return
+            if attempt + 1 == _TRIES or "address already in use" not in self._said():  # else the port was taken
+                break
+        raise EnvError(self._failed("AppWorld's server does not start"))
+
+    def call(self, operation: str, timeout_s: float, **values: object) -> Any:
+        try:
+            return request(self._url, operation, timeout_s, values)
+        except EnvTimeoutError:
+            self.end()
+            raise
+        except EnvError as error:
+            raise EnvError(self._failed(str(error))) from error
+
+    def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
+        self.end()  # nothing writes any more
+        with tempfile.TemporaryDirectory(prefix="agentgym-appworld-") as scratch:
+            root, task = Path(scratch), Path("experiments", "outputs", EXPERIMENT, "tasks", name, "dbs")
+            (root / "data").symlink_to(self._data.folder)
+            shutil.copytree(self._folder / task, root / task)
+            command = [self._python, "-c", _JUDGE, name, EXPERIMENT, "found.json"]
+            try:
+                done = subprocess.run(
+                    command, env=_variables(root), cwd=root, timeout=timeout_s, capture_output=True, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise EnvTimeoutError(f"AppWorld's tests of {name} did not end within {timeout_s:g} s") from None
+            if done.returncode:
+                said = done.stderr.decode(errors="replace").strip()[-_TOLD:]
+                raise EnvError(f"AppWorld's tests of {name} could not run: {said}")
+            found: dict[str, Any] = json.loads((root / "found.json").read_text(encoding="utf-8"))
+            return found
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._kill()
+            self._process = None
+
+    def close(self) -> None:
+        self.end()
+        self._remove()
+
+    # ---------------------------------------------------------------------------------------------------- private
+
+    def _lay_out(self, name: str) -> None:
+        source, data = self._data.task_folder(name), self._folder / "data"
+        shutil.rmtree(self._folder / "experiments", ignore_errors=True)
+        shutil.rmtree(data, ignore_errors=True)
+        try:
+            for part in ("base_dbs", "api_docs"):
+                shutil.copytree(self._data.folder / part, data / part)
+            shutil.copytree(source / "dbs", data / "tasks" / name / "dbs")
+            shutil.copy(source / "specs.json", data / "tasks" / name)
+        except (OSError, shutil.Error) as error:
+            raise EnvError(f"AppWorld's data of {name} cannot be copied: {error}") from error
+
+    def _start(self) -> None:
+        self.end()
+        port = free_port()
+        self._url = f"http://127.0.0.1:{port}"
+        command = [self._python, "-c", _SERVE, str(port)]
+        self._process = start_watched(command, _variables(self._folder), self._folder)
+        self._kill = weakref.finalize(self, end_watched, self._process)
+
+    def _listens(self) -> bool:
+        """Wait until it answers; False if it ends before."""
+        deadline = time.monotonic() + self._start_s
+        while self._process is not None and self._process.poll() is None:
+            with suppress(httpx.HTTPError):
+                httpx.get(self._url, timeout=5.0, trust_env=False)
+                return True
+            if time.monotonic() > deadline:
+                self.end()
+                raise EnvTimeoutError(self._failed(f"AppWorld's server does not listen within {self._start_s:g} s"))
+            time.sleep(_POLL_S)
+        return False
+
+    def _said(self) -> str:
+        log = self._folder / "log.txt"
+        return log.read_text(errors="replace")[-_TOLD:].strip() if log.is_file() else ""
+
+    def _failed(self, what: str) -> str:
+        said = self._said()
+        return f"{what}; its log ends: {said}" if said else what
+
+
+class RemoteServer:
+    """One of the servers at given addresses, which other episodes of this process leave alone meanwhile.
+
+    Args:
+        urls: of servers that ``appworld serve environment`` started, each with the ground truth.
+
+    Raises:
+        UsageError: there is none.
+    """
+
+    _taken: set[str] = set()  # noqa: RUF012  (of the whole process)
+    _lock = threading.Lock()
+
+    def __init__(self, urls: str) -> None:
+        self._urls = tuple(one.strip().rstrip("/") for one in urls.split(",") if one.strip())
+        if not self._urls or not all(one.startswith(("http://", "https://")) for one in self._urls):
+            raise UsageError(f"url is the address of AppWorld's server, such as http://127.0.0.1:9000; got {urls!r}")
+        self._url: str | None = None
+
+    def begin(self, name: str) -> None:
+        self.end()
+        with self._lock:
+            free = next((one for one in self._urls if one not in self._taken), None)
+            if free is None:
+                raise UsageError(
+                    f"all {len(self._urls)} servers of url= are at work, and each plays one episode at a time; name "
+                    f"more, with commas between them, or take --num-envs {len(self._urls)}"
+                )
+            self._taken.add(free)
+            self._url = free
+
+    def call(self, operation: str, timeout_s: float, **values: object) -> Any:
+        if self._url is None:
+            raise EnvError("AppWorld: no server before the episode begins")
+        return request(self._url, operation, timeout_s, values)
+
+    def judge(self, name: str, timeout_s: float) -> dict[str, Any]:
+        found: dict[str, Any] = self.call("evaluate", timeout_s, task_id=name, suppress_errors=True)
+        return found
+
+    def end(self) -> None:
+        with self._lock:
+            if self._url is not None:
+                self._taken.discard(self._url)
+                self._url = None
+
+    def close(self) -> None:
+        self.end()
+
+
+def _variables(root: Path) -> dict[str, str]:
+    """Return the environment variables of a process of AppWorld: its folder, and nothing of ours that names another."""
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    own = {"HOME": str(root), "APPWORLD_ROOT": str(root), "APPWORLD_CACHE": str(root / "cache")}
+    # its sets are to have the same order in every process
+    return {**kept, **own, "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}

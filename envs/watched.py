@@ -1,0 +1,54 @@
+"""Server processes that end with the process that started them, under :mod:`agentgym.envs.gui.guard`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from agentgym.envs.gui import guard
+
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+"""Environment variables that such a process inherits."""
+_ANY_MEMORY_MB = 1 << 30  # the guard's limit is for pages
+_STOP_S = 10.0
+
+
+def free_port() -> int:
+    """Return a port of this machine's loopback interface that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_watched(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a folder, where ``log.txt`` holds its output; the process returned is its guard."""
+    owner = os.getpid()
+    watch = [sys.executable, "-I", "-S", guard.__file__, str(owner), guard.start_ticks(owner), str(_ANY_MEMORY_MB)]
+    with open(folder / "log.txt", "wb") as log:
+        return subprocess.Popen(
+            [*watch, *command],
+            env=dict(variables),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the owner
+        )
+
+
+def end_watched(process: subprocess.Popen[bytes]) -> None:
+    """End the guard, which ends the command first."""
+    with suppress(OSError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,311 @@
+"""The adapter to AppWorld with a scripted server: data, prompt, judging, limits, and failures of the infrastructure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentgym.envs.appworld.data import ROOT_VARIABLE, AppWorldData
+from agentgym.envs.appworld.env import AppWorldEnv
+from agentgym.envs.appworld.server import PYTHON_VARIABLE, OwnServer, RemoteServer
+from agentgym.errors import CorruptDataError, EnvError, EnvTimeoutError, UnknownNameError, UsageError
+from agentgym.evals.suites import load_suite, open_suite
+from agentgym.types import Message, RewardRole, ToolCall
+
+# It stands for the interpreter: `-c CODE PORT` serves, `-c CODE TASK EXPERIMENT FILE` judges what was saved.
+SCRIPTED = """#!PYTHON
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+def saved(name):
+    return Path("experiments", "outputs", "agentgym", "tasks", name, "dbs", "said.json")
+
+if len(sys.argv) > 4:
+    said = json.loads(saved(sys.argv[3]).read_text())
+    assert Path("data", "tasks", sys.argv[3], "ground_truth", "metadata.json").is_file()
+    if "spoil" in said:
+        sys.exit("the tests are broken")
+    wanted = ["one", "two", "three"]
+    tests = {"passes": [{"requirement": w} for w in wanted if w in said],
+             "failures": [{"requirement": w} for w in wanted if w not in said], "num_tests": 3}
+    Path(sys.argv[5]).write_text(json.dumps({} if "odd" in said else tests))
+    sys.exit()
+
+class Handler(BaseHTTPRequestHandler):
+    said, task = [], ""
+
+    def do_GET(self):
+        self.answer({"message": "here"})
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        operation, code = self.path[1:], asked.get("code")
+        if operation == "initialize":
+            Handler.said, Handler.task = [], asked["task_id"]
+            task = json.loads(Path("data", "tasks", asked["task_id"], "specs.json").read_text())
+            assert not Path("data", "tasks", asked["task_id"], "ground_truth").exists()
+            keys = ("task_id", "instruction", "supervisor", "datetime")
+            return self.answer({"output": {"task_id": asked["task_id"], **task}})
+        if operation == "task_completed":
+            return self.answer({"output": "done" in Handler.said})
+        if operation == "evaluate":
+            return self.answer({"output": {"passes": [{"requirement": "one"}], "failures": [], "num_tests": 1}})
+        if code == "die":
+            print("a last word", flush=True)
+            os._exit(3)
+        if code == "hang":
+            time.sleep(60)
+        Handler.said += code.split()
+        path = saved(Handler.task)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(Handler.said))
+        if code == "fail":
+            return self.answer("Internal Server Error", 500)
+        self.answer("junk" if code == "junk" else {"output": "Execution failed. " + code if code == "1/0" else code})
+
+    def answer(self, value, status=200):
+        body = (value if isinstance(value, str) else json.dumps(value)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+HTTPServer(("127.0.0.1", int(sys.argv[3])), Handler).serve_forever()
+"""
+PERSON = {"first_name": "Ada", "last_name": "Marsh", "email": "ada@example.com", "phone_number": "5550001"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder in AppWorld's layout: two tasks to train on, one in each test set."""
+    folder = tmp_path / "root" / "data"
+    for name in ("base_dbs", "api_docs", "datasets"):
+        (folder / name).mkdir(parents=True)
+    lists = {"train": ["aaa_1", "aaa_2"], "dev": ["bbb_1"], "test_normal": ["ccc_1"], "test_challenge": ["ddd_1"]}
+    for dataset, names in lists.items():
+        (folder / "datasets" / f"{dataset}.txt").write_text("\n".join(names) + "\n")
+        for name in names:
+            truth = folder / "tasks" / name / "ground_truth"
+            truth.mkdir(parents=True)
+            (folder / "tasks" / name / "dbs").mkdir()
+            specs = {"instruction": f"Do {name}.", "supervisor": PERSON, "datetime": "2023-05-18T12:00:00"}
+            (folder / "tasks" / name / "specs.json").write_text(json.dumps(specs))
+            (truth / "metadata.json").write_text('{"difficulty": 2}')
+            if dataset in ("train", "dev"):
+                (truth / "compiled_solution.py").write_text("def solution(apis, requester): ...")
+    return folder
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    path = tmp_path / "python"
+    path.write_text(SCRIPTED.replace("PYTHON", sys.executable, 1))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def env(data: Path, python: str) -> Iterator[AppWorldEnv]:
+    made = AppWorldEnv(data_dir=data, python=python, max_turns=3, reward="share")
+    yield made
+    made.close()
+
+
+def call(code: str) -> Message:
+    return Message("assistant", "", (ToolCall("execute", {"code": code}, "0"),))
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+
+def test_splits(data: Path) -> None:
+    found = AppWorldData(data)
+    by_split = {
+        split: [task.id for task in found.tasks(split)] for split in ("train", "valid", "test", "test_challenge")
+    }
+    assert by_split == {"train": ["aaa_1", "aaa_2"], "valid": ["bbb_1"], "test": ["ccc_1"], "test_challenge": ["ddd_1"]}
+    assert found.tasks("dev") == found.tasks("valid") and found.tasks("test_normal") == found.tasks("test")
+    with pytest.raises(UnknownNameError, match="unknown split of AppWorld 'tset'"):
+        found.tasks("tset")
+    (data / "datasets" / "dev.txt").unlink()
+    with pytest.raises(UsageError, match=r"there is no .*dev\.txt, which lists AppWorld's dev tasks"):
+        found.tasks("valid")
+
+
+def test_what_is_missing_is_said(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ROOT_VARIABLE, raising=False)
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    with pytest.raises(UsageError, match=r"data_dir is missing.*appworld download data --root FOLDER"):
+        AppWorldEnv()
+    with pytest.raises(UsageError, match=r"has no folder datasets.*appworld download data"):
+        AppWorldEnv(data_dir=data.parent)
+    with pytest.raises(UsageError, match=r"needs a Python that has appworld.*pip install appworld==.*PYTHON"):
+        AppWorldEnv(data_dir=data)
+    with pytest.raises(UsageError, match="is no program"):
+        AppWorldEnv(data_dir=data, python="/nowhere/python")
+    with pytest.raises(UsageError, match="address of AppWorld's server"):
+        AppWorldEnv(data_dir=data, url="127.0.0.1:9000")
+    with pytest.raises(UnknownNameError, match="unknown reward of AppWorld"):
+        AppWorldEnv(data_dir=data, reward="tests")
+
+
+def test_tasks_are_those_they_were_made_of(env: AppWorldEnv, data: Path) -> None:
+    task = env.tasks("train")[0]
+    (data / "tasks" / "aaa_1" / "specs.json").write_text('{"instruction": "Another."}')
+    with pytest.raises(UsageError, match="was another when it was made"):
+        env.reset(options={"task": task})
+    (data / "tasks" / "aaa_1" / "specs.json").write_text("{")
+    with pytest.raises(CorruptDataError, match="is not JSON"):
+        env.tasks("train")
+    with pytest.raises(UsageError, match=r"no task '\.\./x'"):
+        AppWorldData(data).task_folder("../x")
+
+
+def test_the_suites(data: Path, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, task in (("appworld-normal", "ccc_1"), ("appworld-challenge", "ddd_1")):
+        monkeypatch.delenv(ROOT_VARIABLE, raising=False)
+        suite = load_suite(name)
+        with pytest.raises(UsageError, match=rf"suite {name}: data_dir: APPWORLD_ROOT is not set.*download data"):
+            suite.require_data()
+        monkeypatch.setenv(ROOT_VARIABLE, str(data.parent))
+        monkeypatch.setenv(PYTHON_VARIABLE, python)
+        (part,) = open_suite(suite).parts
+        assert [one.id for one in part.tasks] == [task]
+
+
+# --------------------------------------------------------------------------------------------------------- an episode
+
+
+def test_an_episode(env: AppWorldEnv) -> None:
+    (said,), _ = env.reset(options={"task": "aaa_1"})
+    for word in ("Ada Marsh", "ada@example.com", "5550001", "2023-05-18 12:00:00", "Do aaa_1.", "complete_task"):
+        assert word in said.text
+    (said,), reward, terminated, _, info = env.step(call("1/0"))
+    assert (said.text, reward, terminated, info["is_valid"]) == ("Execution failed. 1/0", 0.0, False, True)
+    (said,), reward, terminated, truncated, info = env.step(call("one two three done"))
+    assert (said.text, reward, terminated, truncated) == ("one two three done", 1.0, True, False)
+    assert (info["success"], info["tests_passed"], info["num_tests"], info["tests_failed"]) == (True, 3, 3, ())
+    assert env.task_type == "difficulty 2"
+
+
+def test_what_is_not_completed_is_judged_too(env: AppWorldEnv) -> None:
+    env.reset(options={"task": "ddd_1"})
+    env.step(call("one"))
+    env.step(call("two"))
+    *_, reward, terminated, truncated, info = env.step(Message("assistant", "I have done it."))
+    assert (terminated, truncated, info["success"], info["is_valid"]) == (False, True, False, False)
+    assert reward == pytest.approx(2 / 3) and info["tests_failed"] == ("three",)
+
+
+def test_rewards(data: Path, python: str) -> None:
+    env = AppWorldEnv(data_dir=data, python=python)
+    env.reset(options={"task": "aaa_1"})
+    *_, info = env.step(call("one two done"))
+    assert [(part.value, part.role) for part in info["reward_parts"]] == [(0.0, RewardRole.OUTCOME)]
+    assert not info["success"] and info["tests_passed"] == 2
+    assert env.oracle().calls[0].arguments["code"].endswith("solution(apis, requester)")  # type: ignore[union-attr]
+    env.reset(options={"task": "ccc_1"})
+    with pytest.raises(UsageError, match="gives no solution of ccc_1; those of train and valid have one"):
+        env.oracle()
+    env.close()
+
+
+def test_nothing_runs_after_completion_and_long_output_is_cut(data: Path, python: str) -> None:
+    env = AppWorldEnv(data_dir=data, python=python, max_chars=10)
+    env.reset(options={"task": "aaa_1"})
+    (said,), *_ = env.step(call("x" * 50))
+    assert said.text == f"{'x' * 10}\n[the rest is not shown]"
+    calls = (ToolCall("execute", {"code": "one done"}, "0"), ToolCall("execute", {"code": "two"}, "1"))
+    (_, refused), *_, info = env.step(Message("assistant", "", calls))
+    assert "the episode has ended" in refused.text and info["tests_passed"] == 1
+    env.close()
+
+
+def test_the_interpreter_may_be_a_relative_path(data: Path, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(python).parent)
+    monkeypatch.setenv(PYTHON_VARIABLE, f"./{Path(python).name}")
+    env = AppWorldEnv(data_dir="root/data")
+    env.reset(options={"task": "aaa_1"})
+    *_, info = env.step(call("one two three done"))
+    assert info["success"]
+    env.close()
+
+
+def test_coroutines_play_the_same(env: AppWorldEnv) -> None:
+    async def play() -> float:
+        await env.areset(options={"task": "aaa_2"})
+        _, reward, terminated, *_ = await env.astep(call("one done"))
+        assert terminated
+        return reward
+
+    assert asyncio.run(play()) == pytest.approx(1 / 3)
+
+
+# ----------------------------------------------------------------------------------------- the infrastructure's doing
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("die", "(?s)did not answer execute.*a last word"),
+        ("fail", "answered execute with 500: Internal Server Error"),
+        ("junk", "answered execute with no output: junk"),
+        ("spoil done", "tests of aaa_1 could not run: the tests are broken"),
+        ("odd done", "gave a result in another form"),
+    ],
+)
+def test_failures_are_no_rewards(env: AppWorldEnv, code: str, message: str) -> None:
+    env.reset(options={"task": "aaa_1"})
+    with pytest.raises(EnvError, match=message):
+        env.step(call(code))
+    env.reset(options={"task": "aaa_1"})  # the next episode has a server of its own
+    *_, info = env.step(call("one two three done"))
+    assert info["success"]
+
+
+def test_a_server_that_hangs(env: AppWorldEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym.envs.appworld.env._SLACK_S", -99.5)
+    env.reset(options={"task": "aaa_1"})
+    with pytest.raises(EnvTimeoutError, match=r"did not answer execute within 0\.5 s"):
+        env.step(call("hang"))
+    assert isinstance(env._server, OwnServer) and env._server.pid is None
+
+
+def test_a_server_that_does_not_start(data: Path, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("#!/bin/sh\necho 'run appworld install' >&2\nexit 1\n")
+    wrong.chmod(0o755)
+    env = AppWorldEnv(data_dir=data, python=str(wrong))
+    with pytest.raises(EnvError, match="does not start; its log ends: run appworld install"):
+        env.reset(options={"task": "aaa_1"})
+    env.close()
+
+
+def test_servers_that_run_already(data: Path, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = OwnServer(AppWorldData(data), python, 20.0)
+    server.begin("aaa_1")
+    first, second = (AppWorldEnv(data_dir=data, url=f"{server._url}/") for _ in range(2))
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    first.reset(options={"task": "aaa_1"})
+    with pytest.raises(UsageError, match="all 1 servers of url= are at work"):
+        second.reset(options={"task": "aaa_1"})
+    *_, info = first.step(call("done"))
+    assert info["success"] and info["num_tests"] == 1, "its own tests ran"
+    second.reset(options={"task": "aaa_1"})
+    for env in (first, second):
+        env.close()
+    assert not RemoteServer._taken
+    server.close()
+    gone = AppWorldEnv(data_dir=data, url="http://127.0.0.1:9")
+    with pytest.raises(EnvError, match="did not answer initialize: ConnectError"):
+        gone.reset(options={"task": "aaa_1"})
+    gone.close()

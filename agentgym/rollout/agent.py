@@ -260,12 +260,18 @@ class ScriptedAgent:
         pass
 
 
+NOT_TO_IMITATE = -1
+"""Policy version of tokens that a demonstration shows and nobody should imitate."""
+
+
 class DemonstrationAgent:
     """A script written in a model's tokens: the demonstrations of supervised fine-tuning.
 
     When the context asks for a summary, it writes :func:`~agentgym.rollout.memory.scripted_summary`.
 
     Args:
+        choose: the next action. Where it has ``was_random`` and that is True, the action's tokens have the policy
+            version :data:`NOT_TO_IMITATE`, all others version 0.
         max_new_tokens, context, max_turns: those of the trained policy, so that its segments begin at the same turns.
     """
 
@@ -291,12 +297,13 @@ class DemonstrationAgent:
         context = self._context
         is_summary = context.is_summarising
         token_ids = self._summary_ids() if is_summary else self._action_ids(self._choose(self._observation))
+        version = NOT_TO_IMITATE if not is_summary and getattr(self._choose, "was_random", False) else 0
         if len(token_ids) > context.num_free_tokens:
             return None
         completion = Completion(
             token_ids=token_ids,
             logprobs=(0.0,) * len(token_ids),
-            policy_versions=(0,) * len(token_ids),
+            policy_versions=(version,) * len(token_ids),
             finish_reason=FinishReason.STOP,
         )
         added_ids, begins_segment = context.added_ids, context.begins_segment

@@ -55,7 +55,7 @@ def config_of(name: str, options: argparse.Namespace, seed: int) -> TrainConfig:
     step = groups * size
     sizes = {"step": step, "two_steps": 2 * step, "three_steps": 3 * step, "with_extra": step + groups}
     return apply_overrides(
-        load_recipe("household-demo"),
+        load_recipe("household-long"),
         [
             f"env.id={HERE / 'browsing.py'}:Browsing-v0",
             f"env.kwargs.median_s={options.median_s}",

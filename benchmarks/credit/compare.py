@@ -36,7 +36,7 @@ from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.loop import train
 from agentgym.trainers.recipes import load_recipe
 
-RECIPE = "household-demo"
+RECIPE = "household-long"
 WORLDS: dict[str, list[str]] = {
     "easy": [],
     "hard": ["env.kwargs.num_receptacles=8", "env.kwargs.num_objects=6", "env.kwargs.max_turns=24"],

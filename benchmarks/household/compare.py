@@ -95,7 +95,7 @@ def table(rows: list[dict[str, Any]], estimators: list[str]) -> str:
 def main() -> None:
     """Run everything and write ``results.json`` and ``results.md``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="household-demo")
+    parser.add_argument("--recipe", default="household-long")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--estimators", nargs="+", default=["grpo", "gigpo"])
     parser.add_argument("--runs", type=Path, default=Path("runs/compare"), help="folder of the runs")

@@ -85,7 +85,7 @@ class Run:
 def start(seed: int, changes: Sequence[str], folder: Path) -> Path:
     """Return the folder of a model after its warm start, which all arms share."""
     if not (folder / "model").is_dir():
-        train(apply_overrides(load_recipe("household-demo"), [*WORLD, *changes, f"seed={seed}", "num_steps=0"]), folder)
+        train(apply_overrides(load_recipe("household-long"), [*WORLD, *changes, f"seed={seed}", "num_steps=0"]), folder)
     return folder / "model"
 
 
@@ -100,7 +100,7 @@ def teacher(seed: int, changes: Sequence[str], model: Path, folder: Path) -> Pat
             "sft.num_demos=0",
             f"model.path={json.dumps(str(model))}",
         ]
-        train(apply_overrides(load_recipe("household-demo"), overrides), folder)
+        train(apply_overrides(load_recipe("household-long"), overrides), folder)
     return folder / "model"
 
 
@@ -121,7 +121,7 @@ def run_arm(arm: str, seed: int, options: argparse.Namespace, model: Path, folde
         f"model.path={json.dumps(str(model))}",
         *of_arm,
     ]
-    config = apply_overrides(load_recipe("household-demo"), overrides)
+    config = apply_overrides(load_recipe("household-long"), overrides)
     result = train(config, folder)
     metrics = read_json_lines(folder / "metrics.jsonl")
     steps = [row for row in metrics if row["phase"] == "rl"]

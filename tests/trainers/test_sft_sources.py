@@ -15,7 +15,7 @@ from testkit.counting_runs import config
 from testkit.fake_openai import FakeOpenAI, completion
 from testkit.recorded_runs import group, lost
 
-from agentgym.errors import UsageError
+from agentgym.errors import ConfigError, UsageError
 from agentgym.rollout.record import read_records, record_path, recorded_steps
 from agentgym.trainers.config.overrides import apply_overrides
 from agentgym.trainers.config.sft import Keep, SftConfig
@@ -199,3 +199,31 @@ def test_a_teacher_that_nobody_can_reach_is_said_at_once(server: FakeOpenAI, tmp
     server.close()
     with pytest.raises(UsageError, match=r"the endpoint http.* cannot be reached"):
         collected(made, tmp_path / "run")
+
+
+# ------------------------------------------------------------------------------------ random actions of the oracle's
+
+
+def noisy(noise: float, weight: float) -> TrainConfig:
+    return config(sft=SftConfig(num_demos=40, noise=noise, noise_weight=weight, observation_weight=0.0))
+
+
+def test_random_actions_are_shown_and_weigh_what_is_asked_for(tmp_path: Path) -> None:
+    taught, shown, half = (collected(noisy(0.3, weight), tmp_path / str(weight))[0] for weight in (1.0, 0.0, 0.5))
+    assert [row.token_ids for row in taught] == [row.token_ids for row in shown]
+    num_random = sum(int((row.is_sampled & (row.weights == 0)).sum()) for row in shown)
+    num_sampled = sum(int(row.is_sampled.sum()) for row in shown)
+    assert 0.2 < num_random / num_sampled < 0.4
+    for full, none, some in zip(taught, shown, half, strict=True):
+        assert (full.weights[full.is_sampled] == 1).all()
+        assert np.allclose(some.weights, (full.weights + none.weights) / 2)
+
+
+def test_without_an_oracle_random_actions_are_what_is_taught(tmp_path: Path) -> None:
+    rows, _, _ = collected(noisy(1.0, 0.0), tmp_path / "random")
+    assert rows and all((row.weights[row.is_sampled] == 1).all() for row in rows)
+
+
+def test_trl_takes_no_half_weight_of_random_actions() -> None:
+    with pytest.raises(ConfigError, match=r"sft.noise_weight=0.5: set it to 0 or 1"):
+        SftConfig(num_demos=4, noise_weight=0.5, observation_weight=0.0, trainer="trl")

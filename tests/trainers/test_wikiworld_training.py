@@ -18,7 +18,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines, read_records, record_path
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EnvConfig, EvalConfig, ModelConfig, TrainConfig
-from agentgym.trainers.data.demos import demonstrator
+from agentgym.trainers.data.demos import Demonstrator
 from agentgym.trainers.loop import train
 from agentgym.trainers.models.model import load_model
 from agentgym.trainers.recipes import load_recipe
@@ -79,7 +79,7 @@ def test_the_turns_that_show_the_answer_gain_information(tmp_path: Path) -> None
         run_groups(
             list(enumerate(run.envs[0].train_tasks[900:912])),
             run.envs[0].pool,
-            lambda env, seed: DemonstrationAgent(demonstrator(env, 0.0, seed), run.renderer, 256, 32),
+            lambda env, seed: DemonstrationAgent(Demonstrator(env, 0.0, seed), run.renderer, 256, 32),
             GroupConfig(group_size=1, min_valid=1, num_envs=8),
             seed=0,
         )

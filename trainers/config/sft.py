@@ -47,6 +47,9 @@ class SftConfig:
     noise: Fraction = 0.15
     """Share of the oracle's actions replaced by random ones, so that the policy learns to recover. 1 needs no oracle:
     demonstrations then teach no more than the form of actions."""
+    noise_weight: NonNegative = 1.0
+    """Loss weight of the random actions' tokens. 0 shows what follows a mistake and does not teach the mistake ("DART:
+    Noise Injection for Robust Imitation Learning", Laskey et al., 2017). With ``noise=1`` every action weighs 1."""
     without_oracle: Literal["refuse", "random"] = "refuse"
     """What plays the demonstrations in an environment without an oracle: nothing, or random well-formed calls, which
     teach the form of actions alone."""
@@ -92,11 +95,12 @@ class SftConfig:
                 "sft.num_epochs=0 leaves the warm start out, so the demonstrations would not be used: set "
                 "sft.num_epochs to at least 1, or sft.mix.weight above 0"
             )
-        if self.trainer == "trl" and self.observation_weight not in (0.0, 1.0):
-            raise ConfigError(
-                f"sft.trainer=trl masks tokens and does not weigh them, got sft.observation_weight="
-                f"{self.observation_weight:g}: set it to 0 or 1"
-            )
+        for name in ("observation_weight", "noise_weight") if self.trainer == "trl" else ():
+            if getattr(self, name) not in (0.0, 1.0):
+                raise ConfigError(
+                    f"sft.trainer=trl masks tokens and does not weigh them, got sft.{name}={getattr(self, name):g}: "
+                    "set it to 0 or 1"
+                )
 
     def _check_teacher(self) -> None:
         if self.teacher and not self.teacher.startswith(ENDPOINT):

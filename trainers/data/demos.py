@@ -26,20 +26,26 @@ _FEW_FAILURES, _FEW_HANGS = 3, 1
 """More tasks than these failed, or hung, than were played, and the environment is taken to be broken."""
 
 
-def demonstrator(env: Env, noise: float, seed: int) -> Callable[[Observation], Message]:
+class Demonstrator:
     """The environment's oracle, a share ``noise`` of its actions replaced by random ones.
 
     Half of those are possible in the current state; half are drawn from the tools' schemas and mostly impossible, so
     that the demonstrations also show how to go on after a refusal.
     """
-    rng = np.random.default_rng(seed)
 
-    def choose(observation: Observation) -> Message:
-        if rng.random() >= noise:
-            return env.oracle()
-        return (random_tool_call if env.tools and rng.random() < 0.5 else random_action)(env, observation, rng)
+    def __init__(self, env: Env, noise: float, seed: int) -> None:
+        self._env, self._noise, self._rng = env, noise, np.random.default_rng(seed)
+        self.was_random = False
+        """True if the last action took the oracle's place; of ``noise=1`` none does."""
 
-    return choose
+    def __call__(self, observation: Observation) -> Message:
+        """Choose the next action."""
+        is_random = self._rng.random() < self._noise
+        self.was_random = is_random and self._noise < 1
+        if not is_random:
+            return self._env.oracle()
+        of_schemas = self._env.tools and self._rng.random() < 0.5
+        return (random_tool_call if of_schemas else random_action)(self._env, observation, self._rng)
 
 
 async def collect_demos(  # noqa: PLR0913  (the names at the call are the documentation)
@@ -67,7 +73,7 @@ async def collect_demos(  # noqa: PLR0913  (the names at the call are the docume
         tasks,
         pool,
         lambda env, member_seed: DemonstrationAgent(
-            demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
+            Demonstrator(env, noise, member_seed), renderer, max_context_tokens, max_new_tokens, context, env.max_turns
         ),
         GroupConfig(group_size=1, min_valid=1, limits=limits),
         seed=derive_seed(seed, "demos"),
@@ -173,7 +179,7 @@ def _texts_of(env: Env, task: Task, seed: int, limits: EpisodeLimits) -> tuple[l
     words: set[str] = set()
     with time_limit(limits.reset_timeout_s, f"{env.env_id} reset"):
         observation, _ = env.reset(options={"task": task})
-    choose = demonstrator(env, 0.3 if has_oracle(env) else 1.0, seed)
+    choose = Demonstrator(env, 0.3 if has_oracle(env) else 1.0, seed)
     is_over = False
     while not is_over:
         texts += [message.text for message in observation]

@@ -16,7 +16,7 @@ from agentgym.plugins import Component, F, Registry
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.recipes.browser import miniwob_demo
 from agentgym.trainers.recipes.games import kuhn, tictactoe
-from agentgym.trainers.recipes.mixture import household_demo, household_smoke, mixture
+from agentgym.trainers.recipes.mixture import household_demo, household_long, household_smoke, mixture
 from agentgym.trainers.recipes.own import finetune, tiny
 from agentgym.trainers.recipes.qwen import QWEN_RECIPES
 from agentgym.trainers.recipes.released import igpo, rstar2, searchr1, spiral
@@ -54,6 +54,7 @@ def _own(make: Callable[[], TrainConfig]) -> Callable[[], TrainConfig]:
 for _name, _make in {
     "finetune": finetune,
     "household-demo": household_demo,
+    "household-long": household_long,
     "household-smoke": household_smoke,
     "igpo": igpo,
     "kuhn": kuhn,

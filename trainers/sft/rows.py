@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from agentgym.credit.table import Bools
 from agentgym.errors import UsageError
 from agentgym.render.chat import ChatRenderer
+from agentgym.rollout.agent import NOT_TO_IMITATE
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.types import Observation, Segment, Trajectory, Turn
 
@@ -49,6 +50,7 @@ def sft_rows(demos: Sequence[Trajectory], config: SftConfig, renderer: ChatRende
                 of_roles = _is_of_roles(segment, added, others, renderer, "leave the role out of sft.loss_roles")
                 weighs_one = weighs_one | of_roles
             weights = np.where(weighs_one, 1.0, config.observation_weight).astype(np.float32)
+            weights[is_sampled & weighs_one & ~_is_to_imitate(segment)] = config.noise_weight
             rows.append(SftRow(segment.token_ids, weights, is_sampled))
     return rows
 
@@ -96,6 +98,15 @@ def digest_of(rows: Sequence[SftRow]) -> str:
         digest.update(np.asarray(row.token_ids, dtype=np.int64).tobytes())
         digest.update(row.weights.tobytes())
     return digest.hexdigest()
+
+
+def _is_to_imitate(segment: Segment) -> Bools:
+    """Return False for the tokens of random actions, shape ``[T]``."""
+    flags: list[bool] = []
+    for turn in segment.turns:
+        flags += [True] * len(turn.prompt_ids)
+        flags += [version != NOT_TO_IMITATE for version in turn.completion.policy_versions]
+    return np.asarray(flags, dtype=bool)
 
 
 def _with_messages(demo: Trajectory) -> Iterator[tuple[Segment, list[Observation]]]:

@@ -107,6 +107,15 @@ def test_judged_reward(tmp_path: Path, serve: Any) -> None:
 
 
 @pytest.mark.slow
+def test_tools_over_mcp(tmp_path: Path) -> None:
+    said = run(tmp_path, "tools_over_mcp")
+    assert "tools: pay, price" in said and "> price {'of': 'dates'}: 4 coins" in said
+    assert "oracle: success 1.000" in said
+    assert json.loads((tmp_path / "runs/tiny-001/config.json").read_text(encoding="utf-8"))["env"]["id"] == "Till-v0"
+    assert int(said.partition("before RL, ")[2].partition("%")[0]) > 20, "random calls solve next to nothing"
+
+
+@pytest.mark.slow
 def test_train_with_trl(tmp_path: Path) -> None:
     assert "mean reward by step: [" in run(tmp_path, "train_with_trl", "--steps", "1")
 

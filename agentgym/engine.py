@@ -98,6 +98,14 @@ class EngineHealth:
     """Servers of these that can be asked."""
     fault: str = ""
     """What is wrong with a server that is left out."""
+    cache_use: float | None = None
+    """Share of the key-value cache in use, of the fullest server. None, here and below, where it does not know."""
+    preempted: int | None = None
+    """Requests since the start that lost their place in the cache and were computed anew."""
+    prefix_tokens: int | None = None
+    """Prompt tokens since the start."""
+    prefix_hits: int | None = None
+    """Of these, tokens that the cache had."""
 
 
 @runtime_checkable

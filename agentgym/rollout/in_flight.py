@@ -14,9 +14,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
 from agentgym.types import Turn
 
+MAX_CACHE_USE = 0.85
+"""Share of the engine's cache above which no more episodes start."""
 Priority = tuple[int, int]
 """(ordinal, member): the smaller goes first, so that old groups finish before new ones start."""
 
@@ -27,12 +30,17 @@ class InFlight:
     Args:
         limit: episodes at a time; ``adaptive`` replaces it.
         clock: returns seconds, for ``adaptive``.
+        health: returns how the engine does, for ``adaptive``; None where it does not tell.
     """
 
     def __init__(
-        self, limit: int, adaptive: AdaptiveLimit | None = None, clock: Callable[[], float] = time.perf_counter
+        self,
+        limit: int,
+        adaptive: AdaptiveLimit | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        health: Callable[[], EngineHealth | None] = lambda: None,
     ) -> None:
-        self._adaptive, self._clock = adaptive, clock
+        self._adaptive, self._clock, self._health = adaptive, clock, health
         self._limit = limit if adaptive is None else adaptive.limit
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._num_requests = 0
@@ -63,7 +71,8 @@ class InFlight:
         if self._adaptive is None or not turn.completion.token_ids:
             return
         is_full = self.num_playing >= self._limit
-        self._adaptive.observe(self._clock(), len(turn.completion.token_ids), turn.latency.generate_s, is_full=is_full)
+        num_tokens, generate_s = len(turn.completion.token_ids), turn.latency.generate_s
+        self._adaptive.observe(self._clock(), num_tokens, generate_s, is_full=is_full, health=self._health())
         self._limit = self._adaptive.limit
         self._admit()
 
@@ -101,7 +110,7 @@ class _Window:
 
 
 class AdaptiveLimit:
-    """Additive increase, multiplicative decrease of the episodes in flight, driven by the engine's throughput.
+    """Additive increase, multiplicative decrease of the episodes in flight, driven by the engine's load.
 
     Completions are counted in windows of ``window_turns``. A window is *congested* if both conditions hold:
 
@@ -112,9 +121,15 @@ class AdaptiveLimit:
 
     Latency alone would stop at the first batch of two, throughput alone at any noise.
 
+    An engine that tells its load (:class:`~agentgym.engine.EngineHealth`) is also asked at the end of each window. The
+    window is congested if since the last one the engine took requests' places in its cache away (``preempted``), or if
+    more requests wait than half of those that it computes. The limit holds while any request waits, or while the cache
+    is more than :data:`MAX_CACHE_USE` full: a conversation grows with every turn, and its keys and values with it.
+
     Until the first congestion the limit doubles after each window in which it was reached; then it grows by ``step``. A
     congested window multiplies it by ``decrease``, low enough to measure an engine with room again. Windows in which
-    the limit was not reached change nothing. Checkpoints do not keep the limit: a resumed run finds it again.
+    the limit was not reached change nothing, unless they are congested by what the engine tells. Checkpoints do not
+    keep the limit: a resumed run finds it again.
 
     Example:
         >>> limit = AdaptiveLimit(first=8, most=64, window_turns=2)
@@ -143,6 +158,7 @@ class AdaptiveLimit:
             )
         self._least, self._most, self._step, self._decrease = least, most, step, decrease
         self._window_turns, self._max_slowdown = window_turns, max_slowdown
+        self._num_preempted: int | None = None
         self.limit = min(max(first, least), most)
         self._is_doubling = True
         self._fastest: deque[float] = deque(maxlen=num_remembered)
@@ -156,13 +172,16 @@ class AdaptiveLimit:
         self._since = now
         self._clear()
 
-    def observe(self, now: float, num_tokens: int, generate_s: float, *, is_full: bool) -> None:
+    def observe(
+        self, now: float, num_tokens: int, generate_s: float, *, is_full: bool, health: EngineHealth | None = None
+    ) -> None:
         """Count a completion.
 
         Args:
             now: seconds on any clock.
             generate_s: seconds from the request to the completion.
             is_full: True if the limit of episodes in flight was reached.
+            health: the engine's load at this moment, if it tells.
         """
         if self._since is None:
             self.begin_window(now)
@@ -175,14 +194,26 @@ class AdaptiveLimit:
             window = _Window(
                 tokens_per_s=self._num_tokens / (now - self._since), s_per_token=self._generate_s / self._num_tokens
             )
-            if 2 * self._num_full >= self._num_turns:
-                self._decide(window)
+            is_pressed = self._is_pressed(health)
+            if is_pressed or 2 * self._num_full >= self._num_turns:
+                self._decide(window, health, is_pressed=is_pressed)
             self.begin_window(now)
 
-    def _decide(self, window: _Window) -> None:
+    def _is_pressed(self, health: EngineHealth | None) -> bool:
+        """Return True if the engine tells that it has more work than room."""
+        if health is None:
+            return False
+        before, self._num_preempted = self._num_preempted, health.preempted
+        lost = health.preempted is not None and before is not None and health.preempted > before
+        return lost or 2 * (health.queued or 0) > health.running > 0
+
+    def _decide(self, window: _Window, health: EngineHealth | None, *, is_pressed: bool) -> None:
         self._fastest.append(window.s_per_token)
-        if self._is_congested(window):
+        if is_pressed or self._is_congested(window):
             self.limit = max(self._least, int(self.limit * self._decrease))
+            self._is_doubling, self._before = False, None
+            return
+        if health is not None and (health.queued or (health.cache_use or 0.0) > MAX_CACHE_USE):
             self._is_doubling, self._before = False, None
             return
         self._before = (self.limit, window)

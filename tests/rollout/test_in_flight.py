@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
 from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
 from agentgym.types import Completion, FinishReason, Latency, Message, Turn
@@ -81,6 +82,51 @@ def test_a_window_that_is_begun_anew_forgets_the_pause() -> None:
         station.now += 1000.0  # training, while nothing is played
         limit.begin_window(station.now)
     assert limit.limit == MOST
+
+
+def fed(limit: AdaptiveLimit, reports: list[EngineHealth | None], *, is_full: bool = True) -> list[int]:
+    """The limit after each window of one turn of equal speed, with what the engine tells at its end."""
+    seen = []
+    for number, health in enumerate([None, *reports]):  # the first only begins the window
+        limit.observe(float(number), TOKENS, 0.5, is_full=is_full, health=health)
+        seen.append(limit.limit)
+    return seen[1:]
+
+
+def told(**facts: float) -> EngineHealth:
+    return EngineHealth(**{"running": 20, "queued": 0, "cache_use": 0.3, "preempted": 0, **facts})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("facts", [{"queued": 1}, {"cache_use": 0.9}])
+def test_it_holds_while_requests_wait_or_the_cache_is_nearly_full(facts: dict[str, float]) -> None:
+    limit = AdaptiveLimit(most=MOST, first=8, window_turns=1)
+    assert fed(limit, [told(), told(**facts), told(**facts), told()]) == [16, 16, 16, 18]
+
+
+@pytest.mark.parametrize("facts", [{"queued": 11}, {"preempted": 3}])
+def test_it_shrinks_when_many_wait_or_places_were_lost_even_if_it_was_not_reached(facts: dict[str, float]) -> None:
+    limit = AdaptiveLimit(most=MOST, first=8, window_turns=1)
+    assert fed(limit, [told(), told(**facts)]) == [16, 8]
+    limit = AdaptiveLimit(most=MOST, first=8, window_turns=1)
+    assert fed(limit, [told(), told(**facts)], is_full=False) == [8, 4]
+
+
+def test_a_server_that_begins_its_counters_anew_is_no_congestion() -> None:
+    limit = AdaptiveLimit(most=MOST, first=8, window_turns=1)
+    assert fed(limit, [told(preempted=5), told(preempted=0), told(preempted=0)]) == [16, 32, 64]
+
+
+def test_it_does_not_swing_between_reports() -> None:
+    """A queue that comes with the limit and goes with it: the limit stays between half of the place and the place."""
+    limit, place, seen = AdaptiveLimit(most=MOST, first=8, window_turns=1), 40, []
+    limit.observe(0.0, TOKENS, 0.5, is_full=True)
+    for number in range(1, 200):
+        running = min(place, limit.limit)
+        health = told(running=running, queued=max(0, limit.limit - place), cache_use=0.0)
+        limit.observe(float(number), TOKENS * running, 0.5 * running, is_full=True, health=health)
+        seen.append(limit.limit)
+    assert min(seen[10:]) >= 20 and max(seen[10:]) <= 64
+    assert 35 <= sum(seen[100:]) / 99 <= 48
 
 
 def test_turns_move_the_limit_and_admit_who_waits() -> None:

@@ -282,6 +282,7 @@ def test_requests_wait_in_line_for_a_slot(model: PreTrainedModel) -> None:
     assert order == list(range(7))
     assert max(waited[:2]) < min(waited[2:]), "those without a slot waited longer"
     assert (engine.health().running, engine.health().queued) == (0, 0)
+    assert (engine.health().prefix_tokens, engine.health().cache_use) == (7 * 6, None)
 
 
 def test_requests_of_one_session_run_one_after_the_other(model: PreTrainedModel) -> None:

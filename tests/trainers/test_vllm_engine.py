@@ -325,6 +325,36 @@ def test_a_server_that_a_killed_trainer_left_paused_goes_on(tmp_path: Path) -> N
     run(scenario())
 
 
+def test_the_servers_tell_their_load_and_one_that_does_not_is_still_well(tmp_path: Path) -> None:
+    page = "\n".join(
+        f"vllm:{name} {value}"
+        for name, value in {
+            "num_requests_waiting": 3,
+            "kv_cache_usage_perc": 0.5,
+            "num_preemptions_total": 1,
+            "prefix_cache_queries_total": 100,
+            "prefix_cache_hits_total": 80,
+        }.items()
+    )
+
+    async def scenario() -> None:
+        async with world(tmp_path, 2) as w:
+            w.servers[1].faults["/metrics"] = b"not a page of metrics"
+            await w.train(0, 31)
+            health = w.engine.health()
+            assert (health.queued, health.cache_use, health.prefix_hits) == (None, None, None)
+            w.servers[0].faults["/metrics"] = page.encode()
+            await w.until(lambda: w.engine.health().queued is not None)
+            health = w.engine.health()
+            assert (health.ready, health.queued, health.cache_use, health.preempted) == (2, 3, 0.5, 1)
+            assert (health.prefix_tokens, health.prefix_hits) == (100, 80)
+            w.servers[1].faults["/metrics"] = "drop"
+            assert {(await w.ask(str(n))).token_ids[0] for n in range(4)} == {31}
+            assert w.engine.health().ready == 2 and not w.engine.server_stats.num_left_out
+
+    run(scenario())
+
+
 def test_a_server_that_does_not_take_the_weights_is_left_out(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with world(tmp_path, 2) as w:

@@ -26,6 +26,7 @@ from agentgym.rollout.group import GroupConfig, run_groups
 from agentgym.rollout.record import read_json_lines
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.overrides import apply_overrides
+from agentgym.trainers.config.pipeline import PipelineConfig
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.config.train import EvalConfig, LoraSettings, ModelConfig, TrainConfig
 from agentgym.trainers.engines.config import EngineConfig
@@ -259,12 +260,16 @@ def test_adapters_are_swapped(servers: Servers, tmp_path: Path) -> None:
 
 
 def test_gigpo_learns_with_rollouts_from_vllm(servers: Servers, tmp_path: Path) -> None:
-    result = train(config(servers.urls[0]), tmp_path / "run")
+    asked_often = config(servers.urls[0], health_interval_s=0.2)
+    result = train(replace(asked_often, pipeline=PipelineConfig(max_in_flight="auto")), tmp_path / "run")
     rows = [row for row in read_json_lines(tmp_path / "run" / "metrics.jsonl") if row["phase"] == "rl"]
     assert len(rows) == 40
     assert max(row["logprob_gap_max"] for row in rows) < MAX_GAP
     assert max(row["engine/probe_gap"] for row in rows) < MAX_GAP
     assert rows[-1]["engine/num_left_out"] == 0
+    shares = [row["prefix_hit_share"] for row in rows if "prefix_hit_share" in row]
+    assert shares and all(0 <= share <= 1 for share in shares)
+    assert max(shares) > 0.2, "a turn's prompt is the one before and some tokens more; blocks of 16 are kept whole"
     assert result.success_before is not None and result.success_after is not None
     assert result.success_after > result.success_before + 0.3  # the embedded engine: from 0.14 to 0.88
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from agentgym.credit.columns import FROM_GROUPS
 from agentgym.credit.compose import CreditConfig
+from agentgym.engine import EngineHealth
 from agentgym.errors import ConfigError
 from agentgym.rollout.group import GroupConfig
 from agentgym.rollout.in_flight import AdaptiveLimit, InFlight
@@ -36,8 +38,8 @@ class PipelineConfig:
     them, with the same bias."""
     max_in_flight: int | Literal["auto"] = 0
     """Episodes that are played at the same time, older groups first; 0 for as many as ``group.num_envs``. ``auto``
-    raises the number while the engine keeps up and lowers it where more brings nothing
-    (:mod:`agentgym.rollout.in_flight`)."""
+    raises the number while the engine keeps up, holds it while requests wait or the engine's cache is nearly full, and
+    lowers it where more brings nothing (:mod:`agentgym.rollout.in_flight`)."""
 
     def __post_init__(self) -> None:
         if self.max_staleness < 1:
@@ -61,10 +63,10 @@ class PipelineConfig:
         num_needed = group.group_size if self.complete_with == "group_size" else group.min_valid
         return Quorum(num_started=group.group_size + self.over_provision, num_needed=num_needed)
 
-    def in_flight(self, group: GroupConfig) -> InFlight:
+    def in_flight(self, group: GroupConfig, health: Callable[[], EngineHealth | None] = lambda: None) -> InFlight:
         """Return the limit that lets episodes begin; never more than there are environments."""
         if self.max_in_flight == "auto":
-            return InFlight(group.num_envs, AdaptiveLimit(most=group.num_envs))
+            return InFlight(group.num_envs, AdaptiveLimit(most=group.num_envs), health=health)
         return InFlight(min(self.max_in_flight or group.num_envs, group.num_envs))
 
 

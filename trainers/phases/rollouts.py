@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from agentgym.engine import EngineHealth, ReportsHealth
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
@@ -19,6 +20,21 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run import Run
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
+
+
+class PrefixHits:
+    """The share of prompt tokens that the engine's cache had, step by step."""
+
+    def __init__(self) -> None:
+        self._before = (0, 0)
+
+    def since_last(self, health: EngineHealth | None) -> Metrics:
+        """Return ``prefix_hit_share`` since the last call; nothing where it is not known or no prompt was read."""
+        if health is None or health.prefix_tokens is None or health.prefix_hits is None:
+            return {}
+        (tokens, hits), self._before = self._before, (health.prefix_tokens, health.prefix_hits)
+        num_tokens = health.prefix_tokens - tokens
+        return {"prefix_hit_share": (health.prefix_hits - hits) / num_tokens} if num_tokens > 0 else {}
 
 
 class Rollouts:
@@ -44,8 +60,13 @@ class Rollouts:
         self._num_parts = run.ranks.count if run.do_all_play else 1
         """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
-        self._in_flight = config.pipeline.in_flight(replace(config.group, num_envs=-(-config.group.num_envs // parts)))
         engine = run.engine if run.ranks.is_main or run.do_all_play else None
+        self._health: Callable[[], EngineHealth | None] = (
+            engine.health if isinstance(engine, ReportsHealth) else lambda: None
+        )
+        self._prefix = PrefixHits()
+        part_of_envs = replace(config.group, num_envs=-(-config.group.num_envs // parts))
+        self._in_flight = config.pipeline.in_flight(part_of_envs, self._health)
         self._pulse = Pulse(run.run_dir, self._in_flight, engine, on_beat)
         self._beats = run.ranks.is_main
         seed = derive_seed(config.seed, "rl tasks")
@@ -163,6 +184,7 @@ class Rollouts:
             "tokens_per_s": num_tokens / playing_s,
             "groups_ahead": float(self.state.next_ordinal - self.state.num_taken),
             "in_flight_limit": float(self._in_flight.limit),
+            **self._prefix.since_last(self._health()),
             **self._planner.metrics(),
             **{
                 f"{env.prefix}{name}": value

@@ -159,7 +159,7 @@ class FakeVllm:
         return True
 
     async def _route(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        if (method, path) == ("GET", "/health"):
+        if (method, path) in (("GET", "/health"), ("GET", "/metrics")):
             return 200, None
         if (method, path) == ("GET", "/v1/models"):
             base = {"id": self.name, "parent": None, "max_model_len": self.max_model_len}

@@ -117,8 +117,14 @@ class TorchEngine:
         return self._stats
 
     def health(self) -> EngineHealth:
-        """Return how many requests are computed and wait."""
-        return EngineHealth(running=len(self._running), queued=len(self._waiting))
+        """Return how many requests are computed and wait for a slot, and what the slots had of prompts."""
+        num_running, num_slots = len(self._running), self._slots.count
+        return EngineHealth(
+            running=num_running,
+            queued=max(0, len(self._waiting) - (num_slots - num_running)),  # others only wait for the next tick
+            prefix_tokens=self._stats.num_prefill_tokens + self._stats.num_reused_tokens,
+            prefix_hits=self._stats.num_reused_tokens,
+        )
 
     # --------------------------------------------------------------------------------------------- the contract
 

@@ -58,6 +58,11 @@ class SlotTable:
         self._clock = 0
         self.num_evictions = 0
 
+    @property
+    def count(self) -> int:
+        """How many slots there are."""
+        return len(self._slots)
+
     def is_session_busy(self, session_id: str) -> bool:
         """Return True if a request of this session is running."""
         slot = self._by_session.get(session_id)

@@ -11,6 +11,7 @@ import httpx
 from agentgym.canonical import read_json
 from agentgym.errors import EngineError, UsageError
 from agentgym.http_limits import limited_async_client
+from agentgym.trainers.engines.vllm.load import ServerLoad, read_load
 from agentgym.trainers.engines.vllm.versions import OLDEST, check_version
 from agentgym.trainers.engines.vllm.wire import ServerFaultError
 from agentgym.types import Json, JsonObject
@@ -79,6 +80,15 @@ class VllmClient:
     async def health(self, timeout_s: float) -> None:
         """Return True if the server says that it is well."""
         await self._call("GET", "/health", timeout_s, expects_json=False)
+
+    async def load(self, timeout_s: float) -> ServerLoad | None:
+        """Return how much work the server has; None if it does not tell."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await self._http.request("GET", f"{self.url}/metrics")
+        except (TimeoutError, httpx.HTTPError):
+            return None
+        return read_load(response.text) if response.is_success else None
 
     async def base_model(self, timeout_s: float) -> tuple[str, int]:
         """The name under which the model is served, and its context in tokens.

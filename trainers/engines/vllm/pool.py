@@ -24,6 +24,7 @@ from agentgym.trainers.engines.changes import Changes
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.engines.vllm.client import ModelFacts, VllmClient, WrongServerError, make_http
 from agentgym.trainers.engines.vllm.in_flight import Flight, Pause, Server, State
+from agentgym.trainers.engines.vllm.load import LoadTotals
 from agentgym.trainers.engines.vllm.proof import prove
 from agentgym.trainers.engines.vllm.weights import Published, WeightSync
 from agentgym.trainers.engines.vllm.wire import ServerFaultError, read_scores, score_body
@@ -76,6 +77,7 @@ class ServerPool:
         self.dtypes: set[str] = set()
         """What the servers compute in, as far as they have said."""
         self.stats = PoolStats()
+        self._loads = LoadTotals()
 
     def health(self) -> EngineHealth:
         """Return the requests in flight and the servers that can be asked."""
@@ -85,6 +87,7 @@ class ServerPool:
             servers=len(self._config.urls),
             ready=sum(server.state is not State.OUT for server in self.servers),
             fault=out[0] if out else "",
+            **self._loads.now(),  # type: ignore[arg-type]
         )
 
     # ------------------------------------------------------------------------------------------- start and end
@@ -272,6 +275,8 @@ class ServerPool:
                 with boundary(EngineError, "its keeper"):
                     if server.state in (State.READY, State.RESTING):
                         await server.client.health(self._config.health_timeout_s)
+                        if (load := await server.client.load(self._config.health_timeout_s)) is not None:
+                            self._loads.count(server.client.url, load)
                     elif not self._is_idle(server):
                         await self._admit(server)
                 num_failed = 0
@@ -378,4 +383,5 @@ class ServerPool:
             self.say(f"vLLM server {server.client.url} is left out: {reason}")
         server.state, server.reason = State.OUT, reason
         server.cut()
+        self._loads.forget(server.client.url)
         self._changes.notify()

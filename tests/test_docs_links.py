@@ -1,4 +1,4 @@
-"""Links of the README and the docs: each relative one names a file, and a heading that is there."""
+"""Links of the README and the docs lead to files and headings that are there, and its counts are those of the code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+
+from agentgym.credit.component import ESTIMATORS
+from agentgym.evals.suites import suite_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -38,3 +41,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < MOST_LINES_OF_THE_README
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_its_counts_are_those_of_the_code(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert re.findall(r"(\d+) suites", text) == [str(len(suite_names()))]
+    named = re.findall(r"GiGPO, HGPO, IGPO and (\d+) more estimators", text)
+    counted = [int(number) + 3 for number in named] or [int(n) for n in re.findall(r"(\d+) credit estimators", text)]
+    assert counted == [len(ESTIMATORS)]

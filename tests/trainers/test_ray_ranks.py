@@ -297,7 +297,14 @@ class Jobs:
 
     def submit(self, name: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "agentgym", "train", *arguments]
-        self.ask("submit", "--no-wait", "--submission-id", name, "--", *command)
+        said: list[str] = []
+
+        def taken() -> bool:
+            said.append(self.ask("submit", "--no-wait", "--submission-id", name, "--", *command, check=False))
+            return "No available agent" not in said[-1]  # Ray asks to try again while its agents start
+
+        until(taken)
+        assert "submitted successfully" in said[-1], said[-1]
 
     def ask(self, *words: str, check: bool = True) -> str:
         verb, *rest = words

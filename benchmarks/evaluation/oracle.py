@@ -1,4 +1,4 @@
-"""What evaluation adds to the time of its environment: household episodes by the oracle.
+"""Time that evaluation adds to that of its environment: household episodes by the oracle.
 
     python benchmarks/evaluation/oracle.py --output benchmarks/evaluation/oracle.json
 

@@ -115,18 +115,13 @@ def household_demo() -> TrainConfig:
 
 def household_long() -> TrainConfig:
     """The same errands from a weaker start: 200 steps of RL, in which ways to assign credit can be told apart."""
-    return TrainConfig(
+    demo = household_demo()
+    return replace(
+        demo,
         recipe="household-long",
-        env=EnvConfig(id="agentgym/Household-v0", kwargs=KITCHEN),
-        model=ModelConfig(hidden_size=128, num_layers=3, vocab_size=1024, max_context_tokens=512),
+        model=replace(demo.model, num_layers=3, intermediate_size=0),
         sft=SftConfig(num_demos=6000, noise=0.25, num_epochs=2, batch_size=4, optimizer=SFT_OPTIMIZER),
         num_steps=200,
-        groups_per_step=8,
-        group=GroupConfig(group_size=8, num_envs=64),
-        sampling=SamplingParams(max_new_tokens=16),
-        credit=CreditConfig(estimator="gigpo"),
-        optimizer=OptimizerConfig(lr=2e-4),
-        eval=EvalConfig(num_episodes=200),
     )
 
 

@@ -71,8 +71,14 @@ class InFlight:
         if self._adaptive is None or not turn.completion.token_ids:
             return
         is_full = self.num_playing >= self._limit
-        num_tokens, generate_s = len(turn.completion.token_ids), turn.latency.generate_s
-        self._adaptive.observe(self._clock(), num_tokens, generate_s, is_full=is_full, health=self._health())
+        self._adaptive.observe(
+            self._clock(),
+            len(turn.completion.token_ids),
+            turn.latency.generate_s,
+            is_full=is_full,
+            is_over=self.num_playing > self._limit,
+            health=self._health(),
+        )
         self._limit = self._adaptive.limit
         self._admit()
 
@@ -173,7 +179,14 @@ class AdaptiveLimit:
         self._clear()
 
     def observe(
-        self, now: float, num_tokens: int, generate_s: float, *, is_full: bool, health: EngineHealth | None = None
+        self,
+        now: float,
+        num_tokens: int,
+        generate_s: float,
+        *,
+        is_full: bool,
+        is_over: bool = False,
+        health: EngineHealth | None = None,
     ) -> None:
         """Count a completion.
 
@@ -181,6 +194,8 @@ class AdaptiveLimit:
             now: seconds on any clock.
             generate_s: seconds from the request to the completion.
             is_full: True if the limit of episodes in flight was reached.
+            is_over: True if more are in flight, since the limit was lowered. The engine's load is then still that of
+                before, and moves nothing.
             health: the engine's load at this moment, if it tells.
         """
         if self._since is None:
@@ -195,7 +210,8 @@ class AdaptiveLimit:
                 tokens_per_s=self._num_tokens / (now - self._since), s_per_token=self._generate_s / self._num_tokens
             )
             is_pressed = self._is_pressed(health)
-            if is_pressed or 2 * self._num_full >= self._num_turns:
+            is_of_before = is_over and health is not None
+            if not is_of_before and (is_pressed or 2 * self._num_full >= self._num_turns):
                 self._decide(window, health, is_pressed=is_pressed)
             self.begin_window(now)
 

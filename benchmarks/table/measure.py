@@ -39,7 +39,7 @@ def read_table() -> Table:
 
 
 def figure(result: Any, path: list[Any]) -> float:
-    """What a script's result says at a path of names, indices and descriptions of list items.
+    """Read a script's result at a path of names, indices and descriptions of list items.
 
     Raises:
         LookupError: nothing is there.
@@ -56,7 +56,7 @@ def figure(result: Any, path: list[Any]) -> float:
 
 
 def run(script: Table, extra: list[str]) -> Any:
-    """The JSON that one run of a script writes.
+    """Run a script once, and return the JSON that it writes.
 
     Raises:
         subprocess.CalledProcessError: it failed; its output was shown.
@@ -70,7 +70,7 @@ def run(script: Table, extra: list[str]) -> Any:
 
 
 def missing(script: Table) -> str:
-    """What a script needs and is not here; empty where it can run."""
+    """Name the thing that a script needs and that is not here; empty if it can run."""
     need = script.get("needs", "")
     if need == "docker":
         info = shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False)

@@ -111,6 +111,18 @@ def test_it_shrinks_when_many_wait_or_places_were_lost_even_if_it_was_not_reache
     assert fed(limit, [told(), told(**facts)], is_full=False) == [8, 4]
 
 
+def test_it_shrinks_once_and_waits_until_the_episodes_above_it_have_ended() -> None:
+    limit = AdaptiveLimit(most=MOST, first=32, window_turns=1)
+    limit.observe(0.0, TOKENS, 0.5, is_full=True, health=told())
+    seen = []
+    for number, playing in enumerate([32, 32, 30, 24, 16, 16], start=1):
+        health = told(queued=11, preempted=number if playing > 16 else 4)
+        is_over = playing > limit.limit
+        limit.observe(float(number), TOKENS, 0.5, is_full=True, is_over=is_over, health=health)
+        seen.append(limit.limit)
+    assert seen == [16, 16, 16, 16, 8, 8]
+
+
 def test_a_server_that_begins_its_counters_anew_is_no_congestion() -> None:
     limit = AdaptiveLimit(most=MOST, first=8, window_turns=1)
     assert fed(limit, [told(preempted=5), told(preempted=0), told(preempted=0)]) == [16, 32, 64]

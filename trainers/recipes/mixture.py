@@ -91,8 +91,7 @@ KITCHEN = {
 def household_demo() -> TrainConfig:
     """A 0.5 M parameter agent learns to keep house: noisy demonstrations, then GiGPO. Minutes on two CPU cores.
 
-    Of the layers' widths and the noise that were tried, these learn most in a minute. Random actions are shown and not
-    taught; without them the policy does not know how to go on after its first mistake.
+    Random actions are shown and not taught. Without them the policy does not know how to go on after its first mistake.
     """
     return TrainConfig(
         recipe="household-demo",

@@ -60,7 +60,7 @@ class SlotTable:
 
     @property
     def count(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return len(self._slots)
 
     def is_session_busy(self, session_id: str) -> bool:

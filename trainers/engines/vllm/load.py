@@ -1,4 +1,4 @@
-"""What a vLLM server tells of its load at ``/metrics``, in the text format of Prometheus."""
+"""Read a vLLM server's load from ``/metrics``, which has the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ServerLoad:
     prefix_hits: int
 
 
-COUNTERS = ("preempted", "prefix_tokens", "prefix_hits")
+_COUNTERS = ("preempted", "prefix_tokens", "prefix_hits")
 
 
 def read_load(text: str) -> ServerLoad | None:
@@ -57,13 +57,13 @@ class LoadTotals:
     """Counters of several servers over all their starts: a server that begins anew begins its counters anew."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self._totals: dict[str, int] = dict.fromkeys(_COUNTERS, 0)
         self._last: dict[str, ServerLoad] = {}
 
     def count(self, url: str, load: ServerLoad) -> None:
         """Take in what a server says now."""
         before = self._last.get(url)
-        for name in COUNTERS:
+        for name in _COUNTERS:
             now, then = getattr(load, name), 0 if before is None else getattr(before, name)
             self._totals[name] += now - then if now >= then else now
         self._last[url] = load
@@ -72,8 +72,8 @@ class LoadTotals:
         """The server is out of service; its counters stay counted, and its queue does not."""
         before = self._last.get(url)
         if before is not None:
-            zero = {one.name: 0 for one in fields(before) if one.name not in COUNTERS}
-            self._last[url] = ServerLoad(**{**{name: getattr(before, name) for name in COUNTERS}, **zero})
+            zero = {one.name: 0 for one in fields(before) if one.name not in _COUNTERS}
+            self._last[url] = ServerLoad(**{**{name: getattr(before, name) for name in _COUNTERS}, **zero})
 
     def now(self) -> Mapping[str, float | int]:
         """Return the fields of :class:`~agentgym.engine.EngineHealth`; empty before any server has told."""

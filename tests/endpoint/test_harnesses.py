@@ -74,7 +74,8 @@ def test_a_command_plays(tmp_path: Path) -> None:
 def test_a_command_that_fails_gives_no_reward(tmp_path: Path) -> None:
     played = by_command(tmp_path, calls=1, code=3)
     assert played.status is Status.ENV_ERROR and played.reward is None and "code 3" in str(played.error)
-    slow = by_command(tmp_path, calls=1, code=0, timeout_s=0.05)
+    # a command that cannot end in time: a quick machine runs the agent above in less than any limit worth testing
+    slow = by_command(tmp_path, calls=1, code=0, command="sleep 60", timeout_s=0.05)
     assert not slow.status.is_evidence and slow.reward is None
 
 

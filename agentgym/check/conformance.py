@@ -42,7 +42,7 @@ from agentgym.check.episodes import STEP_TIMEOUT_S
 from agentgym.check.injection import cheats, injection
 from agentgym.check.leaks import leaks
 from agentgym.check.repeats import repeated_rewards
-from agentgym.check.report import CheckFailed, CheckReport, CheckResult, run_check
+from agentgym.check.report import CheckFailed, CheckReport, CheckResult, blocked, run_check
 from agentgym.check.subject import Subject
 from agentgym.env.env import Env
 from agentgym.errors import UsageError
@@ -155,18 +155,28 @@ def _check(
     STEP_TIMEOUT_S.set(step_timeout_s)
     results: dict[str, CheckResult] = {}
     for check in (Check("construction", _construction), *CHECKS):
-        missing = [needed for needed in check.needs if not results[needed].passed]
-        if missing:
-            detail = f"not run: it rests on {', '.join(missing)}, which failed"
-            result = CheckResult(name=check.name, passed=True, detail=detail)
-        else:
-            result = run_check(check.name, check.function, subject, check_timeout_s)
+        failed = [results[needed] for needed in check.needs if not results[needed].passed]
+        result = _check_on(check, failed, subject, check_timeout_s)
         results[check.name] = result
         on_result(result)
         if check.name == "construction" and not result.passed:
             break
     checks = tuple(results.values())
     return CheckReport(env=subject.name, passed=all(check.passed for check in checks), checks=checks)
+
+
+def _check_on(check: Check, failed: list[CheckResult], subject: Subject, timeout_s: float) -> CheckResult:
+    """Run a check. Where one that it rests on failed, a failure of its own says nothing new, but a pass does.
+
+    After one that hung nothing that rests on it is run, so that the kit ends in bounded time.
+    """
+    names = ", ".join(result.name for result in failed)
+    if any(result.is_hung for result in failed):
+        return blocked(check.name, f"not run: it rests on {names}, which failed")
+    result = run_check(check.name, check.function, subject, timeout_s)
+    if not failed or result.passed:
+        return result
+    return blocked(check.name, f"no finding: it rests on {names}, which failed; so did this: {result.detail}")
 
 
 def _construction(subject: Subject) -> str:

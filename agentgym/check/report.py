@@ -27,8 +27,17 @@ class CheckResult:
 
     name: str
     passed: bool
-    """True also where the check does not apply; ``detail`` then says why."""
+    """True also where the check does not apply or says nothing new; ``detail`` then says why."""
     detail: str
+    is_blocked: bool = False
+    """True where a check that this one rests on failed, and this one was not run or failed with it."""
+    is_hung: bool = False
+    """True where it took longer than it may."""
+
+
+def blocked(name: str, detail: str) -> CheckResult:
+    """Return the result of a check whose failure would say nothing new, since one that it rests on failed."""
+    return CheckResult(name=name, passed=True, detail=detail, is_blocked=True)
 
 
 def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: float | None = None) -> CheckResult:
@@ -39,7 +48,7 @@ def run_check(name: str, function: Callable[[S], str], subject: S, timeout_s: fl
     except CheckFailed as failure:
         return CheckResult(name=name, passed=False, detail=str(failure))
     except HungError as error:
-        return CheckResult(name=name, passed=False, detail=str(error))
+        return CheckResult(name=name, passed=False, detail=str(error), is_hung=True)
     except Exception as error:
         return CheckResult(name=name, passed=False, detail=f"{type(error).__name__}: {error}")
 
@@ -50,9 +59,10 @@ class CheckReport:
 
     Example:
         >>> result = CheckResult(name="oracle", passed=False, detail="3 of 5 episodes succeed")
-        >>> print(CheckReport(env="Guess-v0", passed=False, checks=(result,)))
-        Guess-v0: 1 of 1 checks failed
+        >>> print(CheckReport(env="Guess-v0", passed=False, checks=(result, blocked("speed", "not run: ..."))))
+        Guess-v0: 1 of 2 checks failed, 1 says nothing beside that
           FAIL  oracle  3 of 5 episodes succeed
+          -     speed   not run: ...
     """
 
     env: str
@@ -64,9 +74,21 @@ class CheckReport:
         """The checks that failed."""
         return tuple(check for check in self.checks if not check.passed)
 
+    @property
+    def verdict(self) -> str:
+        """The number of checks that failed, and of those that rest on them."""
+        num_blocked = sum(check.is_blocked for check in self.checks)
+        beside = f", {num_blocked} {'says' if num_blocked == 1 else 'say'} nothing beside that" if num_blocked else ""
+        num_failed = len(self.failures)
+        return f"{num_failed} of {len(self.checks)} checks failed{beside}" if num_failed else "all checks passed"
+
     def __str__(self) -> str:
         width = max((len(check.name) for check in self.checks), default=0)
-        num_failed = len(self.failures)
-        verdict = f"{num_failed} of {len(self.checks)} checks failed" if num_failed else "all checks passed"
-        rows = [f"  {'ok  ' if c.passed else 'FAIL'}  {c.name:<{width}}  {c.detail}" for c in self.checks]
-        return "\n".join([f"{self.env}: {verdict}", *rows])
+        rows = [f"  {_mark(c):<4}  {c.name:<{width}}  {c.detail}" for c in self.checks]
+        return "\n".join([f"{self.env}: {self.verdict}", *rows])
+
+
+def _mark(check: CheckResult) -> str:
+    if check.is_blocked:
+        return "-"
+    return "ok" if check.passed else "FAIL"

@@ -44,15 +44,9 @@ def check(
             arguments=parse_pairs(kwargs or ()),
         )
         out.result(asdict(report))
-        num_failed = sum(not result.passed for result in report.checks)
-        verdict = f"[bold red]{num_failed} of {len(report.checks)} checks failed[/]"
-        out.console.print("[bold green]sound[/]" if report.passed else verdict)
+        out.console.print("[bold green]sound[/]" if report.passed else f"[bold red]{report.verdict}[/]")
     if not report.passed:
         raise typer.Exit(FAILED)
-
-
-_MARKS = {"not run": "–", "warning": "[yellow]![/]"}
-"""Marks of checks that passed, by the word that begins their detail."""
 
 
 def _show_row(out: Output, width: int, result: CheckResult) -> None:
@@ -64,6 +58,11 @@ def _show_row(out: Output, width: int, result: CheckResult) -> None:
     row.add_column(width=1)
     row.add_column(width=width)
     row.add_column()
-    mark = "[bold red]✗[/]" if not result.passed else _MARKS.get(result.detail.partition(":")[0], "[green]✓[/]")
+    if not result.passed:
+        mark = "[bold red]✗[/]"
+    elif result.is_blocked:
+        mark = "–"
+    else:
+        mark = "[yellow]![/]" if result.detail.startswith("warning:") else "[green]✓[/]"
     row.add_row(mark, result.name, escape(result.detail), style=None if result.passed else "red")
     out.console.print(row)

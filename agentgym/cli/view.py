@@ -16,7 +16,11 @@ def view(  # noqa: PLR0913  (a command's options)
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run, an evaluation or suites.")],
     *,
     episodes: Annotated[
-        int, typer.Option(min=0, help="Also print the episodes of the first N tasks of each evaluation.")
+        int,
+        typer.Option(
+            min=0,
+            help="Also print the first N tasks of each evaluation, and the best and the worst episode of N tasks of the last training step, with the reward of each turn.",
+        ),
     ] = 0,
     out_path: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The page. [default: RUN/report.html]")
@@ -81,23 +85,26 @@ STYLES = {"agent": "bold", "tool": "cyan", "env": "default"}
 
 
 def print_episodes(run_dir: Path, num_tasks: int, out: Output) -> None:
-    """Print the first tasks of a run's evaluations, message by message.
+    """Print the first tasks of a run's evaluations and of its last training step, message by message.
 
     Raises:
-        UsageError: the run has no evaluation.
-        CorruptDataError: an evaluation's episodes cannot be read.
+        UsageError: the run has no episode yet.
+        CorruptDataError: its episodes cannot be read.
     """
     from agentgym.errors import UsageError
     from agentgym.report.run_folder import open_run_folder
-    from agentgym.report.transcripts import sample_transcripts
+    from agentgym.report.transcripts import last_step_transcripts, sample_transcripts
 
-    tasks = sample_transcripts(open_run_folder(run_dir), num_tasks)
+    run = open_run_folder(run_dir)
+    tasks = [*sample_transcripts(run, num_tasks), *last_step_transcripts(run, num_tasks)]
     if not tasks:
-        raise UsageError(f"{run_dir} has no evaluation to show episodes of")
+        raise UsageError(f"{run_dir} has no episode to show yet")
     for episodes in tasks:
         for episode in episodes:
-            label = f", evaluation {episode.evaluation}" if episode.evaluation else ""
+            label = f", {episode.played_in}" if episode.played_in else ""
             out.console.print(f"\n[bold]task {episode.task}{label}[/]: {episode.outcome}", soft_wrap=True)
             for line in episode.lines:
-                text = Text(f"  {line.speaker:5} ", style="dim")
-                out.console.print(text.append(line.text, style=STYLES[line.speaker]), soft_wrap=True)
+                text = Text(f"  {line.speaker:5} ", style="dim").append(line.text, style=STYLES[line.speaker])
+                out.console.print(
+                    text.append(f"  [{line.reward}]" if line.reward else "", style="yellow"), soft_wrap=True
+                )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentgym.evals.episodes import read_groups
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.traces import action_text
-from agentgym.types import Trajectory, Turn
+from agentgym.rollout.record import read_records, record_path
+from agentgym.types import Trajectory, TurnCredit, Turn
 
 LONGEST_LINE = 220
 ROLES = {"user": "env", "tool": "tool", "system": "env", "assistant": "agent"}
@@ -20,13 +21,15 @@ class Line:
 
     speaker: str
     text: str
+    reward: str = ""
+    """Of the turn that ends with this line, and its advantage where it was trained; empty on other lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """One episode of one evaluation."""
+    """One episode, of an evaluation or of a training step."""
 
-    evaluation: str
+    played_in: str
     task: str
     lines: tuple[Line, ...]
     outcome: str
@@ -44,26 +47,57 @@ def sample_transcripts(run: RunFolder, num_tasks: int) -> list[list[Transcript]]
     }
     task_ids = [task_id for played in list(evaluations.values())[:1] for task_id in played][:num_tasks]
     return [
-        [transcript(played[task_id], label) for label, played in evaluations.items() if task_id in played]
+        [
+            transcript(played[task_id], f"evaluation {label}".strip())
+            for label, played in evaluations.items()
+            if task_id in played
+        ]
         for task_id in task_ids
     ]
 
 
-def transcript(trajectory: Trajectory, evaluation: str = "") -> Transcript:
-    """Return an episode as lines."""
+def last_step_transcripts(run: RunFolder, num_groups: int) -> list[list[Transcript]]:
+    """Return of each of the newest training step's first groups the episode that earned most, and the one that earned least.
+
+    Raises:
+        CorruptDataError: the step's record cannot be read.
+    """
+    if not run.steps:
+        return []
+    step = run.steps[-1]
+    found = []
+    for record in read_records(record_path(run.path, step))[:num_groups]:
+        credit = record.credit or ((),) * len(record.group.trajectories)
+        ranked = sorted(
+            zip(record.group.trajectories, credit, strict=True), key=lambda member: -(member[0].reward or 0.0)
+        )
+        ends = ranked if len(ranked) < 3 else [ranked[0], ranked[-1]]
+        found.append([transcript(played, f"training step {step + 1}", own) for played, own in ends])
+    return found
+
+
+def transcript(trajectory: Trajectory, played_in: str = "", credit: Sequence[TurnCredit] = ()) -> Transcript:
+    """Return an episode as lines.
+
+    Args:
+        credit: of its turns, if it was trained.
+    """
     lines = [Line(ROLES[message.role], _one_line(message.text)) for message in trajectory.observation]
-    for turn in trajectory.turns:
-        lines += _lines_of(turn)
+    for number, turn in enumerate(trajectory.turns):
+        lines += _lines_of(turn, credit[number] if number < len(credit) else None)
     reward = trajectory.reward
     outcome = trajectory.error or trajectory.status.value if reward is None else f"return {reward:g}"
     if trajectory.success is not None:
         outcome = f"{'success' if trajectory.success else 'failure'}, {outcome}, {trajectory.status.value}"
-    return Transcript(evaluation=evaluation, task=trajectory.task.id, lines=tuple(lines), outcome=outcome)
+    return Transcript(played_in=played_in, task=trajectory.task.id, lines=tuple(lines), outcome=outcome)
 
 
-def _lines_of(turn: Turn) -> Sequence[Line]:
+def _lines_of(turn: Turn, credit: TurnCredit | None) -> Sequence[Line]:
     said = Line("agent", _one_line(action_text(turn.action)))
-    return [said, *(Line(ROLES[message.role], _one_line(message.text)) for message in turn.replies)]
+    lines = [said, *(Line(ROLES[message.role], _one_line(message.text)) for message in turn.replies)]
+    earned = [f"reward {turn.reward:+.3g}"] if turn.reward_parts else []
+    trained = [f"advantage {credit.advantage:+.3g}"] if credit is not None else []
+    return [*lines[:-1], replace(lines[-1], reward=", ".join([*earned, *trained]))]
 
 
 def _one_line(text: str) -> str:

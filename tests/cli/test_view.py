@@ -35,10 +35,10 @@ def test_episodes_are_printed_message_by_message(run: Command, guess: str, tmp_p
     assert [words[0] for words in shown] == ["task", "env", "agent", "tool"] * 2
     assert "success, return 1, completed" in lines[2]
     assert lines[3] == "  env   Guess my [number] between 1 and 10."
-    assert lines[5] == "  tool  Correct."
+    assert lines[5] == "  tool  Correct.  [reward +1]"
     (tmp_path / "run" / "rollouts").mkdir(parents=True)
     (tmp_path / "run" / "config.json").write_text("{}")
-    assert "has no evaluation" in run("view", str(tmp_path / "run"), "--episodes", "1").err
+    assert "has no episode to show yet" in run("view", str(tmp_path / "run"), "--episodes", "1").err
 
 
 def test_plot(run: Command, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentgym.api.rollouts import collect_rollouts
     from agentgym.api.training import resume, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AgentGymError",

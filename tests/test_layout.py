@@ -91,7 +91,8 @@ def test_the_files_that_people_look_for() -> None:
     assert f"version: {project['version']}\n" in citation
     assert f"license: {project['license']}\n" in citation
     assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "## Unreleased" in changes and f"## {project['version']} (" in changes
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = set(
         re.findall(r"(?:`|make )(test-[a-z]+|fast-tests)\b", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))

@@ -43,6 +43,7 @@ from agentgym.trainers.phases.train_step import begin_period, train_step
 from agentgym.trainers.reporting.activity import Activity
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.reporting.metrics import Log, MetricsLog, SilentLog, check_wandb
+from agentgym.trainers.reporting.outcome import outcome
 from agentgym.trainers.run import Run, TrainResult, check_run_dir, extend_run, forget_failed_start
 from agentgym.trainers.scoring.columns import ColumnMaker
 from agentgym.trainers.sft.rows import SftRow
@@ -184,6 +185,9 @@ class TrainingLoop:
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
             if why := state.activity.trained.closing(state.success_before, after):
                 self.log.say(why)
+            if run.ranks.is_main and state.activity.trained.num_trained:
+                for line in outcome(run.run_dir):
+                    self.log.say(line)
             self.checkpoints.finish()
             model = run.whole_model()
             if model is not None:

@@ -33,13 +33,20 @@ class Evaluation:
 
     folder: Path
     label: str
-    """The suite with its version, or the environment."""
+    """The suite with its version, or the environment, and of a training run the moment."""
     policy: str
     content_hash: str
     rows: Rows
     """Every episode by part, task and seed."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the environment; a suite fixes those of its parts."""
+    moment: str = ""
+    """When in a training run it was made; empty for others."""
+
+    @property
+    def name(self) -> str:
+        """The label without the moment."""
+        return self.label.removesuffix(f", {self.moment}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,11 @@ class Comparison:
     return_difference: float
     return_difference_low: float
     return_difference_high: float
+
+    @property
+    def pays_for_failure(self) -> bool:
+        """True if B earns more than A and solves less, both beyond chance: the reward pays for something else."""
+        return self.return_difference_low > 0 > self.difference_high
 
 
 def as_points(difference: float) -> str:
@@ -194,7 +206,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
             f"{a.folder} and {b.folder} cannot be compared: {'; '.join(_content_differences(a, b))}. Only the same "
             f"tasks, seeds, arguments and limits can; {_how_to_evaluate_alike(a, b)}"
         )
-    keys = [key for key in a.rows if key in b.rows and _is_evidence(a.rows[key]) and _is_evidence(b.rows[key])]
+    keys = _common(a, b)
     if not keys:
         raise UsageError(f"{a.folder} and {b.folder} have no finished episode in common")
     won = [(bool(a.rows[key]["success"]), bool(b.rows[key]["success"])) for key in keys]
@@ -205,7 +217,7 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
     returns = paired_interval([b.rows[key]["return"] - a.rows[key]["return"] for key in keys], tasks)
     num_only_a, num_only_b = sum(x and not y for x, y in won), sum(y and not x for x, y in won)
     return Comparison(
-        suite_or_env=a.label,
+        suite_or_env=a.label if a.label == b.label else a.name,
         content_hash=a.content_hash,
         policy_a=a.policy,
         policy_b=b.policy,
@@ -225,6 +237,27 @@ def compare(a: Evaluation, b: Evaluation) -> Comparison:
         return_difference_low=returns.low,
         return_difference_high=returns.high,
     )
+
+
+def compare_moments(run_dir: Path) -> list[Comparison]:
+    """Compare a training run's policy after RL with the one before it, on each of its environments.
+
+    An environment without a finished episode in both is left out.
+
+    Raises:
+        CorruptDataError: the folder is no training run, or has no evaluation.
+    """
+    by_name: dict[str, dict[str, Evaluation]] = {}
+    for one in _of_training(run_dir):
+        by_name.setdefault(one.name, {})[one.moment] = one
+    before, after = MOMENTS["before"], MOMENTS["after"]
+    pairs = [(of[before], of[after]) for of in by_name.values() if before in of and after in of]
+    return [compare(*pair) for pair in pairs if _common(*pair)]
+
+
+def _common(a: Evaluation, b: Evaluation) -> list[tuple[str, Key]]:
+    """Return the episodes that are evidence in both."""
+    return [key for key in a.rows if key in b.rows and _is_evidence(a.rows[key]) and _is_evidence(b.rows[key])]
 
 
 def _how_to_evaluate_alike(a: Evaluation, b: Evaluation) -> str:
@@ -279,12 +312,21 @@ def _played(
     kwargs: Mapping[str, object],
     policy: str,
     scoring: Mapping[str, object] | None = None,
+    moment: str = "",
 ) -> Evaluation:
     rows = _by_key(read_rows(folder))
     content = {"env": env, "kwargs": kwargs, "episodes": [list(key) for key in sorted(rows)]}
     content_hash = digest(content | ({"scoring": scoring} if scoring else {}))
     by_part = {("", key): row for key, row in rows.items()}
-    return Evaluation(folder=folder, label=label, policy=policy, content_hash=content_hash, rows=by_part, kwargs=kwargs)
+    return Evaluation(
+        folder=folder,
+        label=label,
+        policy=policy,
+        content_hash=content_hash,
+        rows=by_part,
+        kwargs=kwargs,
+        moment=moment,
+    )
 
 
 MOMENTS = {"base": "base model", "before": "before RL", "after": "after RL"}
@@ -299,7 +341,7 @@ def _of_training(folder: Path) -> list[Evaluation]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptDataError(f"{folder} is no training run ({error!r})") from error
     found = [
-        _played(path, f"{label}, {when}", env, kwargs, f"{recipe} ({folder})")
+        _played(path, f"{label}, {when}", env, kwargs, f"{recipe} ({folder})", moment=when)
         for suffix, label, env, kwargs in envs
         for moment, when in MOMENTS.items()
         if ((path := folder / "eval" / f"{moment}{suffix}") / "summary.json").is_file()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
     from wandb import Run as WandbRun
 
-SHOWN = ("success", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
+SHOWN = ("success", "return", "loss", "entropy", "num_turns", "logprob_gap_max", "tokens_per_s")
 NUM_LINES, MOST_BETWEEN = 10, 10
 """Lines of a phase where the screen is not a terminal, and the most steps between them."""
 
@@ -92,7 +92,7 @@ class MetricsLog:
                 self._tensorboard.add_scalar(f"{phase}/{name}", value, step)
         if self._wandb is not None:
             self._wandb.log({f"{phase}/{name}": value for name, value in values.items()} | {f"{phase}/step": step})
-        facts = self._facts = [f"{name} {_number(values[name])}" for name in SHOWN if name in values]
+        facts = self._facts = _facts(values)
         if phase in self._bars:
             self._progress.update(self._bars[phase], completed=step, facts=facts)
             between = min(MOST_BETWEEN, max(1, self._num_steps[phase] // NUM_LINES))
@@ -117,6 +117,14 @@ class MetricsLog:
             return bool(row["phase"] == "sft" or row["step"] <= step)
 
         rewrite_json_lines(self.path, [row for row in read_json_lines(self.path) if stays(row)])
+
+
+def _facts(values: Metrics) -> list[str]:
+    """Return the numbers of a row that are shown; the return only where it tells more than success."""
+    is_same = values.get("return") == values.get("success")
+    return [
+        f"{name} {_number(values[name])}" for name in SHOWN if name in values and not (is_same and name == "return")
+    ]
 
 
 def _number(value: float) -> str:

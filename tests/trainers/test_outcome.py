@@ -1,0 +1,69 @@
+"""What a run says at its end of the policy after RL beside the one before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agentgym.trainers.reporting.outcome import outcome
+
+
+def run_folder(path: Path, before: Sequence[tuple[bool, float]], after: Sequence[tuple[bool, float]]) -> Path:
+    """A training run with two evaluations; an episode is its success and return."""
+    path.mkdir()
+    plan = {"recipe": "tiny", "env": {"id": "Guess-v0", "kwargs": {}}, "eval": {"kwargs": {}}}
+    (path / "config.json").write_text(json.dumps(plan))
+    for moment, episodes in (("before", before), ("after", after)):
+        folder = path / "eval" / moment
+        folder.mkdir(parents=True)
+        rows = [
+            {"task_id": f"t{at}", "content_hash": "", "seed": 0, "status": "completed", "success": won, "return": paid}
+            for at, (won, paid) in enumerate(episodes)
+        ]
+        (folder / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "summary.json").write_text("{}")
+    return path
+
+
+def test_a_clear_rise_is_told_with_its_interval(tmp_path: Path) -> None:
+    before = [(at < 10, float(at < 10)) for at in range(100)]
+    after = [(at < 60, float(at < 60)) for at in range(100)]
+    (line,) = outcome(run_folder(tmp_path / "run", before, after))
+    assert line.startswith("RL changed success by +50.0 pp (95 %: +") and line.endswith(
+        "100 pairs of episodes, p < 0.001)"
+    )
+
+
+def test_what_may_be_chance_says_how_many_tasks_would_tell(tmp_path: Path) -> None:
+    before = [(at < 3, float(at < 3)) for at in range(16)]
+    after = [(2 <= at < 7, float(2 <= at < 7)) for at in range(16)]
+    (line,) = outcome(run_folder(tmp_path / "run", before, after))
+    assert "+12.5 pp" in line and "may be chance: eval.num_episodes=" in line
+    needed = int(line.rpartition("num_episodes=")[2].partition(" ")[0])
+    assert 16 < needed < 1000
+
+
+def test_no_change_is_no_more_than_chance(tmp_path: Path) -> None:
+    same = [(at % 2 == 0, 0.0) for at in range(16)]
+    (line,) = outcome(run_folder(tmp_path / "run", same, same))
+    assert line.endswith("which is no more than chance")
+
+
+@pytest.mark.parametrize(
+    ("after", "is_gamed"),
+    [
+        ((False, 1.4), True),
+        ((False, 0.0), False),
+        ((True, 1.4), False),
+    ],
+)
+def test_a_return_that_rises_while_success_falls_is_named(
+    tmp_path: Path, after: tuple[bool, float], is_gamed: bool
+) -> None:
+    before = [(at < 30, float(at < 30)) for at in range(100)]
+    lines = outcome(run_folder(tmp_path / "run", before, [after] * 100))
+    assert any("return rose by 1.1 while success fell" in line for line in lines) == is_gamed
+    assert len(lines) == 1 + is_gamed

@@ -1,0 +1,50 @@
+"""The effect of RL on the evaluation's tasks, in a line, with its interval and p-value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentgym.evals.compare import Comparison, as_points, compare_moments
+
+LIKELY = 0.05
+"""The largest p-value that counts as more than chance."""
+MOST_TASKS = 10_000
+"""Tasks beyond which telling a difference from chance is not worth a hint."""
+
+
+def outcome(run_dir: Path) -> list[str]:
+    """Return lines that hold the policy after RL against the one before, on the same tasks.
+
+    Args:
+        run_dir: of a run that has made both evaluations.
+    """
+    found = compare_moments(run_dir)
+    lines = []
+    for one in found:
+        of = f" on {one.suite_or_env}" if len(found) > 1 else ""
+        lines.append(f"RL changed success{of} by {change(one)}")
+        if one.pays_for_failure:
+            lines.append(f"note: {gamed(one)}")
+    return lines
+
+
+def change(one: Comparison) -> str:
+    """Return a difference of success with its interval, and what it takes to tell it from chance."""
+    p = "p < 0.001" if one.p_value < 0.001 else f"p = {one.p_value:.2g}"
+    said = (
+        f"{as_points(one.difference)} (95 %: {as_points(one.difference_low)} to {as_points(one.difference_high)}, "
+        f"{one.num_pairs} pairs of episodes, {p})"
+    )
+    if one.p_value <= LIKELY:
+        return said
+    if one.tasks_needed is None or one.tasks_needed > MOST_TASKS:
+        return f"{said}, which is no more than chance"
+    return f"{said}, which may be chance: eval.num_episodes={one.tasks_needed} would tell"
+
+
+def gamed(one: Comparison) -> str:
+    """Return what to say of a policy that earns more and solves less."""
+    return (
+        f"return rose by {one.return_difference:.3g} while success fell: the reward pays for something else than "
+        "success. See what earns it: agentgym view RUN --episodes 3; what to change: docs/collapse.md, reward hacking"
+    )

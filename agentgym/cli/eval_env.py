@@ -17,6 +17,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from agentgym.api.policies import ENDPOINT
     from agentgym.evals.episodes import read_rows
     from agentgym.evals.prices import cost_text
     from agentgym.evals.statistics import mean_interval
@@ -41,7 +42,7 @@ def print_summary(out: Output, summary: EvalSummary, folder: Path) -> None:
         table.add_row("[bold]tokens[/]", f"{summary.mean_tokens:.0f} sampled{read} per episode")
     if summary.mean_attempts != 1:
         table.add_row("[bold]attempts[/]", f"{summary.mean_attempts:.2f} per episode; tokens, time and cost are of all")
-    if summary.mean_tokens or summary.cost is not None:
+    if summary.cost is not None or ENDPOINT in summary.policy:  # a model on this machine has no price
         shown = f"{cost_text(summary.mean_cost)} per episode, {cost_text(summary.cost)} in all"
         table.add_row("[bold]cost[/]", "– (no --prices)" if summary.cost is None else shown)
     table.add_row("[bold]time[/]", f"{summary.mean_seconds:.2g} s per episode")

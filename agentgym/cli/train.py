@@ -15,6 +15,7 @@ from agentgym.cli.view import print_episodes
 
 if TYPE_CHECKING:
     from agentgym.trainers.config.train import TrainConfig
+    from agentgym.trainers.planning.dry_run import DryRun
 
 _OPTIONS = ("--resume", "--run-dir", "--dry-run", "--ranks", "--device-gib", "--episodes", "--trust", "--json")
 _KEPT = (
@@ -41,7 +42,7 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         float | None, typer.Option(min=0.0, help="With --dry-run: refuse what does not fit a device of so many GiB.")
     ] = None,
     episodes: Annotated[
-        int, typer.Option(min=0, help="At the end, print the episodes of the first N tasks of each evaluation.")
+        int, typer.Option(min=0, help="At the end, print episodes of N tasks, as view --episodes N does.")
     ] = 0,
     trust: TrustFlag = False,
     as_json: JsonFlag = False,
@@ -93,6 +94,9 @@ def train(  # noqa: PLR0913, PLR0917  # one per option
         )
         if (folder / "model").is_dir():
             out.console.print(f"model: {folder / 'model'}", soft_wrap=True, markup=False)
+        if result.success_after is not None:
+            line = f"beside actions at random: agentgym eval {folder} --policy random"
+            out.console.print(line, soft_wrap=True, markup=False)
         if episodes:
             print_episodes(folder, episodes, out)
 
@@ -137,20 +141,39 @@ def _plan_on_paper(
     is_named = resume is not None or any(text.startswith(("env.id=", "envs=")) for text in overrides)
     env = found.env if is_named else f"{found.env} (the recipe's own)"
     table.add_row("[bold]a step[/]", f"{found.rollouts_per_step:,} rollouts of {env}, {found.num_steps:,} steps")
-    unknown = "not known: the environment sets no env.kwargs.max_turns"
+    unknown = "not known before the environment is made; env.kwargs.max_turns limits it"
     for name, count in (("tokens", found.tokens_per_step), ("sampled", found.sampled_per_step)):
         table.add_row(f"[bold]{name} a step[/]", unknown if count is None else f"at most {count:,}")
     cache = f"{found.kv_bytes_per_token:,} bytes a token, {_gib(found.kv_cache)} GiB if all are at their longest"
     table.add_row("[bold]engine's cache[/]", cache)
+    rank = " a rank" if found.num_ranks > 1 else ""
     for name, size in found.as_dict()["memory"].items():
-        label = f"{name.replace('_', ' ')}, GiB" + (" a rank" if found.num_ranks > 1 else "")
-        table.add_row(f"[bold]{label}[/]", _gib(size))
-    both = f"{_gib(found.activations_kept)} kept, {_gib(found.activations_recomputed)} recomputed"
-    table.add_row("[bold]activations, GiB[/]", both)
-    parts = f"{_gib(found.checkpoint)}, of which each rank writes {_gib(found.checkpoint_per_rank)}"
-    table.add_row("[bold]a checkpoint, GiB[/]", parts)
+        if size:
+            table.add_row(f"[bold]{_PARTS.get(name, name)}, GiB{rank}[/]", _gib(size))
+    other, value = (
+        ("kept", found.activations_kept) if _recomputes(found) else ("recomputed", found.activations_recomputed)
+    )
+    table.add_row(f"[bold]activations if {other}[/]", f"{_gib(value)} GiB")
+    parts = f", of which each rank writes {_gib(found.checkpoint_per_rank)}" if found.num_ranks > 1 else ""
+    table.add_row("[bold]a checkpoint, GiB[/]", f"{_gib(found.checkpoint)}{parts}")
     table.add_row("[bold]to get first[/]", "; ".join(found.downloads).replace("[", "\\[") or "nothing")
     out.console.print(table)
+
+
+_PARTS = {
+    "reference": "frozen copy for KL",
+    "served_copy": "copy that is sampled from",
+    "gathered": "layers gathered at one time",
+    "activations": "activations of a microbatch",
+    "engine_weights": "engine's weights",
+    "kv_cache": "engine's keys and values",
+    "without_engine": "total without the engine",
+}
+"""How the parts of a footprint are called on the screen, where their names do not say it."""
+
+
+def _recomputes(found: DryRun) -> bool:
+    return found.memory.activations == found.activations_recomputed
 
 
 def _gib(num_bytes: int) -> str:

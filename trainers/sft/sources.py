@@ -193,11 +193,12 @@ class Sources:
         config = self.env.config
         self._log.begin("demos", count)
         tasks = demo_tasks(self.env, count)
+        noise = await self._noise(tasks[0][1])
         demos = await collect_demos(
             tasks,
             self.env.pool,
             self._run.renderer,
-            noise=await self._noise(tasks[0][1]),
+            noise=noise,
             max_context_tokens=config.model.max_context_tokens,
             max_new_tokens=config.sampling.max_new_tokens,
             context=config.context,
@@ -210,7 +211,9 @@ class Sources:
         num_tokens = sum(len(segment.token_ids) for segment in segments) / max(1, len(segments))
         of = f" of {self.env.name}" if self.env.name else ""
         missing = f" ({len(tasks) - len(demos)} more failed)" if len(demos) < len(tasks) else ""
-        said = f"{len(demos)} demonstrations{of}{missing}, {share:.0%} successful, {num_tokens:.0f} tokens each"
+        how = f"by the oracle, {noise:.0%} of actions at random (sft.noise)" if 0 < noise < 1 else "by the oracle"
+        how = "by random calls" if noise == 1 else how
+        said = f"{len(demos)} demonstrations{of}{missing} {how}: {share:.0%} successful, {num_tokens:.0f} tokens each"
         self._log.say(said)
         return list(demos)
 

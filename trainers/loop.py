@@ -183,11 +183,7 @@ class TrainingLoop:
             await probe_tasks(run, self.log)
             await self.learn()
             after = await evaluate_policy(run, self.log, "after", config.num_steps) if config.num_steps else None
-            if why := state.activity.trained.closing(state.success_before, after):
-                self.log.say(why)
-            if run.ranks.is_main and state.activity.trained.num_trained:
-                for line in outcome(run.run_dir):
-                    self.log.say(line)
+            self.conclude(after)
             self.checkpoints.finish()
             model = run.whole_model()
             if model is not None:
@@ -203,6 +199,15 @@ class TrainingLoop:
             success_after=after,
             wall_s=state.wall_s,
         )
+
+    def conclude(self, after: float | None) -> None:
+        """Say what RL has changed, or why it could not."""
+        trained = self.state.activity.trained
+        if why := trained.closing(self.state.success_before, after):
+            self.log.say(why)
+        if self.run.ranks.is_main and trained.num_trained:
+            for line in outcome(self.run.run_dir):
+                self.log.say(line)
 
     async def restore(self) -> None:
         """Continue from the checkpoint, if there is one."""

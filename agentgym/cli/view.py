@@ -19,7 +19,8 @@ def view(  # noqa: PLR0913  (a command's options)
         int,
         typer.Option(
             min=0,
-            help="Also print the first N tasks of each evaluation, and the best and the worst episode of N tasks of the last training step, with the reward of each turn.",
+            help="Also print, with each turn's reward, the first N tasks of each evaluation, and of N tasks of the "
+            "last training step the best and the worst episode.",
         ),
     ] = 0,
     out_path: Annotated[

@@ -9,7 +9,7 @@ from agentgym.evals.episodes import read_groups
 from agentgym.report.run_folder import RunFolder
 from agentgym.report.traces import action_text
 from agentgym.rollout.record import read_records, record_path
-from agentgym.types import Trajectory, TurnCredit, Turn
+from agentgym.types import Trajectory, Turn, TurnCredit
 
 LONGEST_LINE = 220
 ROLES = {"user": "env", "tool": "tool", "system": "env", "assistant": "agent"}
@@ -57,7 +57,7 @@ def sample_transcripts(run: RunFolder, num_tasks: int) -> list[list[Transcript]]
 
 
 def last_step_transcripts(run: RunFolder, num_groups: int) -> list[list[Transcript]]:
-    """Return of each of the newest training step's first groups the episode that earned most, and the one that earned least.
+    """Return the best and the worst episode, by return, of each of the first groups of the newest training step.
 
     Raises:
         CorruptDataError: the step's record cannot be read.

@@ -121,10 +121,8 @@ class MetricsLog:
 
 def _facts(values: Metrics) -> list[str]:
     """Return the numbers of a row that are shown; the return only where it tells more than success."""
-    is_same = values.get("return") == values.get("success")
-    return [
-        f"{name} {_number(values[name])}" for name in SHOWN if name in values and not (is_same and name == "return")
-    ]
+    hidden = "return" if values.get("return") == values.get("success") else ""
+    return [f"{name} {_number(values[name])}" for name in SHOWN if name in values and name != hidden]
 
 
 def _number(value: float) -> str:

@@ -24,7 +24,7 @@ def outcome(run_dir: Path) -> list[str]:
         of = f" on {one.suite_or_env}" if len(found) > 1 else ""
         lines.append(f"RL changed success{of} by {change(one)}")
         if one.pays_for_failure:
-            lines.append(f"note: {gamed(one)}")
+            lines.append(f"note: {gamed(one, run_dir)}")
     return lines
 
 
@@ -42,9 +42,10 @@ def change(one: Comparison) -> str:
     return f"{said}, which may be chance: eval.num_episodes={one.tasks_needed} would tell"
 
 
-def gamed(one: Comparison) -> str:
+def gamed(one: Comparison, run_dir: Path) -> str:
     """Return what to say of a policy that earns more and solves less."""
     return (
         f"return rose by {one.return_difference:.3g} while success fell: the reward pays for something else than "
-        "success. See what earns it: agentgym view RUN --episodes 3; what to change: docs/collapse.md, reward hacking"
+        f"success. See what earns it: agentgym view {run_dir} --episodes 3; what to change: docs/collapse.md, reward "
+        "hacking"
     )

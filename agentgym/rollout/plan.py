@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from agentgym.rollout.group import ChooseStarts
 from agentgym.rollout.mixture import Mixture, MixtureState
 from agentgym.rollout.replay import Place, SuccessStore, Swap, choose_swap
 from agentgym.rollout.strategies.config import StrategyConfig
+from agentgym.rollout.strategies.extending import was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.types import Task, Trajectory, TrajectoryGroup
 
@@ -49,7 +51,7 @@ class PlanState:
     """Steps whose groups are planned."""
     plans: Mapping[int, GroupPlan] = field(default_factory=dict)
     """Planned groups that were not trained yet, by ordinal."""
-    history: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
+    history: tuple[Mapping[int, Sequence[tuple[int, ...]]], ...] = ()
     """The results of each environment's tasks."""
     successes: tuple[Mapping[int, Sequence[tuple[int, int, int]]], ...] = ()
     """The successes of each environment that can be trained again."""
@@ -72,12 +74,24 @@ class EnvPlanner:
         group_size: episodes of a group where the budget does not say otherwise.
         seed: random numbers of a step derive from (seed, step).
         probed: a visit of each task from before the run, none if there were no such visits.
+        at: returns the strategies and the group size of a step, which differ in scheduled numbers alone; by default
+            they are the same at every step.
     """
 
     def __init__(
-        self, config: StrategyConfig, tasks: Sequence[Task], group_size: int, seed: int, probed: Sequence[Visit] = ()
+        self,
+        config: StrategyConfig,
+        tasks: Sequence[Task],
+        group_size: int,
+        seed: int,
+        probed: Sequence[Visit] = (),
+        *,
+        at: Callable[[int], tuple[StrategyConfig, int]] | None = None,
     ) -> None:
-        self._config, self._group_size, self._seed = config, group_size, seed
+        self._config, self._seed = config, seed
+        self._at = at or (lambda step: (config, group_size))
+        self._baseline = (-1, 0.0)
+        """A step, and the median success of groups before it."""
         self._tasks, self._schedule = tasks, TaskSchedule(tasks, seed)
         self.history = TaskHistory({at: (visit,) for at, visit in enumerate(probed)})
         self.successes = SuccessStore()
@@ -90,7 +104,7 @@ class EnvPlanner:
         """Plan the groups at ``positions`` of the environment's order, all of one step."""
         if not positions:
             return []
-        config = self._config
+        config, group_size = self._at(step)
         values = {
             "num_tasks": len(self._tasks),
             "positions": positions,
@@ -101,18 +115,17 @@ class EnvPlanner:
         }
         source = config.task_source
         tasks: list[int] = source.call(**source.arguments(values, config.tasks))
-        horizon = config.horizon_rule
-        max_turns = horizon.call(**horizon.arguments({"step": step}, config.horizon))
         return [
-            GroupPlan(env, task, size, max_turns, *self._hints(task, size))
-            for task, size in zip(tasks, self._sizes(tasks), strict=True)
+            GroupPlan(env, task, size, self._max_turns(config, task, step), *self._hints(config, task, size))
+            for task, size in zip(tasks, self._sizes(config, tasks, group_size), strict=True)
         ]
 
-    def branch(self, ordinal: int) -> ChooseStarts | None:
+    def branch(self, ordinal: int, step: int = 0) -> ChooseStarts | None:
         """Return what chooses the starts of a group's episodes; None if all begin at the start of the task at once."""
         if not self._config.branches:
             return None
-        rule, num_seen = self._config.branching_rule, 0
+        config, group_size = self._at(step)
+        rule, num_seen = config.branching_rule, 0
 
         def choose(played: Sequence[Trajectory], num_left: int) -> Sequence[Start]:
             nonlocal num_seen
@@ -120,55 +133,83 @@ class EnvPlanner:
                 "played": played,
                 "num_seen": num_seen,
                 "num_left": num_left,
-                "group_size": self._group_size,
+                "group_size": group_size,
                 "rng": np.random.default_rng([self._seed, ordinal, len(played)]),
             }
             num_seen = len(played)
-            starts: Sequence[Start] = rule.call(**rule.arguments(values, self._config.branching))
+            starts: Sequence[Start] = rule.call(**rule.arguments(values, config.branching))
             return starts
 
         return choose
 
     def swap(self, group: TrajectoryGroup, task: int, step: int) -> Swap | None:
         """Return the earlier episode that takes the place of one of a group's, if one does."""
-        rule = self._config.replay_rule
+        if not self._config.replays:
+            return None
+        config, _ = self._at(step)
+        rule = config.replay_rule
         rng = np.random.default_rng([self._seed, step, group.ordinal])
+        ages = [step - place.step for place in self.successes.places(task)]
+        if rule.reads("baseline") and self._baseline[0] != step:
+            self._baseline = (step, self.history.median_rate(step - config.replay.window))
 
         def choose(successes: Sequence[bool | None], num_stored: int) -> tuple[int, int] | None:
-            values = {"successes": successes, "num_stored": num_stored, "rng": rng}
-            chosen: tuple[int, int] | None = rule.call(**rule.arguments(values, self._config.replay))
+            values = {
+                "successes": successes,
+                "num_stored": num_stored,
+                "ages": ages,
+                "baseline": self._baseline[1],
+                "step": step,
+                "rng": rng,
+            }
+            chosen: tuple[int, int] | None = rule.call(**rule.arguments(values, config.replay))
             return chosen
 
-        return choose_swap(group, self.successes, task, choose) if self._config.replays else None
+        return choose_swap(group, self.successes, task, choose)
 
     def store(self, group: TrajectoryGroup, task: int, step: int) -> None:
         """Note the successes of a group that was played, if any are to be trained again."""
         if self._config.replays:
             won = [Place(step, group.ordinal, at) for at, member in enumerate(group.trajectories) if member.success]
-            self.successes.add(task, won, self._config.replay.keep)
+            self.successes.add(task, won, self._at(step)[0].replay.keep)
 
-    def _hints(self, task: int, size: int) -> tuple[int, int]:
-        rule = self._config.guidance_rule
+    def note(self, group: TrajectoryGroup, task: int, step: int) -> float | None:
+        """Add a group that was played to the history, and return its success rate; None if it has no evidence."""
+        unaided = [member for member in group.valid if member.is_unaided]
+        if not unaided:
+            return None
+        num_successes = sum(bool(member.success) for member in unaided)
+        num_cut = sum(map(was_cut_short, unaided)) if self._config.extends_turns else 0
+        self.history.add(task, Visit(step, len(unaided), num_successes, num_cut))
+        return num_successes / len(unaided)
+
+    def _max_turns(self, config: StrategyConfig, task: int, step: int) -> int | None:
+        rule = config.horizon_rule
+        values = {"step": step, "visits": self.history.visits(task)}
+        most: int | None = rule.call(**rule.arguments(values, config.horizon))
+        return most
+
+    def _hints(self, config: StrategyConfig, task: int, size: int) -> tuple[int, int]:
+        rule = config.guidance_rule
         values = {"rate": self.history.rate(task), "group_size": size}
-        num_hinted, num_hints = rule.call(**rule.arguments(values, self._config.guidance))
+        num_hinted, num_hints = rule.call(**rule.arguments(values, config.guidance))
         return int(num_hinted), int(num_hints)
 
-    def _sizes(self, tasks: Sequence[int]) -> list[int]:
-        if self._config.extends_groups:
-            return [self._group_size] * len(tasks)
-        rule = self._config.budget_rule
-        values = {"rates": [self.history.rate(task) for task in tasks], "group_size": self._group_size}
-        sizes: list[int] = rule.call(**rule.arguments(values, self._config.budget))
+    def _sizes(self, config: StrategyConfig, tasks: Sequence[int], group_size: int) -> list[int]:
+        if config.extends_groups:
+            return [group_size] * len(tasks)
+        rule = config.budget_rule
+        values = {"rates": [self.history.rate(task) for task in tasks], "group_size": group_size}
+        sizes: list[int] = rule.call(**rule.arguments(values, config.budget))
         return sizes
 
-    @property
-    def extend(self) -> Callable[[float], int] | None:
+    def extend(self, step: int) -> Callable[[float], int] | None:
         """Return how many episodes a finished group gets beside, by its success rate; None if none ever does."""
-        return partial(self._added, self._config.budget_rule) if self._config.extends_groups else None
+        return partial(self._added, *self._at(step)) if self._config.extends_groups else None
 
-    def _added(self, rule: Any, rate: float) -> int:
-        values = {"rate": rate, "group_size": self._group_size}
-        return int(rule.call(**rule.arguments(values, self._config.budget)))
+    def _added(self, config: StrategyConfig, group_size: int, rate: float) -> int:
+        rule = config.budget_rule
+        return int(rule.call(**rule.arguments({"rate": rate, "group_size": group_size}, config.budget)))
 
 
 class GroupPlanner:
@@ -189,6 +230,7 @@ class GroupPlanner:
         self._envs, self._groups_per_step = envs, groups_per_step
         self._num_steps = state.num_steps if state else 0
         self._plans = dict(state.plans) if state else {}
+        self._limits: list[int] = []
         for env, history in zip(envs, state.history if state else (), strict=False):
             env.history = TaskHistory.from_dict(history)
         for env, successes in zip(envs, state.successes if state else (), strict=False):
@@ -219,6 +261,7 @@ class GroupPlanner:
         """
         swaps: list[Swap] = []
         rates: list[tuple[int, float]] = []
+        self._limits = []
         for group in groups:
             plan = self._plans.pop(group.ordinal, None)
             if plan is None:  # a rank that does not play has planned nothing
@@ -226,17 +269,16 @@ class GroupPlanner:
             swap = self._envs[plan.env].swap(group, plan.task, step)
             swaps += [swap] if swap else []
             self._envs[plan.env].store(group, plan.task, step)
-            unaided = [member for member in group.valid if member.is_unaided]
-            num_successes = sum(bool(member.success) for member in unaided)
-            self._envs[plan.env].history.add(plan.task, Visit(step, len(unaided), num_successes))
-            if unaided:
-                rates.append((plan.env, num_successes / len(unaided)))
+            rate = self._envs[plan.env].note(group, plan.task, step)
+            rates += [] if rate is None else [(plan.env, rate)]
+            self._limits += [] if plan.max_turns is None else [plan.max_turns]
         self._mixture.observe(rates)
         return swaps
 
     def metrics(self) -> dict[str, float]:
-        """Return how many different tasks were played so far."""
-        return {"num_tasks_played": float(sum(len(env.history) for env in self._envs))}
+        """Return how many different tasks were played so far, and the mean limit of turns that a horizon set last."""
+        limit = {"turn_limit": fmean(self._limits)} if self._limits else {}
+        return {"num_tasks_played": float(sum(len(env.history) for env in self._envs)), **limit}
 
     def _plan_step(self) -> None:
         step = self._num_steps

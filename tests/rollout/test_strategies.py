@@ -15,11 +15,17 @@ from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
+from agentgym.rollout.strategies.dots import DotsOptions
+from agentgym.rollout.strategies.extending import ExtendingOptions, extending, was_cut_short
 from agentgym.rollout.strategies.history import TaskHistory, Visit
 from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, dars, knapsack, value
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
+from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
+from agentgym.rollout.strategies.spo import SpoOptions
 from agentgym.rollout.strategies.vade import VadeOptions, posterior, vade
-from agentgym.types import Status, Trajectory, TrajectoryGroup
+from agentgym.rollout.strategies.vas import VasOptions
+from agentgym.rollout.strategies.xrpo import XrpoOptions, quantile, xrpo
+from agentgym.types import Message, RewardPart, Segment, Status, Trajectory, TrajectoryGroup, Turn
 
 TASKS = SeededTasks("train", 20)
 
@@ -85,6 +91,124 @@ def test_scaling_inter_stages() -> None:
     assert [scaling_inter(step, (10, 20, 30), 100) for step in range(400)] == of_release
 
 
+def test_xrpo_golden_numbers() -> None:
+    # h(n) - h(n + 1) at a deviation of 1/2 from n = 2 on: 3.250, 0.446, 0.175, 0.096. The bonus 0.5 sqrt(log T / n) of
+    # the group that always fails: 0.416, 0.449, 0.473, 0.493; of the other in the end 0.312. So the last episode goes
+    # to the group that always fails.
+    assert xrpo([0.5, 0.0], 4, XrpoOptions(bonus=0.5)) == [5, 3]
+    assert xrpo([0.5, 0.0], 4, XrpoOptions(bonus=0.0)) == [6, 2]
+    assert quantile(2) == pytest.approx(4.302653) and quantile(20) == pytest.approx(2.085963, abs=1e-5)
+    assert quantile(7) == pytest.approx(2.364624, abs=1e-4) and quantile(120) == pytest.approx(1.979930, abs=1e-5)
+
+
+def test_xrpo_at_its_bounds() -> None:
+    assert xrpo([None, None, None], 8, XrpoOptions()) == [8, 8, 8], "nothing tells tasks that were never played apart"
+    assert xrpo([0.5, 1.0, 1.0], 8, XrpoOptions(high=10)) == [10, 7, 7]
+    assert xrpo([0.5, 1.0], 8, XrpoOptions(high=7)) == [7, 7], "what no group may take is not played"
+    assert xrpo([], 8, XrpoOptions()) == []
+    sizes = xrpo([0.05, 0.2, 0.5, 0.9, 1.0], 8, XrpoOptions())
+    assert sum(sizes) == 40 and min(sizes) >= 2 and sizes[2] == max(sizes) and sizes[4] == min(sizes)
+
+
+def cut(
+    *states: str, reward: float = 0.0, status: Status = Status.TRUNCATED_TURNS, success: bool = False
+) -> Trajectory:
+    """An episode that went through these states, and was rewarded in its first turn."""
+    turns = tuple(
+        Turn(
+            index=at,
+            action=Message("assistant", "go"),
+            state_key=state,
+            reward_parts=(RewardPart("step", reward),) if not at else (),
+        )
+        for at, state in enumerate(states)
+    )
+    return Trajectory(
+        task=TASKS[0], env_id="x", status=status, segments=(Segment(turns=turns),), seed=0, success=success
+    )
+
+
+def test_an_episode_was_cut_short_if_it_was_getting_somewhere() -> None:
+    assert was_cut_short(cut("a", "b", "c"))
+    assert not was_cut_short(cut("a", "b", "a")), "it ran in a circle"
+    assert was_cut_short(cut("a", "b", "a", reward=0.5))
+    assert not was_cut_short(cut("a", "b", "c", status=Status.COMPLETED))
+    assert not was_cut_short(cut("a", "b", "c", success=True))
+    assert not was_cut_short(cut())
+
+
+def test_a_task_gets_more_turns_where_the_limit_cuts_progress_short() -> None:
+    options = ExtendingOptions(start=3, more=2, most=6, share=0.5)
+    made = EnvPlanner(StrategyConfig(horizon=options), TASKS, 4, 7)
+    position = 5
+    task = made.plan(0, [position], 0)[0].task
+
+    def limit_after(step: int, *episodes: Trajectory) -> int | None:
+        made.note(TrajectoryGroup(ordinal=step, task=TASKS[task], trajectories=episodes), task, step)
+        return made.plan(0, [position], step)[0].max_turns
+
+    circle, progress = cut("a", "b", "a"), cut("a", "b", "c")
+    assert made.plan(0, [position], 0)[0].max_turns == 3
+    assert limit_after(0, circle, circle, progress, circle) == 3, "one of four is below the share"
+    assert limit_after(1, circle, progress, progress, circle) == 5
+    assert limit_after(2, *[cut("a", status=Status.COMPLETED, success=True)] * 4) == 5
+    assert limit_after(3, progress, progress) == 6, "the most"
+    assert {plan.max_turns for plan in made.plan(0, range(20), 4)} == {3, 6}, "other tasks keep their limit"
+    assert made.history.to_dict()[task] == [(0, 4, 0, 1), (1, 4, 0, 2), (2, 4, 4), (3, 2, 0, 2)]
+    assert TaskHistory.from_dict(made.history.to_dict()).visits(task) == made.history.visits(task)
+    assert extending(made.history.visits(task), replace(options, share=0.2)) == 6
+
+
+def test_the_limit_of_turns_is_a_metric_where_a_horizon_sets_one() -> None:
+    made = planner(StrategyConfig(horizon=ExtendingOptions(start=3, more=2, most=6)))
+    for ordinal in range(4):
+        made.plan(ordinal)
+    made.observe(0, [group(ordinal, [False]) for ordinal in range(4)])
+    assert made.metrics() == {"num_tasks_played": 4.0, "turn_limit": 3.0}
+    plain = planner(StrategyConfig())
+    plain.plan(0)
+    plain.observe(0, [group(0, [False])])
+    assert plain.metrics() == {"num_tasks_played": 1.0}
+
+
+def test_spear_replays_by_its_warm_up_and_the_median() -> None:
+    # the worked example, S = 200
+    assert [warm_up(step, 200) for step in (0, 50, 100, 200, 900)] == pytest.approx([0, 0.146447, 0.5, 1, 1], abs=1e-6)
+    assert warm_up(0, 0) == 1.0
+    options = SpearOptions(max_age=5, warmup_steps=200)
+
+    def share(baseline: float, step: int, ages: Sequence[int] = (9, 5, 1)) -> float:
+        rng = np.random.default_rng(0)
+        found = [spear([True, False, None, False], ages, baseline, step, rng, options) for _ in range(4000)]
+        swaps = [swap for swap in found if swap is not None]
+        assert {member for member, _ in swaps} <= {1, 3} and {stored for _, stored in swaps} <= {1, 2}
+        return len(swaps) / 4000
+
+    assert share(0.0, 200) == 1.0
+    assert share(0.25, 200) == pytest.approx(0.75, abs=0.03)
+    assert share(0.25, 100) == pytest.approx(0.375, abs=0.03)
+    assert share(1.0, 200) == share(0.0, 0) == share(0.0, 200, ages=(6, 7, 80)) == 0.0
+    assert spear([True, None], (1,), 0.0, 200, np.random.default_rng(0), options) is None, "nothing failed"
+
+
+def test_spears_median_is_that_of_the_steps_before() -> None:
+    made = EnvPlanner(StrategyConfig(replay=SpearOptions(warmup_steps=0, window=2)), TASKS, 4, 7)
+    won, lost = [True, True, True, False], [True, False, False, False]
+
+    def swapped(step: int, results: Sequence[bool], of: int = 0) -> bool:
+        own = group(10 * step + of, results)
+        swap = made.swap(own, 0, step)
+        made.store(own, 0, step)
+        made.note(own, 0, step)
+        return swap is not None
+
+    assert not swapped(0, [True] * 4), "nothing is stored"
+    assert not swapped(1, won) and not swapped(1, lost, of=1), "all of the step before succeeded"
+    assert made.history.median_rate(1) == 0.5
+    found = [made.swap(group(20 + at, lost), 0, 2) is not None for at in range(400)]
+    assert sum(found) / 400 == pytest.approx(1 - 0.75, abs=0.06), "the median of 1, 3/4 and 1/4"
+
+
 def test_vade_posterior() -> None:
     once = posterior([Visit(0, 8, 3)], 0, VadeOptions(decay=1.0))
     assert once == pytest.approx((0.9 + 3, 0.9 + 5))
@@ -130,19 +254,27 @@ def test_failed_episodes_are_no_evidence() -> None:
     [
         StrategyConfig(),
         StrategyConfig(tasks=VadeOptions(pool=10)),
+        StrategyConfig(tasks=SpoOptions(pool=10)),
+        StrategyConfig(tasks=DotsOptions(pool=10)),
+        StrategyConfig(tasks=VasOptions()),
         StrategyConfig(budget=KnapsackOptions()),
+        StrategyConfig(budget=XrpoOptions()),
+        StrategyConfig(horizon=ExtendingOptions(start=2, most=4, more=1)),
+        StrategyConfig(replay=SpearOptions(warmup_steps=3)),
         StrategyConfig(horizon=ScalingInterOptions(rounds=(2, 4), steps=3)),
         StrategyConfig(tasks=VadeOptions(), budget=KnapsackOptions(), horizon=ScalingInterOptions(steps=2)),
     ],
-    ids=["defaults", "vade", "knapsack", "scaling_inter", "all"],
+    ids=["defaults", "vade", "spo", "dots", "vas", "knapsack", "xrpo", "extending", "spear", "scaling_inter", "all"],
 )
 def test_a_resumed_run_plans_what_the_first_would_have(config: StrategyConfig) -> None:
     def step(made: GroupPlanner, number: int) -> list[object]:
         plans = [made.plan(ordinal) for ordinal in range(4 * number, 4 * number + 4)]
         draw = random.Random(number)
         results = [[draw.random() < 0.4 for _ in range(plan.num_episodes)] for plan in plans]
-        made.observe(number, [group(4 * number + at, own) for at, own in enumerate(results)])
-        return [*plans]
+        groups = [group(4 * number + at, own) for at, own in enumerate(results)]
+        members = [[*own.trajectories, cut("a", "b"), cut("a", "a")] for own in groups]
+        groups = [replace(own, trajectories=tuple(of)) for own, of in zip(groups, members, strict=True)]
+        return [*plans, *made.observe(number, groups)]
 
     whole = planner(config)
     expected = [step(whole, number) for number in range(8)]
@@ -164,7 +296,9 @@ def test_groups_that_were_planned_ahead_are_planned_alike_after_a_restart() -> N
 
 def test_every_strategy_says_where_it_is_from() -> None:
     table = strategy_table()
-    assert {component.name for component in table} >= {"order", "vade", "even", "knapsack", "dars", "scaling_inter"}
+    names = {component.name for component in table}
+    assert names >= {"order", "vade", "spo", "dots", "vas", "even", "knapsack", "dars", "xrpo", "spear"}
+    assert names >= {"scaling_inter", "extending"}
     assert all(component.paper and component.status != "user" and component.options for component in table)
 
 
@@ -175,3 +309,9 @@ def test_bad_settings() -> None:
         StrategyConfig(horizon=ScalingInterOptions(rounds=(5,)))
     with pytest.raises(ConfigError, match="decay"):
         VadeOptions(decay=0.0)
+    with pytest.raises(ConfigError, match="xrpo: low must be at least 2"):
+        XrpoOptions(low=1)
+    with pytest.raises(ConfigError, match="xrpo: needs low <= high"):
+        XrpoOptions(low=8, high=4)
+    with pytest.raises(ConfigError, match="extending: needs start < most"):
+        ExtendingOptions(start=30)

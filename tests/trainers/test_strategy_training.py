@@ -23,6 +23,12 @@ from agentgym.types import Status, TrajectoryGroup
 
 VADE = 'strategy.tasks={"kind": "vade", "pool": 5}'
 KNAPSACK = 'strategy.budget={"kind": "knapsack", "low": 2, "high": 9}'
+SPO = 'strategy.tasks={"kind": "spo", "pool": 5}'
+DOTS = 'strategy.tasks={"kind": "dots", "pool": 5}'
+VAS = 'strategy.tasks={"kind": "vas"}'
+XRPO = 'strategy.budget={"kind": "xrpo", "high": 9}'
+EXTENDING = 'strategy.horizon={"kind": "extending", "start": 1, "more": 1, "most": 4}'
+SPEAR = 'strategy.replay={"kind": "spear", "warmup_steps": 0, "max_age": 5}'
 DARS = 'strategy.budget={"kind": "dars", "high": 10}'
 SCALING = 'strategy.horizon={"kind": "scaling_inter", "rounds": [1, 2, 9], "steps": 2}'
 FEW_TASKS = ("env.num_train_tasks=5",)
@@ -80,7 +86,11 @@ def test_vade_plays_the_tasks_of_its_pool_again(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "run")[-1]["num_tasks_played"] == len(played)
 
 
-@pytest.mark.parametrize("overrides", [(VADE, KNAPSACK, SCALING), (VADE, DARS)], ids=["knapsack", "dars"])
+@pytest.mark.parametrize(
+    "overrides",
+    [(VADE, KNAPSACK, SCALING), (VADE, DARS), (SPO, XRPO, EXTENDING), (DOTS, SPEAR), (VAS, XRPO, SPEAR)],
+    ids=["knapsack", "dars", "spo, xrpo and extending", "dots and spear", "vas, xrpo and spear"],
+)
 def test_a_resumed_run_ends_in_the_same_weights(overrides: tuple[str, ...], tmp_path: Path) -> None:
     made = run(tmp_path / "run", *overrides, checkpoint_every=1)
     expected, held = weights(tmp_path / "run"), read_checkpoint(tmp_path / "run", 6)
@@ -93,6 +103,63 @@ def test_a_resumed_run_ends_in_the_same_weights(overrides: tuple[str, ...], tmp_
     again = read_checkpoint(tmp_path / "run", 6)
     assert again["plan"] == held["plan"]
     assert all(torch.equal(value, again["model"][name]) for name, value in held["model"].items())
+
+
+@pytest.mark.parametrize("source", [SPO, DOTS], ids=["spo", "dots"])
+def test_sources_play_the_tasks_of_their_pool(source: str, tmp_path: Path) -> None:
+    run(tmp_path / "run", source, "env.num_train_tasks=100")
+    played = Counter(group.task.id for step in groups_of(tmp_path / "run") for group in step)
+    assert len(played) <= 5 and sum(played.values()) == 18
+
+
+def test_vas_plays_tasks_again_that_vary(tmp_path: Path) -> None:
+    run(tmp_path / "run", VAS, "env.num_train_tasks=100")
+    of_steps = groups_of(tmp_path / "run")
+    varied: set[str] = set()
+    again = []
+    for step in of_steps:
+        again += [group.task.id for group in step if group.task.id in varied]
+        varied |= {group.task.id for group in step if 0 < sum(bool(m.success) for m in group.valid) < len(group.valid)}
+    assert again, "of a hundred tasks none would have come twice by itself"
+
+
+def test_xrpo_moves_episodes_between_groups(tmp_path: Path) -> None:
+    run(tmp_path / "run", XRPO)
+    sizes = [[len(group.trajectories) for group in step] for step in groups_of(tmp_path / "run")]
+    assert sizes[0] == [4, 4, 4], "of tasks that were never played"
+    assert {sum(step) for step in sizes} == {12} and any(len(set(step)) > 1 for step in sizes)
+
+
+def test_a_limit_of_turns_grows_where_it_cuts_progress_short(tmp_path: Path) -> None:
+    run(tmp_path / "run", EXTENDING)
+    limits = [row["turn_limit"] for row in rows_of(tmp_path / "run")]
+    assert limits[0] == 1 and limits[-1] > 1 and max(limits) <= 4
+    most = [
+        max(len(member.turns) for group in step for member in group.trajectories)
+        for step in groups_of(tmp_path / "run")
+    ]
+    assert most[0] == 1 and max(most[1:]) > 1
+
+
+def test_spear_trains_successes_again_beside_new_ones(tmp_path: Path) -> None:
+    run(tmp_path / "run", SPEAR)
+    rows = rows_of(tmp_path / "run")
+    again = [
+        (step, group, member)
+        for step, groups in enumerate(groups_of(tmp_path / "run"))
+        for group in groups
+        for member in group.trajectories
+        if member.replayed_step is not None
+    ]
+    assert again and sum(row["num_replayed"] for row in rows) == len(again)
+    assert all(member.success and 1 <= step - (member.replayed_step or 0) <= 5 for step, _, member in again)
+    assert any(sum(bool(m.success) for m in group.trajectories) > 1 for _, group, _ in again)
+
+
+def test_wide_groups_with_several_epochs_train(tmp_path: Path) -> None:
+    run(tmp_path / "run", "group.group_size=16", "loss.num_epochs=2", "groups_per_step=1", num_steps=3)
+    assert [[len(group.trajectories) for group in step] for step in groups_of(tmp_path / "run")] == [[16]] * 3
+    assert any(row["updates_done"] == 2 for row in rows_of(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("mode", ["periodic", "async"])

@@ -59,7 +59,7 @@ class Rollouts:
         on_beat: Callable[[Beat], None] = lambda beat: None,
     ) -> None:
         config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
-        self._envs = run.envs
+        self._envs, self._groups_per_step = run.envs, config.groups_per_step
         self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
@@ -123,7 +123,7 @@ class Rollouts:
         return self._planner.state
 
     async def _play(self, ordinal: int) -> TrajectoryGroup:
-        plan = self._planner.plan(ordinal)
+        plan, step = self._planner.plan(ordinal), ordinal // self._groups_per_step
         env, judge = self._planners[plan.env], self._judges[plan.env]
         group = await self._players[plan.env].play(
             ordinal,
@@ -132,8 +132,8 @@ class Rollouts:
             max_turns=plan.max_turns,
             num_hinted=plan.num_hinted,
             num_hints=plan.num_hints,
-            extend=env.extend,
-            branch=env.branch(ordinal),
+            extend=env.extend(step),
+            branch=env.branch(ordinal, step),
         )
         return group if judge is None else await judge.graded(group)
 

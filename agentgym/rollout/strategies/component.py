@@ -22,12 +22,14 @@ TASK_SOURCES = Registry[Component](
     "task source", "agentgym.rollout.strategies", ("num_tasks", "positions", "order", "history", "step", "rng")
 )
 BUDGETS = Registry[Component]("budget", "agentgym.rollout.strategies", ("rates", "group_size", "rate"))
-HORIZONS = Registry[Component]("horizon", "agentgym.rollout.strategies", ("step",))
+HORIZONS = Registry[Component]("horizon", "agentgym.rollout.strategies", ("step", "visits"))
 BRANCHINGS = Registry[Component](
     "branching", "agentgym.rollout.strategies", ("played", "num_seen", "num_left", "group_size", "rng")
 )
 GUIDANCE = Registry[Component]("guidance", "agentgym.rollout.strategies", ("rate", "group_size"))
-REPLAYS = Registry[Component]("replay", "agentgym.rollout.strategies", ("successes", "num_stored", "rng"))
+REPLAYS = Registry[Component](
+    "replay", "agentgym.rollout.strategies", ("successes", "num_stored", "ages", "baseline", "step", "rng")
+)
 FAMILIES = {
     "task source": TASK_SOURCES,
     "budget": BUDGETS,
@@ -64,7 +66,10 @@ def budget(name: str, **facts: object) -> Callable[[F], F]:
 
 
 def horizon(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a horizon: a function from ``step`` to the most turns of an episode, None for the environment's own."""
+    """Register a horizon: a function to the most turns of an episode, None for the environment's own.
+
+    It may take ``step``, ``visits`` (of the task, oldest first) and its options.
+    """
     return _decorator("horizon", name, facts)
 
 
@@ -91,7 +96,9 @@ def replay(name: str, **facts: object) -> Callable[[F], F]:
     the place of.
 
     It may take ``successes`` (of each member, None if it failed with the infrastructure), ``num_stored`` (stored
-    successes of the task, the oldest first), ``rng`` and its options, whose ``keep`` limits what is stored of a task.
+    successes of the task, the oldest first), ``ages`` (of each of these, in steps), ``step``, ``baseline`` (the median
+    success rate of the groups of the last ``window`` steps, an option), ``rng`` and its options, whose ``keep`` limits
+    what is stored of a task.
     """
     return _decorator("replay", name, facts)
 
@@ -116,6 +123,6 @@ def strategy_table() -> tuple[Component, ...]:
 
     Example:
         >>> [component.name for component in strategy_table() if component.family == "horizon"]
-        ['fixed', 'scaling_inter']
+        ['extending', 'fixed', 'scaling_inter']
     """
     return tuple(component for family in FAMILIES.values() for component in family.values())

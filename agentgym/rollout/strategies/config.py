@@ -123,6 +123,11 @@ class StrategyConfig:
         return self.budget_rule.reads("rate")
 
     @property
+    def extends_turns(self) -> bool:
+        """True if the horizon reads which episodes the limit of turns cut short."""
+        return self.horizon_rule.reads("visits")
+
+    @property
     def least(self) -> int | None:
         """The smallest group that the budget may ask for; None if that is the configured size."""
         return getattr(self.budget, "low", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Visit:
     num_episodes: int
     """Episodes that were evidence about the policy."""
     num_successes: int
+    num_cut: int = 0
+    """Episodes that the limit of turns ended although they were getting somewhere, where a horizon asks for them."""
 
 
 class TaskHistory:
@@ -46,20 +49,38 @@ class TaskHistory:
         visits = self.visits(task)
         return visits[-1].num_successes / visits[-1].num_episodes if visits else None
 
+    def median_rate(self, first_step: int) -> float:
+        """Return the median success rate of the visits from a step on, 0 if there are none.
+
+        Example:
+            >>> history = TaskHistory({0: (Visit(0, 4, 4), Visit(2, 4, 1)), 5: (Visit(3, 4, 3),)})
+            >>> history.median_rate(1), history.median_rate(0), history.median_rate(4)
+            (0.5, 0.75, 0.0)
+        """
+        rates = []
+        for visits in self._visits.values():
+            for visit in reversed(visits):
+                if visit.step < first_step:
+                    break
+                rates.append(visit.num_successes / visit.num_episodes)
+        return median(rates) if rates else 0.0
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._visits)
 
     def __len__(self) -> int:
         return len(self._visits)
 
-    def to_dict(self) -> dict[int, list[tuple[int, int, int]]]:
+    def to_dict(self) -> dict[int, list[tuple[int, ...]]]:
         """Return plain values for a checkpoint."""
-        return {
-            task: [(visit.step, visit.num_episodes, visit.num_successes) for visit in visits]
-            for task, visits in self._visits.items()
-        }
+        return {task: [_plain(visit) for visit in visits] for task, visits in self._visits.items()}
 
     @classmethod
-    def from_dict(cls, saved: Mapping[int, Sequence[tuple[int, int, int]]]) -> TaskHistory:
+    def from_dict(cls, saved: Mapping[int, Sequence[tuple[int, ...]]]) -> TaskHistory:
         """Return the history that :meth:`to_dict` described."""
         return cls({int(task): tuple(Visit(*visit) for visit in visits) for task, visits in saved.items()})
+
+
+def _plain(visit: Visit) -> tuple[int, ...]:
+    known = (visit.step, visit.num_episodes, visit.num_successes)
+    return (*known, visit.num_cut) if visit.num_cut else known

@@ -241,13 +241,17 @@ class Run:
         if self.config.engine.sleep and isinstance(self._engine, VllmEngine):
             await self._engine.rest()
 
-    def make_agent(self, env: RunEnv, temperature: float | None = None) -> MakeAgent:
+    def make_agent(
+        self, env: RunEnv, temperature: float | None = None, sampling: SamplingParams | None = None
+    ) -> MakeAgent:
         """Return a factory of agents that sample from the run's policy; it can be sent where its engine can.
 
         Args:
             temperature: by default that of training.
+            sampling: by default the environment's.
         """
-        engine, renderer, context, chosen = self._engine, self.renderer, env.config.context, env.config.sampling
+        engine, renderer, context = self._engine, self.renderer, env.config.context
+        chosen = sampling or env.config.sampling
         if temperature is not None:
             chosen = dataclasses.replace(chosen, temperature=temperature)
 

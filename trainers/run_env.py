@@ -22,6 +22,7 @@ from agentgym.rollout.plan import TaskSchedule
 from agentgym.rollout.pool import Pool
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.strategies.history import Visit
+from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig
 from agentgym.trainers.scoring.answers import check_references
 from agentgym.types import Task
@@ -91,6 +92,10 @@ class RunEnv:
     def prefix(self) -> str:
         """Beginning of the names of its own metrics; empty in a run on one environment."""
         return f"{self.name}/" if self.name else ""
+
+    def at(self, step: int) -> TrainConfig:
+        """Return its configuration as it holds at a step of RL, counted from 0."""
+        return scheduled(self.config, step)
 
     def keep_tasks(self, tasks: Sequence[Task], probed: Sequence[Visit]) -> None:
         """Train on some of the training tasks alone, whose visits are known."""

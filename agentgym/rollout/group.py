@@ -93,11 +93,12 @@ class GroupPlayer:
         self._in_flight = in_flight or InFlight(config.num_envs)
         self._on_episode = on_episode
 
-    async def play(
+    async def play(  # noqa: PLR0913  (the names at the call are the documentation)
         self,
         ordinal: int,
         task: Task,
         *,
+        make_agent: MakeAgent | None = None,
         num_episodes: int | None = None,
         max_turns: int | None = None,
         num_hinted: int = 0,
@@ -109,6 +110,7 @@ class GroupPlayer:
 
         Args:
             ordinal: position of the task in the run's task order.
+            make_agent: by default the player's own.
             num_episodes: by default ``group_size``.
             max_turns: most turns of an episode, beside the environment's own limit.
             num_hinted: episodes, the last of the group, that get hints.
@@ -119,7 +121,7 @@ class GroupPlayer:
         """
         request = RolloutRequest(
             task=task,
-            make_agent=self._make_actor,
+            make_agent=make_agent or self._make_actor,
             opponent=self._opponent,
             ordinal=ordinal,
             limits=self._config.limits,

@@ -26,6 +26,7 @@ from agentgym.trainers.config.mixture import MixedEnv, check_mixture
 from agentgym.trainers.config.optimizer import OptimizerConfig
 from agentgym.trainers.config.pipeline import PipelineConfig, refuse_for_periodic
 from agentgym.trainers.config.ranks import RanksConfig
+from agentgym.trainers.config.schedules import check_schedules
 from agentgym.trainers.config.sft import SftConfig
 from agentgym.trainers.engines.config import EngineConfig
 from agentgym.trainers.judges.config import JudgeConfig
@@ -219,6 +220,9 @@ class TrainConfig:
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     pipeline: PipelineConfig = PipelineConfig()
+    schedules: tuple[Mapping[str, Any], ...] = ()
+    """Numbers that change over the steps of RL, each with ``key``, ``from``, ``to``, ``steps`` and ``form``
+    (:mod:`agentgym.trainers.config.schedules`). They hold in every environment, and not in evaluations."""
     eval: EvalConfig = EvalConfig()
     checkpoint_every: Count = 20
     """Steps between checkpoints, in both phases."""
@@ -259,6 +263,7 @@ class TrainConfig:
         check_mixture(self.envs)
         for env in self.envs:
             self._check_shared(env, self.for_env(env))
+        check_schedules(self)
 
     def for_env(self, env: MixedEnv) -> TrainConfig:
         """Return the configuration as it holds in one environment of a mixture.

@@ -55,28 +55,33 @@ def split_by_env(
 
 
 def make_columns(
-    envs: Sequence[RunEnv], groups: Sequence[TrajectoryGroup], makers: Mapping[str, ColumnMaker]
+    envs: Sequence[RunEnv], groups: Sequence[TrajectoryGroup], makers: Mapping[str, ColumnMaker], step: int
 ) -> list[EnvGroups]:
     """Split a step's groups by environment, and make the columns that each one's credit reads."""
-    return [EnvGroups(env=env, groups=own, made=makers[env.key].make(own)) for env, own in split_by_env(envs, groups)]
+    parts = split_by_env(envs, groups)
+    return [EnvGroups(env=env, groups=own, made=makers[env.key].make(own, step)) for env, own in parts]
 
 
-def credit_envs(parts: Sequence[EnvGroups], memory: dict[str, CreditState]) -> list[EnvCredit]:
-    """Credit each environment's groups, and move its memory on."""
+def credit_envs(parts: Sequence[EnvGroups], memory: dict[str, CreditState], step: int) -> list[EnvCredit]:
+    """Credit each environment's groups of a step, and move its memory on."""
     found = []
     for part in parts:
         key = part.env.key
-        verdicts, credit = judged(part.env, part.groups, memory[key], part.made.columns)
+        verdicts, credit = judged(part.env, part.groups, memory[key], step, part.made.columns)
         memory[key] = credit.state
         found.append(EnvCredit(of=part, credit=credit, verdicts=tuple(verdicts)))
     return found
 
 
 def judged(
-    env: RunEnv, groups: Sequence[TrajectoryGroup], state: CreditState, columns: Mapping[str, object] | None = None
+    env: RunEnv,
+    groups: Sequence[TrajectoryGroup],
+    state: CreditState,
+    step: int,
+    columns: Mapping[str, object] | None = None,
 ) -> tuple[list[GroupVerdict], CreditResult]:
-    """Credit groups of one environment, and decide which of them train."""
-    config = env.config
+    """Credit groups of one environment in a step, and decide which of them train."""
+    config = env.at(step)
     credit = credit_groups(groups, config.credit, columns=columns, state=state)
     return judge_groups(groups, credit, config.group.min_valid, config.zero_variance_filter), credit
 

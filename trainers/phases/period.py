@@ -37,16 +37,19 @@ class Period:
     Args:
         memory: that of each environment's credit before the step; parts see it, and the whole will move it on.
         update: the models, the settings and the sums.
+        step: the step of RL, counted from 0.
     """
 
-    def __init__(self, envs: Sequence[RunEnv], memory: Mapping[str, CreditState], update: PartialUpdate) -> None:
-        self._envs, self._memory, self._update = envs, dict(memory), update
+    def __init__(
+        self, envs: Sequence[RunEnv], memory: Mapping[str, CreditState], update: PartialUpdate, step: int = 0
+    ) -> None:
+        self._envs, self._memory, self._update, self._step = envs, dict(memory), update, step
         self._credit: dict[int, CreditColumns] = {}
         """By ordinal, what the gradient was taken with."""
 
     def add(self, groups: Sequence[TrajectoryGroup]) -> None:
         """Add the gradient of groups that are done."""
-        parts = [judged(env, own, self._memory[env.key]) for env, own in split_by_env(self._envs, groups)]
+        parts = [judged(env, own, self._memory[env.key], self._step) for env, own in split_by_env(self._envs, groups)]
         verdicts = [verdict for found, _ in parts for verdict in found]
         self._credit |= {verdict.group.ordinal: verdict.credit for verdict in verdicts}
         samples = build_samples(verdicts)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
-from agentgym.engine import Engine, EngineHealth, ReportsHealth
+from agentgym.engine import Engine, EngineHealth, ReportsHealth, SamplingParams
+from agentgym.rollout.agent import MakeAgent
 from agentgym.rollout.group import GroupPlayer
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState
 from agentgym.rollout.pulse import Beat, Pulse
 from agentgym.rollout.replay import swapped
 from agentgym.rollout.seeds import derive_seed
+from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.stream import GroupStream, StreamState
 from agentgym.trainers.distributed.devices import beside
 from agentgym.trainers.phases.period import Period
 from agentgym.trainers.reporting.clock import Clock
 from agentgym.trainers.run import Run
+from agentgym.trainers.run_env import RunEnv
 from agentgym.trainers.types import Metrics
 from agentgym.types import TrajectoryGroup
 
@@ -25,6 +29,12 @@ from agentgym.types import TrajectoryGroup
 def health_of(engine: Engine | None) -> Callable[[], EngineHealth | None]:
     """Return the engine's report of its load, or a function that returns None where it has none."""
     return engine.health if isinstance(engine, ReportsHealth) else lambda: None
+
+
+def planning_at(env: RunEnv, step: int) -> tuple[StrategyConfig, int]:
+    """Return the strategies and the group size of an environment at a step."""
+    config = env.at(step)
+    return config.strategy, config.group.group_size
 
 
 class PrefixHits:
@@ -59,7 +69,8 @@ class Rollouts:
         on_beat: Callable[[Beat], None] = lambda beat: None,
     ) -> None:
         config, self._ranks, self._run_dir = run.config, run.ranks, run.run_dir
-        self._envs, self._groups_per_step = run.envs, config.groups_per_step
+        self._run, self._envs, self._groups_per_step = run, run.envs, config.groups_per_step
+        self._agents: dict[tuple[int, SamplingParams], MakeAgent] = {}
         self._replays = any(env.config.strategy.replays for env in run.envs)
         self._mode = config.pipeline.mode
         self._num_parts = run.ranks.count if run.do_all_play else 1
@@ -74,7 +85,14 @@ class Rollouts:
         self._beats = run.ranks.is_main
         seed = derive_seed(config.seed, "rl tasks")
         self._planners = [
-            EnvPlanner(env.config.strategy, env.train_tasks, env.config.group.group_size, seed, env.probed)
+            EnvPlanner(
+                env.config.strategy,
+                env.train_tasks,
+                env.config.group.group_size,
+                seed,
+                env.probed,
+                at=partial(planning_at, env),
+            )
             for env in run.envs
         ]
         self._judges = [run.judges.get(env.key) for env in run.envs]
@@ -128,6 +146,7 @@ class Rollouts:
         group = await self._players[plan.env].play(
             ordinal,
             env.task(plan.task),
+            make_agent=self._agents_of(plan.env, step),
             num_episodes=plan.num_episodes,
             max_turns=plan.max_turns,
             num_hinted=plan.num_hinted,
@@ -136,6 +155,13 @@ class Rollouts:
             branch=env.branch(ordinal, step),
         )
         return group if judge is None else await judge.graded(group)
+
+    def _agents_of(self, env: int, step: int) -> MakeAgent:
+        """Return the agents of an environment's groups that were planned for a step."""
+        sampling = self._envs[env].at(step).sampling
+        if (env, sampling) not in self._agents:
+            self._agents[env, sampling] = self._run.make_agent(self._envs[env], sampling=sampling)
+        return self._agents[env, sampling]
 
     async def take(self, step: int, clock: Clock, period: Period | None = None) -> Sequence[TrajectoryGroup]:
         """Wait for the groups of a step, and return them by ordinal. All ranks must call, also those that do not play.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from agentgym.rollout.record import record_path, write_records
 from agentgym.rollout.seeds import derive_seed
 from agentgym.rollout.token_scores import scores_path, write_scores
+from agentgym.trainers.config.schedules import schedule_metrics, scheduled
 from agentgym.trainers.data.samples import GroupVerdict
 from agentgym.trainers.distributed.checkpoint import TrainState
 from agentgym.trainers.phases.added_loss import AddedLoss, SftMix, add_all, echo_of
@@ -24,7 +25,7 @@ from agentgym.types import TrajectoryGroup
 
 def begin_period(run: Run, state: TrainState) -> Period | None:
     """Begin the gradient of a step that is trained while it is played, in periodic mode; None in other modes."""
-    config = run.config
+    config = scheduled(run.config, state.step)
     if config.pipeline.mode != "periodic":
         return None
     update = PartialUpdate(
@@ -36,7 +37,7 @@ def begin_period(run: Run, state: TrainState) -> Period | None:
         reference=run.teacher or state.reference,
         history=state.entropy_history,
     )
-    return Period(run.envs, state.credit, update)
+    return Period(run.envs, state.credit, update, state.step)
 
 
 def train_step(
@@ -54,11 +55,12 @@ def train_step(
         period: holds the gradient of the groups, if they were trained while they were played.
         mix: adds the loss of demonstrations, if they are trained beside RL.
     """
-    config, step = run.config, state.step
-    parts = make_columns(run.envs, groups, state.columns)
+    step = state.step
+    config = scheduled(run.config, step)
+    parts = make_columns(run.envs, groups, state.columns, step)
     clock.lap("columns")
 
-    credited = credit_envs(parts, state.credit)
+    credited = credit_envs(parts, state.credit, step)
     for part in credited:
         for line in state.activity.say_once(part.credit.warnings):
             log.say(f"{part.of.env.name}: {line}" if part.of.env.name else line)
@@ -96,6 +98,7 @@ def train_step(
         | learnt
         | update.metrics
         | {"lr": rate}
+        | schedule_metrics(run.config, step)
         | {name: value for loss in added for name, value in loss.metrics().items()}
     )
 
@@ -104,7 +107,7 @@ def _added_losses(
     run: Run, state: TrainState, groups: Sequence[TrajectoryGroup], mix: SftMix | None
 ) -> list[AddedLoss]:
     """Return the losses beside that of the policy: of demonstrations, and of what environments answer."""
-    loss = run.config.loss
+    loss = scheduled(run.config, state.step).loss
     return [
         *([mix.at_step(state.step)] if mix else []),
         *([echo_of(groups, loss, state.model, run.renderer)] if loss.echo else []),
@@ -114,7 +117,7 @@ def _added_losses(
 def _update(
     run: Run, state: TrainState, verdicts: Sequence[GroupVerdict], add_gradient: AddGradient | None
 ) -> UpdateResult:
-    config = run.config
+    config = scheduled(run.config, state.step)
     return update_policy(
         state.model,
         state.optimizer,

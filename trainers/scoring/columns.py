@@ -17,6 +17,7 @@ from agentgym.credit.compose import CreditResult
 from agentgym.credit.table import Floats
 from agentgym.render.chat import ChatRenderer
 from agentgym.rollout.seeds import derive_seed
+from agentgym.trainers.config.schedules import scheduled
 from agentgym.trainers.config.train import TrainConfig, needed_columns
 from agentgym.trainers.critics.archer import TwinCritic
 from agentgym.trainers.critics.critic import Critic, ValueCritic
@@ -50,16 +51,17 @@ class ColumnMaker:
         """Start the critic and the progress estimator, where they are needed, from the policy as it is now."""
         self._critics = _make_critics(self._config, self._model, self._names)
 
-    def make(self, groups: Sequence[TrajectoryGroup]) -> MadeColumns:
+    def make(self, groups: Sequence[TrajectoryGroup], step: int = 0) -> MadeColumns:
         """The columns of a step's rollouts; the weights must still be those that sampled them."""
+        temperature = scheduled(self._config, step).sampling.temperature
         columns: dict[str, Any] = {}
         metrics: dict[str, float] = {}
         if self._names & {"entropy", "token_entropy"}:
-            columns |= self._entropies(groups)
+            columns |= self._entropies(groups, temperature)
         if "answer_logprobs" in self._names:
             columns |= self._answers(groups)
         if "drift" in self._names:
-            drift = self._measured_drift(groups)
+            drift = self._measured_drift(groups, temperature)
             columns["drift"] = per_turn(groups, drift)
             metrics["drift"] = sum(drift.values()) / max(1, len(drift))
             metrics["revisited_share"] = len(drift) / max(1, len(groups))
@@ -90,12 +92,12 @@ class ColumnMaker:
         for name, critic in self._critics.items():
             critic.load_state_dict(state[name])
 
-    def _entropies(self, groups: Sequence[TrajectoryGroup]) -> dict[str, Floats]:
+    def _entropies(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, Floats]:
         segments = segments_of(groups)
         scores = score(
             self._model,
             [Question.about(segment.token_ids, sampled_positions(segment)) for segment in segments],
-            temperature=self._config.sampling.temperature,
+            temperature=temperature,
             tokens_per_microbatch=self._config.columns.tokens_per_microbatch,
         )
         of_token = np.concatenate([np.empty(0), *(row.entropies for row in scores)])
@@ -114,8 +116,7 @@ class ColumnMaker:
         )
         return {"answer_logprobs": scores.logprobs, "answer_lengths": scores.lengths}
 
-    def _measured_drift(self, groups: Sequence[TrajectoryGroup]) -> dict[str, float]:
-        temperature = self._config.sampling.temperature
+    def _measured_drift(self, groups: Sequence[TrajectoryGroup], temperature: float) -> dict[str, float]:
         size = self._config.columns.tokens_per_microbatch
         drift = self._drift.measure(self._model, groups, temperature=temperature, tokens_per_microbatch=size)
         self._drift.remember(self._model, groups, temperature=temperature, tokens_per_microbatch=size)

@@ -259,21 +259,18 @@ class GroupPlanner:
         Returns:
             The earlier episodes that are trained again in this step.
         """
-        swaps: list[Swap] = []
+        # a rank that does not play has planned nothing
+        known = [(group, self._plans.pop(group.ordinal)) for group in groups if group.ordinal in self._plans]
+        # before anything of this step is stored: its records, which swaps read, are not written yet
+        swaps = [self._envs[plan.env].swap(group, plan.task, step) for group, plan in known]
         rates: list[tuple[int, float]] = []
-        self._limits = []
-        for group in groups:
-            plan = self._plans.pop(group.ordinal, None)
-            if plan is None:  # a rank that does not play has planned nothing
-                continue
-            swap = self._envs[plan.env].swap(group, plan.task, step)
-            swaps += [swap] if swap else []
+        for group, plan in known:
             self._envs[plan.env].store(group, plan.task, step)
             rate = self._envs[plan.env].note(group, plan.task, step)
             rates += [] if rate is None else [(plan.env, rate)]
-            self._limits += [] if plan.max_turns is None else [plan.max_turns]
+        self._limits = [plan.max_turns for _, plan in known if plan.max_turns is not None]
         self._mixture.observe(rates)
-        return swaps
+        return [swap for swap in swaps if swap is not None]
 
     def metrics(self) -> dict[str, float]:
         """Return how many different tasks were played so far, and the mean limit of turns that a horizon set last."""

@@ -11,8 +11,10 @@ import pytest
 
 from agentgym.env.tasks import SeededTasks
 from agentgym.errors import ConfigError
+from agentgym.plugins import Options
 from agentgym.rollout.mixture import Mixture
 from agentgym.rollout.plan import EnvPlanner, GroupPlanner, PlanState, TaskSchedule
+from agentgym.rollout.replay import Place
 from agentgym.rollout.strategies.component import strategy_table
 from agentgym.rollout.strategies.config import StrategyConfig
 from agentgym.rollout.strategies.dots import DotsOptions
@@ -22,6 +24,7 @@ from agentgym.rollout.strategies.knapsack import DarsOptions, KnapsackOptions, d
 from agentgym.rollout.strategies.scaling_inter import ScalingInterOptions, scaling_inter
 from agentgym.rollout.strategies.spear import SpearOptions, spear, warm_up
 from agentgym.rollout.strategies.spo import SpoOptions
+from agentgym.rollout.strategies.success import SuccessOptions
 from agentgym.rollout.strategies.vade import VadeOptions, posterior, vade
 from agentgym.rollout.strategies.vas import VasOptions
 from agentgym.rollout.strategies.xrpo import XrpoOptions, quantile, xrpo
@@ -292,6 +295,15 @@ def test_groups_that_were_planned_ahead_are_planned_alike_after_a_restart() -> N
     made.observe(0, [group(ordinal, [True, False]) for ordinal in (0, 1, 2, 5)])
     again = planner(StrategyConfig(tasks=VadeOptions()), PlanState.from_dict(made.state.to_dict()))
     assert [again.plan(ordinal) for ordinal in (3, 4, 6, 7)] == [ahead[at] for at in (3, 4, 6, 7)]
+
+
+@pytest.mark.parametrize("replay", [SuccessOptions(), SpearOptions(warmup_steps=0)], ids=["success", "spear"])
+def test_a_task_that_comes_twice_in_a_step_is_not_trained_again_in_it(replay: Options) -> None:
+    made = planner(StrategyConfig(tasks=VadeOptions(pool=1), replay=replay), groups_per_step=2)
+    assert [made.plan(ordinal).task for ordinal in range(4)] == [made.plan(0).task] * 4
+    assert made.observe(0, [group(0, [True, False]), group(1, [False, False])]) == [], "the record is not written yet"
+    swaps = made.observe(1, [group(2, [False, False]), group(3, [False, False])])
+    assert swaps and {swap.stored for swap in swaps} == {Place(0, 0, 0)}
 
 
 def test_every_strategy_says_where_it_is_from() -> None:

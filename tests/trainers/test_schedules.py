@@ -159,11 +159,10 @@ def test_a_run_plans_and_corrects_across_temperatures_in_async_mode(tmp_path: Pa
 
 
 def test_a_resumed_run_ends_in_the_same_weights(tmp_path: Path) -> None:
-    made = made_with(COOLING, GROWING, FADING, overrides=(KL,), checkpoint_every=1)
+    made = made_with(COOLING, GROWING, FADING, overrides=(KL,), checkpoint_every=3)
     train(made, tmp_path / "run")
     expected, held = weights(tmp_path / "run"), read_checkpoint(tmp_path / "run", 6)
-    for step in (6, 5, 4):
-        drop_checkpoint(tmp_path / "run", step)
+    drop_checkpoint(tmp_path / "run", 6)
     (tmp_path / "run" / "model" / "model.safetensors").unlink()
     assert load_config(tmp_path / "run" / "config.json") == made
     train(made, tmp_path / "run", resume=True)

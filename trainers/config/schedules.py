@@ -59,7 +59,7 @@ class Schedule:
     """``cosine`` is slow at both ends; ``step`` keeps ``start`` until it changes to ``end`` at once."""
 
     @classmethod
-    def read(cls, settings: Mapping[str, object]) -> Schedule:
+    def read(cls, settings: Mapping[str, Any]) -> Schedule:
         """Return the schedule of settings with the keys ``key``, ``from``, ``to``, ``steps`` and ``form``.
 
         Raises:

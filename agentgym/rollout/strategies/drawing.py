@@ -24,4 +24,4 @@ def drawn(
     """
     keys = np.asarray(log_weights, dtype=np.float64) + rng.gumbel(size=len(tasks))
     best = np.argsort(-keys, kind="stable")
-    return [tasks[best[at % len(tasks)]] for at in range(num)]
+    return [tasks[int(best[at % len(tasks)])] for at in range(num)]

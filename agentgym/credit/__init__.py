@@ -1,1 +1,1 @@
-"""Turn-level credit: shaping, estimators, modulators; numpy alone, usable without the trainer."""
+"""Turn-level credit assignment: shapers, estimators, modulators and selections. Needs only numpy, not the trainer."""

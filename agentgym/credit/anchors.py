@@ -1,6 +1,8 @@
-"""Anchor groups by likeness of text, and what they tell about a state key.
+"""Anchor groups by similarity of text, and checks of a state key.
 
-Exact anchors need nothing of this: they are equal state keys. Likeness is for worlds whose only state is a text.
+An anchor group holds the turns of one group that were taken in the same state (GiGPO). Environments with a state key
+need no similarity: turns with equal keys form an anchor group. Similarity is for environments whose only state is a
+text.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from agentgym.credit.table import Ints, TurnTable
 
 
 def similarity_anchors(texts: Sequence[str], group: Ints, threshold: float = 0.95) -> Ints:
-    """Greedy first-fit clusters of texts within each group, shape ``[N]``.
+    """Cluster the texts of each group greedily and return the cluster of each row, shape ``[N]``.
 
     A row joins the first cluster of its group whose first member ``rep`` has ``SequenceMatcher(None, text,
-    rep).ratio() >= threshold``, else it opens one. The result depends on the order of the rows, and one differing
-    digit often is likeness enough: prefer exact state keys where the world has them.
+    rep).ratio() >= threshold``; otherwise it opens a new cluster. The result depends on the order of the rows. Two
+    texts that differ in one digit usually count as equal, so prefer exact state keys where the environment has them.
 
     Source: verl-agent ``gigpo/core_gigpo.py`` (``enable_similarity``, default threshold 0.95, search script 0.9).
 
@@ -48,7 +50,8 @@ def similarity_anchors(texts: Sequence[str], group: Ints, threshold: float = 0.9
 def _first_fit(text: str, clusters: Sequence[tuple[SequenceMatcher[str], int]], threshold: float) -> int | None:
     for matcher, cluster in clusters:
         matcher.set_seq1(text)
-        # The two quick ratios are upper bounds of the real one.
+        # ratio() is quadratic in the length of the text. The two quick ratios are upper bounds of it, so a text that
+        # fails one of them cannot pass the real test.
         is_near = matcher.real_quick_ratio() >= threshold and matcher.quick_ratio() >= threshold
         if is_near and matcher.ratio() >= threshold:
             return cluster
@@ -56,7 +59,7 @@ def _first_fit(text: str, clusters: Sequence[tuple[SequenceMatcher[str], int]], 
 
 
 def shared_share(table: TurnTable) -> float:
-    """Share of turns whose anchor group has two members or more; 0 for an empty table.
+    """Return the share of turns whose anchor group has two or more members; 0 for an empty table.
 
     Example:
         >>> table = TurnTable.from_lists(
@@ -70,7 +73,10 @@ def shared_share(table: TurnTable) -> float:
 
 
 def start_states_agree(table: TurnTable) -> bool:
-    """True unless some group with company has first turns that are all taken in different states."""
+    """Return False if the members of a group of two or more all start in different states, else True.
+
+    Members of a group share their start state by construction, so False means that the state key is wrong.
+    """
     first = trajectories(table).first
     groups = group_statistics(table.reward[first], table.group[first]).count
     anchors = group_statistics(table.reward[first], table.anchor[first]).count

@@ -1,4 +1,4 @@
-"""The credit table of recorded episodes, and the optional columns that can be read off them."""
+"""The credit table of recorded episodes, and the optional columns that episodes themselves record."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from agentgym.errors import unknown_name
 from agentgym.types import RewardRole, Segment, Status, ToolCall, Trajectory, TrajectoryGroup, Turn
 
 ANSWER_TOOLS = ("answer", "submit", "submit_answer", "finish")
-"""Tools that hand in a final answer."""
+"""Names of tools that submit a final answer."""
 ANSWER = re.compile(r"<answer>.*?</answer>", re.DOTALL)
 CUT = (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
 
 
 def turn_table(groups: Sequence[TrajectoryGroup], columns: Collection[str] = ()) -> TurnTable:
-    """Build a table from the valid members of groups; failed rollouts have no rows.
+    """Build a credit table from the valid trajectories of groups; failed rollouts have no rows.
 
-    Each player of a game has a group of its own.
+    In a game, the trajectories of each player form a separate group (:func:`player_groups`).
 
     Args:
-        columns: optional columns to fill from what the episodes recorded, see :data:`FROM_GROUPS`.
+        columns: names of optional columns to fill from the episodes, out of :data:`FROM_GROUPS`.
     """
     code = {key: number for number, key in enumerate(player_groups(groups))}
     members = [(code[index, t.player], t.turns) for index, group in enumerate(groups) for t in group.valid]
@@ -42,10 +42,10 @@ def turn_table(groups: Sequence[TrajectoryGroup], columns: Collection[str] = ())
 
 
 def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) -> dict[str, Any]:
-    """Values of the named columns over the valid members' turns, as ``TurnTable.with_columns`` takes them.
+    """Return the named columns over the turns of valid trajectories, ready for ``TurnTable.with_columns``.
 
     Raises:
-        UnknownNameError: a column that episodes do not record and that the caller must supply.
+        UnknownNameError: episodes do not record a named column, so the caller must supply it.
     """
     result: dict[str, Any] = {}
     for name in names:
@@ -72,9 +72,9 @@ def recorded_columns(groups: Sequence[TrajectoryGroup], names: Collection[str]) 
 
 
 def player_groups(groups: Sequence[TrajectoryGroup]) -> list[tuple[int, int]]:
-    """The groups of a credit table: (index of the group, player), one for each player of a game.
+    """Return the groups of a credit table as (index of the recorded group, player), one for each player of a game.
 
-    Players of a zero-sum game that were compared with each other would cancel out (composition rule 15).
+    Players must not be compared with each other: in a zero-sum game their results cancel (composition rule 15).
 
     Example:
         >>> player_groups(())
@@ -88,12 +88,12 @@ def player_groups(groups: Sequence[TrajectoryGroup]) -> list[tuple[int, int]]:
 
 
 def _key_of(group: TrajectoryGroup, player: int) -> str:
-    """The lasting name of a task, and of the player where it is not the first."""
+    """Return a name for the task that stays the same across batches; players after the first have a suffix."""
     return f"{group.task.id}:{group.task.content_hash}" + (f":{player}" if player else "")
 
 
 def split_columns(columns: Mapping[str, Any], groups: Sequence[TrajectoryGroup]) -> list[dict[str, Any]]:
-    """Columns of a batch, as :func:`compose.credit_groups` takes them, cut into plain lists for each group.
+    """Split the columns of a batch, as :func:`compose.credit_groups` takes them, into plain lists for each group.
 
     Example:
         >>> split_columns({"entropy": []}, ())
@@ -112,9 +112,9 @@ def split_columns(columns: Mapping[str, Any], groups: Sequence[TrajectoryGroup])
 
 
 def join_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, object]:
-    """The columns of a batch from those of its groups; the inverse of :func:`split_columns`.
+    """Join the columns of groups to those of a batch; the inverse of :func:`split_columns`.
 
-    Columns that only some groups have are left out.
+    Columns that some groups lack are left out.
     """
     names = [name for name in (pieces[0] if pieces else ()) if all(name in piece for piece in pieces)]
     return {name: [row for piece in pieces for row in piece[name]] for name in names}
@@ -136,14 +136,17 @@ def _turns(groups: Sequence[TrajectoryGroup]) -> Iterable[Turn]:
 
 
 def _action(turn: Turn) -> str:
-    """Parsed calls where there are any, else the text: raw text differs where nothing else does."""
+    """Return the parsed calls in canonical form, or the text of a turn without calls.
+
+    The text around a call is ignored: two turns that make the same call count as the same action.
+    """
     if not turn.action.calls:
         return turn.action.text
     return canonical([[c.name, dict(c.arguments)] if isinstance(c, ToolCall) else c.text for c in turn.action.calls])
 
 
 def _answer(turn: Turn) -> str | None:
-    """The turn's calls, or the last line of its text in one case; None where the world could make nothing of it."""
+    """Return the turn's calls, or the last line of its text in lower case; None for a void or invalid turn."""
     if turn.is_void or not turn.is_valid:
         return None
     lines = [line.strip() for line in turn.action.text.splitlines() if line.strip()]
@@ -157,8 +160,8 @@ def _errors(turn: Turn) -> int:
 def _answer_counts(trajectory: Trajectory) -> list[int]:
     """Return the final answers in each turn: calls of an answer tool and texts in answer tags.
 
-    Tags that do not pair up in the episode count as no answer at all. If there is neither call nor tag, the text that
-    ends a completed episode is the answer.
+    If opening and closing answer tags of the episode do not match, nothing counts as an answer. If there is neither a
+    call nor a tag, the text that ends a completed episode is the answer.
     """
     turns = trajectory.turns
     texts = "\n".join(turn.action.text for turn in turns)
@@ -177,14 +180,14 @@ def _answer_counts(trajectory: Trajectory) -> list[int]:
 
 
 def _numbered(roles: Sequence[tuple[int, str]]) -> list[int]:
-    """Players by their number, then the sub-agents by name."""
+    """Number the roles: players by their number, then the sub-agents in order of their names."""
     num_players = 1 + max((player for player, _ in roles), default=0)
     agents = sorted({agent for _, agent in roles if agent})
     return [num_players + agents.index(agent) if agent else player for player, agent in roles]
 
 
 def _parents(groups: Sequence[TrajectoryGroup]) -> list[int]:
-    """Return each turn's parent, counted over the valid trajectories of the batch as a table counts them."""
+    """Return the parent of each turn's trajectory as an index into the batch's valid trajectories, -1 for none."""
     parents: list[int] = []
     first = 0
     for group in groups:
@@ -205,12 +208,15 @@ def _observations(trajectory: Trajectory) -> list[str]:
 
 
 def _by_segment(value: Callable[[Trajectory, int, Segment], object]) -> Callable[[Trajectory], list[object]]:
-    """Return a column whose turns have the value of their segment, made from episode, index and segment."""
+    """Return a function that gives every turn of an episode the value of its segment.
+
+    ``value`` takes the episode, the segment's index and the segment.
+    """
     return lambda t: [value(t, index, segment) for index, segment in enumerate(t.segments) for _ in segment.turns]
 
 
 def outcome_of(trajectory: Trajectory) -> float:
-    """Return the sum of an episode's outcome parts."""
+    """Return the sum of an episode's reward parts with the role ``outcome``."""
     parts = (part for turn in trajectory.turns for part in turn.reward_parts)
     return sum(part.value for part in parts if part.role is RewardRole.OUTCOME)
 
@@ -251,4 +257,4 @@ PER_EPISODE: dict[str, Callable[[Trajectory], Sequence[object]]] = {
     "branch_turn": lambda t: [t.branch_turn] * len(t.turns),
 }
 FROM_GROUPS = ("part_values", "group_keys", *PER_TURN, *PER_EPISODE)
-"""Columns that :func:`turn_table` can fill."""
+"""Names of the columns that :func:`turn_table` can fill."""

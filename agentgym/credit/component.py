@@ -1,9 +1,15 @@
-"""The families of credit components: a registry and a decorator each.
+"""The four families of credit components, each with a registry and a decorator.
 
-A component is a function. Its parameters say what it reads: ``table``, ``options``, a key of its options, a shared key
-of the configuration (estimators: ``norm``, ``gamma``, ``step_weight``, ``statistics_unit``, ``invalid_penalty``),
-``step`` (batches credited so far), ``memory`` (what it returned beside its result the last time), and what its family
-adds. A new component is one file::
+A component is a function. The names of its parameters select what it receives:
+
+* ``table``: the turns of the batch; ``options``: its settings, or the name of a single setting;
+* a shared key of the configuration (estimators only: ``norm``, ``gamma``, ``step_weight``, ``statistics_unit``,
+  ``invalid_penalty``);
+* ``step``: the number of batches credited so far;
+* ``memory``: the second value that it returned for the previous batch;
+* further values that its family offers, which the decorators below document.
+
+A new component is one file::
 
     @estimator("centred", paper="...")
     def centred(table: TurnTable) -> TurnAdvantages:
@@ -23,12 +29,12 @@ Family = Literal["shaper", "estimator", "modulator", "selection"]
 Granularity = Literal["trajectory", "turn", "token"]
 """The smallest unit within which all advantages are equal."""
 Columns = tuple[str, ...] | Callable[[object], tuple[str, ...]]
-"""Optional columns of the table that a component reads, or a function from its options to them."""
+"""Optional columns of the table that a component reads, or a function that returns them for given options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Settings that several estimators share, as flat keys of the configuration."""
+    """Settings that several estimators share: keys of ``CreditConfig`` itself, not of its ``options``."""
 
     norm: str = "mean_std_norm"
     gamma: float = 0.95
@@ -42,34 +48,38 @@ SHARED_KEYS = tuple(field.name for field in fields(Shared))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditComponent(Component):
-    """A component of credit, and what the pipeline must know of it."""
+    """A component of credit: its function, and the properties that the pipeline needs to know."""
 
     column_names: Columns = ()
     granularity: Granularity = "trajectory"
     compares_groups: bool = False
-    """Estimators: the members of a group are compared, so a group needs two."""
+    """Estimators: it compares the members of a group, so a group needs at least two."""
     keeps_parts: bool = False
-    """Estimators: reward parts stay apart, so a shaper must not merge its own into the reward."""
+    """Estimators: it normalises reward parts separately, so shapers must not merge theirs into the reward."""
     tells_agents: bool = False
-    """Estimators: turns of sub-agents are told from those of the main agent."""
+    """Estimators: it distinguishes the turns of sub-agents from those of the main agent."""
     is_after: bool = False
-    """Selections: it reads advantages, so it comes after the estimator."""
+    """Selections: it reads advantages, so it runs after the estimator."""
 
     def columns(self, options: object) -> tuple[str, ...]:
-        """Return the optional columns of the table that it reads under the given settings."""
+        """Return the optional columns of the table that the component reads with the given options."""
         return self.column_names(options) if callable(self.column_names) else self.column_names
 
     def run(
         self, values: Mapping[str, object], options: object, memory: Mapping[str, object]
     ) -> tuple[Any, Mapping[str, Any]]:
-        """Call the function.
+        """Call the component's function.
 
         Args:
-            values: what the family offers by name.
-            memory: of all components, by name.
+            values: the values that the family offers, by parameter name.
+            options: the component's settings.
+            memory: the memory of all components, by component name.
 
         Returns:
-            its result and the memory, with its own part replaced if it keeps one.
+            the function's result and the memory of all components, updated if this component keeps one.
+
+        Raises:
+            ConfigError: the component takes ``memory`` but does not return a pair.
         """
         has_memory = self.reads("memory")
         own = {"memory": memory.get(self.name, {})} if has_memory else {}
@@ -99,22 +109,22 @@ FAMILIES: Mapping[str, Registry[CreditComponent]] = {
 
 
 def shaper(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a reward shaper: a function to :class:`~agentgym.credit.parts.Shaped`.
+    """Register a reward shaper: a function that returns :class:`~agentgym.credit.parts.Shaped`.
 
-    It may take ``merged``: whether a reward of its own must also be added to the turns' rewards. For the keyword
+    It may take ``merged``, which is True if the shaper must add its own reward to the turns' rewards. For the keyword
     arguments see :func:`estimator`.
     """
     return _decorator("shaper", name, facts)
 
 
 def estimator(name: str, **facts: object) -> Callable[[F], F]:
-    """Register an advantage estimator: a function to :class:`~agentgym.credit.table.TurnAdvantages`.
+    """Register an advantage estimator: a function that returns :class:`~agentgym.credit.table.TurnAdvantages`.
 
     Args:
         name: its name in ``credit.estimator`` and in ``agentgym list --credit``.
-        facts: fields of :class:`CreditComponent`: ``paper``, ``parity``, ``status``, ``options`` (read off the
-            function's annotation if not given), ``columns``, ``granularity``, ``compares_groups``, ``keeps_parts``,
-            ``tells_agents``.
+        facts: fields of :class:`CreditComponent`: ``paper``, ``parity`` (the authors' code it was compared with),
+            ``status``, ``options`` (by default the annotation of the function's parameter), ``columns``,
+            ``granularity``, ``compares_groups``, ``keeps_parts``, ``tells_agents``.
 
     Example:
         >>> component = ESTIMATORS["gigpo"]
@@ -125,7 +135,7 @@ def estimator(name: str, **facts: object) -> Callable[[F], F]:
 
 
 def modulator(name: str, **facts: object) -> Callable[[F], F]:
-    """Register an advantage modulator: a function to :class:`~agentgym.credit.parts.Modulated`.
+    """Register an advantage modulator: a function that returns :class:`~agentgym.credit.parts.Modulated`.
 
     For the keyword arguments see :func:`estimator`.
     """
@@ -133,10 +143,10 @@ def modulator(name: str, **facts: object) -> Callable[[F], F]:
 
 
 def selection(name: str, **facts: object) -> Callable[[F], F]:
-    """Register a selection: a function to the rows that train ``[N]``, or to those and the tokens that train ``[M]``.
+    """Register a selection: a function that returns the rows that train ``[N]``, and optionally the tokens ``[M]``.
 
-    With ``is_after=True`` it runs after the estimator and may take ``advantage``. For the other keyword arguments see
-    :func:`estimator`.
+    Both are boolean masks. With ``is_after=True`` the selection runs after the estimator and may take ``advantage``.
+    For the other keyword arguments see :func:`estimator`.
     """
     return _decorator("selection", name, facts)
 

@@ -1,4 +1,4 @@
-"""From groups of episodes and a configuration to the credit of every turn."""
+"""The credit pipeline: compute the credit of every turn from groups of episodes and a configuration."""
 
 from __future__ import annotations
 
@@ -28,27 +28,32 @@ ZERO = 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditResult(CreditColumns):
-    """The credit of a batch and what the pipeline reports about it; its rows are those of the table."""
+    """The credit of a batch and the pipeline's report about it; its rows are those of the table."""
 
     table: TurnTable
     """The turns with their shaped rewards."""
     token_return: Floats | None
-    """Targets of a token-level critic."""
+    """``[M]`` targets of a token-level critic; None for other estimators."""
     state: CreditState
-    """To be handed to the next batch."""
+    """The memory to pass to :func:`credit_turns` with the next batch."""
     diagnostics: Mapping[str, float]
-    """Numbers about the batch; ``changed/NAME`` is the share of turns (or tokens) that a component changed."""
+    """Metrics of the batch by name; ``changed/NAME`` is the share of turns (or tokens) that a component changed."""
     statistics: Mapping[str, str]
-    """Of each selection: over whom group statistics were taken, ``full`` or ``kept`` (composition rule 9)."""
+    """For each selection, the members that group statistics are taken over: ``full`` or ``kept`` (rule 9)."""
     warnings: tuple[str, ...]
-    """Warnings that only the data shows (composition rule 7, groups that are all dropped)."""
+    """Warnings that depend on the data: a wrong state key (composition rule 7), selections that drop every group."""
 
 
 def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | None = None) -> CreditResult:
-    """Run the pipeline over a table.
+    """Run the credit pipeline over a table.
+
+    Args:
+        table: the turns of a batch, with the optional columns that ``config.columns()`` names.
+        config: the components to run.
+        state: the memory after the previous batch; None starts with an empty one.
 
     Raises:
-        ConfigError: a component needs a column that the table has not, or a reward is not finite.
+        ConfigError: a component needs a column that the table lacks, or a reward is not finite.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1], [0]], states=[["a", "b"], ["a"]], group_of_trajectory=[0, 0])
@@ -96,10 +101,13 @@ def credit_turns(table: TurnTable, config: CreditConfig, state: CreditState | No
 
 
 def _shares(table: TurnTable, advantage: Floats, weight: Floats) -> dict[str, float]:
-    """Compute shares of turns that got no credit, that are left out, and that shaping alone set apart.
+    """Compute diagnostics about how the credit is distributed, as shares between 0 and 1.
 
-    ``flat_group_share``: groups of equal returns. ``phantom_share``: turns with an advantage in groups where no member
-    had an outcome above 0, so that shaping alone set them apart.
+    * ``zero_advantage_share``: turns whose advantage is 0.
+    * ``left_out_share``: turns with a loss weight of 0.
+    * ``flat_group_share``: groups whose returns are equal, so that a comparison within the group gives no signal.
+    * ``phantom_share``: turns with an advantage in groups where no member had an outcome above 0. Their advantage
+      comes from shaping alone.
     """
     if not len(table):
         return {}
@@ -123,6 +131,8 @@ def assign_credit(
     """Credit every turn of every valid trajectory.
 
     Args:
+        groups: recorded episodes; failed rollouts get no credit and do not affect the others.
+        config: the components to run.
         columns: optional columns that episodes do not record, over the turns of valid trajectories in order, as
             :meth:`TurnTable.with_columns` takes them.
 
@@ -139,21 +149,24 @@ def credit_groups(
     columns: Mapping[str, object] | None = None,
     state: CreditState | None = None,
 ) -> CreditResult:
-    """Credit groups as :func:`assign_credit` does, with the memory of trackers; rows are the turns in order."""
+    """Credit groups as :func:`assign_credit` does, but with ``state``, and return columns instead of objects.
+
+    Rows are the turns of valid trajectories in order.
+    """
     supplied = {} if columns is None else dict(columns)
-    # parts always: whether an episode succeeded is said by its outcome parts, not by its shaped reward
+    # Reward parts are always read: diagnostics take success from the outcome parts, because shaping changes the reward.
     names = dict.fromkeys(("part_values", *config.columns()))
     recorded = [name for name in names if name in FROM_GROUPS and name not in supplied]
     return credit_turns(turn_table(groups, recorded).with_columns(**supplied), config, state)
 
 
 def check_estimator(config: CreditConfig) -> None:
-    """Credit a few made-up turns, so that a wrong estimator of a user's own is found before anything is trained.
+    """Run a user's own estimator on a few made-up turns, so that its errors show before training starts.
 
-    Estimators that read further columns are not tried, since nobody has made any.
+    Estimators that read optional columns are not run, because the made-up turns have none.
 
     Raises:
-        ConfigError: it does not return what an estimator must.
+        ConfigError: the estimator does not return finite :class:`TurnAdvantages` of the right shape.
     """
     if ESTIMATORS[config.estimator].status == "user" and not config.columns():
         table = TurnTable.from_lists(
@@ -165,7 +178,7 @@ def check_estimator(config: CreditConfig) -> None:
 
 
 def _check_result(name: str, credited: object, num_turns: int) -> None:
-    """Refuse what no estimator may return, which only those of users' own do."""
+    """Check an estimator's result; only a user's own estimator can fail here."""
     if not isinstance(credited, TurnAdvantages):
         raise ConfigError(
             f"estimator {name!r} returned {type(credited).__name__}, expected agentgym.credit.table.TurnAdvantages("
@@ -180,13 +193,21 @@ def _check_result(name: str, credited: object, num_turns: int) -> None:
             )
         if not np.isfinite(value).all():
             at = int(np.flatnonzero(~np.isfinite(value))[0])
-            raise ConfigError(f"estimator {name!r} returned {field} {value[at]} for row {at} of its table")
+            raise ConfigError(
+                f"estimator {name!r} returned {field} {value[at]} for row {at} of its table, expected finite numbers: "
+                "look for a division by 0, as in a group of equal returns"
+            )
 
 
 def _select_before(
     table: TurnTable, config: CreditConfig, state: CreditState, diagnostics: dict[str, float]
 ) -> tuple[Bools, Bools, Mapping[str, str]]:
-    """Rows over which statistics are taken, rows that train, and which of both each selection narrowed."""
+    """Run the selections over raw rewards.
+
+    Returns:
+        the rows that statistics are taken over ``[N]``, the rows that train ``[N]``, and for each selection ``full``
+        or ``kept``, as in :attr:`CreditResult.statistics`.
+    """
     kept, mask = np.ones(len(table), dtype=np.bool_), np.ones(len(table), dtype=np.bool_)
     statistics: dict[str, str] = {}
     for options in config.selections:
@@ -196,7 +217,7 @@ def _select_before(
             continue
         rows, _ = _selected(component, options, table, table.reward, state.step)
         diagnostics[f"changed/{component.name}"] = _share(~rows)
-        # a group is dropped whole, which moves nobody's statistics; without it there is less to compute
+        # Dynamic sampling drops whole groups. That changes no other group's statistics and saves computing them.
         if statistics[options.kind] == "kept" or options.kind == "dynamic_sampling":
             kept &= rows
         mask &= rows
@@ -221,7 +242,7 @@ def _shape(
 
 
 def _shaped_rows(before: TurnTable, after: TurnTable) -> Bools:
-    """Turns whose reward a shaper changed, or to which it gave an information gain other than 0."""
+    """Return the turns whose reward a shaper changed, or that it gave an information gain other than 0."""
     changed = before.reward != after.reward
     if after.info_gain is not None and before.info_gain is not after.info_gain:
         changed = changed | (np.nan_to_num(after.info_gain) != 0)
@@ -243,7 +264,7 @@ def _modulate(
         if result.loss_weight is not None:
             changed = changed | (result.loss_weight != 1)
         if result.token_advantage is not None and result.token_advantage is not credited.token_advantage:
-            changed = np.ones_like(changed)  # per token now
+            changed = np.ones_like(changed)  # every turn has advantages per token now
         diagnostics[f"changed/{MODULATORS[options.kind].name}"] = _share(changed)
         if result.loss_weight is not None:
             weight = result.loss_weight if weight is None else weight * result.loss_weight
@@ -272,13 +293,13 @@ def _select_after(
 def _selected(
     component: CreditComponent, options: Any, table: TurnTable, advantage: Floats, step: int
 ) -> tuple[Bools, Bools | None]:
-    """Rows that train, and the tokens that train where the selection chooses tokens."""
+    """Return the rows that train, and the tokens that train if the selection chooses tokens."""
     chosen, _ = component.run({"table": table, "advantage": advantage, "step": step}, options, {})
     return chosen if isinstance(chosen, tuple) else (chosen, None)
 
 
 def _dropped(table: TurnTable, config: CreditConfig, trains: Bools, diagnostics: dict[str, float]) -> tuple[str, ...]:
-    """Add the share of groups that selections drop whole, and return a warning if it is all of them."""
+    """Add the share of groups of which no turn trains to the diagnostics; return a warning if it is all of them."""
     if not config.selections or not len(table):
         return ()
     group = dense(table.group)
@@ -286,7 +307,10 @@ def _dropped(table: TurnTable, config: CreditConfig, trains: Bools, diagnostics:
     if diagnostics["dropped_group_share"] < 1.0:
         return ()
     names = ", ".join(part.kind for part in config.selections)
-    return (f"the selections ({names}) drop every group of this batch: its gradient is 0",)
+    return (
+        f"the selections ({names}) drop every group of this batch: its gradient is 0; check that the tasks are neither "
+        "always solved nor never solved",
+    )
 
 
 def _data_warnings(table: TurnTable, config: CreditConfig, diagnostics: dict[str, float]) -> tuple[str, ...]:
@@ -300,7 +324,7 @@ def _data_warnings(table: TurnTable, config: CreditConfig, diagnostics: dict[str
 
 
 def _put(value: Any, kept: Bools, *, fill: float = 0) -> Any:
-    """Values of the kept rows among all rows, ``fill`` elsewhere."""
+    """Place the values of the kept rows among all rows, with ``fill`` elsewhere."""
     if kept.all():
         return value
     everywhere = np.full(len(kept), fill, dtype=value.dtype)

@@ -33,12 +33,12 @@ from agentgym.settings import Fraction, NonNegative, check_ranges
 
 STATE_COMPARING = ("gigpo", "hgpo")
 FLAT_KEYS = ("norm", "gamma", "step_weight", "statistics_unit")
-"""Keys that are read by the estimators whose function takes a parameter of that name, and by no other."""
+"""Shared keys: each is read only by the estimators whose function has a parameter of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditConfig:
-    """The components of credit and their settings. Invalid combinations raise ConfigError with the rule.
+    """The components of credit and their settings. Invalid combinations raise ``ConfigError`` with the rule's number.
 
     Example:
         >>> from agentgym.credit.modulators.salt import SaltOptions
@@ -51,20 +51,19 @@ class CreditConfig:
     estimator: str = "gigpo"
     """Name of a registered estimator, ``module:name`` or ``file.py:name``."""
     norm: Literal["mean_std_norm", "mean_norm"] = "mean_std_norm"
-    """Of grpo, gigpo and hgpo."""
+    """Divide by the group's standard deviation or not; read by grpo, gigpo, hgpo and returns."""
     gamma: Fraction = 0.95
-    """Discount per turn of gigpo's and hgpo's returns; other estimators have theirs among their options."""
+    """Discount per turn; read by grpo, gigpo and hgpo. Other estimators have a discount among their options."""
     step_weight: float = 1.0
     """GiGPO's and UI-S1's weight of the step-level part."""
     statistics_unit: Literal["turn", "trajectory"] = "turn"
     """GiGPO's unit of the episode-level mean and deviation."""
     invalid_penalty: NonNegative = 0.0
-    """Subtracted for an invalid turn (GiGPO and HGPO: from that turn alone; others: from the trajectory's return)."""
+    """Penalty of an invalid turn. GiGPO and HGPO subtract it from that turn, others from the trajectory's return."""
     options: Annotated[Any, ByKind(ESTIMATORS, is_late=True)] | None = None
-    """The estimator's own settings, as options or as a mapping, whose ``kind`` may be left out; None takes its
-    defaults."""
+    """The estimator's own settings, as an options object or a mapping (``kind`` may be omitted); None: its defaults."""
     shapers: tuple[Annotated[Any, ByKind(SHAPERS)], ...] = ()
-    """Settings of each shaper, told apart by ``kind``; so are those of modulators and selections."""
+    """Settings of each shaper. ``kind`` names the component, here and in modulators and selections."""
     modulators: tuple[Annotated[Any, ByKind(MODULATORS)], ...] = ()
     selections: tuple[Annotated[Any, ByKind(SELECTIONS)], ...] = ()
 
@@ -83,7 +82,7 @@ class CreditConfig:
                 )
             kinds = [part.kind for part in stage]
             if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
-                raise ConfigError(f"{', '.join(twice)} is named twice")
+                raise ConfigError(f"{', '.join(twice)} is named twice; list each component once")
         if self.invalid_penalty and self.shaper("invalid_call"):
             raise ConfigError("invalid_penalty and the shaper invalid_call are the same thing: set one of them")
         rules.refuse_errors(self.findings())
@@ -101,17 +100,17 @@ class CreditConfig:
                 )
 
     def shaper(self, kind: str) -> Any:
-        """Settings of the shaper of that kind, None if there is none."""
+        """Return the settings of the shaper of that kind, None if the configuration has no such shaper."""
         return next((part for part in self.shapers if part.kind == kind), None)
 
     @property
     def subtracts_penalty(self) -> bool:
-        """True if the estimator itself subtracts the penalty of invalid calls, and no shaper does."""
+        """True if the estimator, not a shaper, subtracts the penalty of invalid calls."""
         return self.estimator in ("grpo", *STATE_COMPARING) and self.shaper("g_ra") is None
 
     @property
     def shared(self) -> Shared:
-        """The flat keys as the estimator gets them; invalid calls are penalised there or by a shaper, not twice."""
+        """The shared keys that the estimator receives. Its penalty is 0 where a shaper penalises invalid calls."""
         penalty = self.invalid_penalty if self.subtracts_penalty else 0.0
         if self.subtracts_penalty and self.estimator in STATE_COMPARING and (shaper := self.shaper("invalid_call")):
             penalty = shaper.penalty
@@ -125,15 +124,16 @@ class CreditConfig:
 
     @property
     def estimator_options(self) -> Any:
-        """The estimator's settings, its defaults if none are given."""
+        """The estimator's settings, or its defaults if none are given."""
         made = ESTIMATORS[self.estimator].options
         return self.options if self.options is not None or made is None else made()
 
     @property
     def effective_shapers(self) -> tuple[Any, ...]:
-        """The shapers that run: the invalid-call penalty is GiGPO's and HGPO's own, and a shaper for others.
+        """The shapers that run.
 
-        Before a gate it is a shaper for all: what GiGPO subtracts by itself would pass the gate by.
+        GiGPO and HGPO subtract the invalid-call penalty themselves; for other estimators a shaper does it. With the
+        shaper ``g_ra`` it is always a shaper, because G-RA cannot gate a penalty that the estimator subtracts.
         """
         if self.subtracts_penalty and self.estimator in STATE_COMPARING:
             return tuple(part for part in self.shapers if part.kind != "invalid_call")
@@ -142,7 +142,7 @@ class CreditConfig:
         return self.shapers
 
     def components(self) -> tuple[tuple[CreditComponent, Any], ...]:
-        """Every component with its settings, in the order they are named."""
+        """Return every component with its settings: shapers, estimator, modulators, selections."""
         return (
             *((SHAPERS[part.kind], part) for part in self.effective_shapers),
             (ESTIMATORS[self.estimator], self.estimator_options),
@@ -151,24 +151,24 @@ class CreditConfig:
         )
 
     def columns(self) -> tuple[str, ...]:
-        """Optional columns of the table that the components read."""
+        """Return the optional columns of the table that the components read."""
         names = (name for component, options in self.components() for name in component.columns(options))
         return tuple(dict.fromkeys(names))
 
     @property
     def granularity(self) -> Granularity:
-        """The smallest unit within which advantages are constant: what ``rules.ratio_level`` asks for."""
+        """The smallest unit within which advantages are constant, which ``rules.ratio_level`` needs."""
         units: list[Granularity] = ["trajectory", "turn", "token"]
         return max((component.granularity for component, _ in self.components()), key=units.index)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings for the start of a run: risky combinations, and components that are reconstructions."""
+        """Warnings to print at the start: risky combinations, and components reconstructed from an abstract."""
         experimental = (component.note for component, _ in self.components() if component.note)
         return (*rules.refuse_errors(self.findings()), *experimental)
 
     def findings(self) -> rules.Findings:
-        """All composition rules that this configuration breaks."""
+        """Return all composition rules that this configuration breaks."""
         entry = ESTIMATORS[self.estimator]
         shapers = tuple(part.kind for part in self.shapers)
         gate, bonus = self.shaper("g_ra"), self.shaper("tool_bonus")
@@ -208,10 +208,10 @@ class CreditConfig:
         return tuple(found)
 
     def check_group_size(self, group_size: int) -> None:
-        """Refuse a group size that an estimator (composition rule 2) or a selection (section 6.13) cannot work with.
+        """Check that the estimator and the selections can work with groups of this size (composition rule 2).
 
         Raises:
-            ConfigError: with the rule's reason.
+            ConfigError: they cannot; the message has the rule's reason.
         """
         compares = ESTIMATORS[self.estimator].compares_groups
         parts = [(part.kind, getattr(part, "keep", 0)) for part in (*self.selections, *self.modulators)]

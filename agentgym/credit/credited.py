@@ -1,4 +1,4 @@
-"""The credit of turns as columns, and its view of one object per turn for records and reports."""
+"""The credit of turns as columns, and its conversion to one object per turn for records and reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentgym.errors import CorruptDataError
 from agentgym.types import TrajectoryGroup, TurnCredit
 
 GroupCredit = tuple[tuple[TurnCredit, ...], ...]
-"""Credit of one group: a tuple per trajectory, empty where the infrastructure failed; an entry per turn."""
+"""Credit of one group, ``[trajectory][turn]``; the tuple of a failed trajectory is empty."""
 NAMES = tuple(field.name for field in fields(TurnCredit))
 PER_TURN = NAMES[:-2]
 PER_TOKEN = ("token_advantage", "token_keep")
@@ -33,16 +33,16 @@ class CreditColumns:
     anchor_size: Ints
     gate_open: Bools
     loss_weight: Floats
-    """0 leaves a turn out of the loss and out of its denominators; NaN where a record has no credit."""
+    """Weight of the turn. 0 leaves it out of the loss and its denominators; NaN: the record has no credit."""
     token_advantage: Floats | None = None
-    """None if all tokens of a turn have the turn's advantage."""
+    """``[M]``, or None if all tokens of a turn have the turn's advantage."""
     token_keep: Bools | None = None
-    """Tokens that train, where a selection chooses tokens."""
+    """``[M]`` tokens that train; None if no selection chooses tokens."""
     num_tokens: Ints | None = None
-    """``[N]`` sampled tokens of each turn; there if a column is per token."""
+    """``[N]`` number of sampled tokens of each turn; required if a column is per token."""
 
     def split(self, groups: Collection[TrajectoryGroup]) -> list[CreditColumns]:
-        """Cut the rows of all groups into views, one per group."""
+        """Split the rows of all groups into views, one per group."""
         ends = np.cumsum([0, *(sum(len(t.turns) for t in group.valid) for group in groups)])
         token_ends = ends if self.num_tokens is None else np.insert(np.cumsum(self.num_tokens), 0, 0)[ends]
         names = (field.name for field in fields(CreditColumns))
@@ -65,7 +65,7 @@ def turn_credits(groups: Collection[TrajectoryGroup], credit: CreditColumns) -> 
 
 
 def _by_turn(credit: CreditColumns, of_token: Floats | Bools | None) -> list[tuple[object, ...]]:
-    """Return a column of sampled tokens as a tuple per turn, empty tuples for none."""
+    """Split a column of sampled tokens into one tuple per turn; without a column the tuples are empty."""
     if of_token is None:
         return [()] * len(credit.advantage)
     assert credit.num_tokens is not None
@@ -77,10 +77,11 @@ def credit_columns(groups: Collection[TrajectoryGroup], credit: Collection[Group
     """Return recorded credit as columns, the inverse of :func:`turn_credits`.
 
     Args:
-        credit: one per group, ``()`` for a group that has none: its rows are NaN.
+        groups: the recorded groups.
+        credit: the credit of each group; ``()`` for a group without credit, whose rows become NaN.
 
     Raises:
-        CorruptDataError: the credit is that of other episodes.
+        CorruptDataError: the numbers of episodes or turns differ, so the credit belongs to other episodes.
     """
     given: list[TurnCredit] = []
     for group, of_group in zip(groups, credit, strict=True):

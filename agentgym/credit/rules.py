@@ -1,7 +1,8 @@
-"""The composition rules, each with its number and its reason.
+"""The composition rules: combinations of components that are refused or warned about, with number and reason.
 
-Every function takes plain names and facts, so that a trainer can ask about losses and corrections that this package
-does not know. It gives no finding, or one: an error ("E", refuse) or a warning ("W", say it at start).
+The numbers are those of the table in ``docs/credit.md``. Every function takes plain names and flags, so that a trainer
+can also ask about losses and corrections, which this package does not know. A function returns no finding, or an error
+("E": the configuration is refused) or a warning ("W": printed at the start of a run).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 
 from agentgym.errors import ConfigError
 
+ORDER = "order of components"
 SEQUENCE_LOSSES = ("gspo", "gmpo")
 SUMMING_ESTIMATORS = (
     "grpo",
@@ -24,7 +26,7 @@ SUMMING_ESTIMATORS = (
     "flow_grpo",
     "supo",
 )
-"""Estimators that look at the undiscounted sum of a trajectory's rewards alone."""
+"""Estimators that read only the undiscounted sum of a trajectory's rewards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Finding:
     """One rule that a composition breaks."""
 
     rule: str
-    """Name of the rule, empty for a part that can change nothing."""
+    """Name of the rule; empty if the finding is that a component has no effect."""
     severity: Literal["E", "W"]
     message: str
 
@@ -44,10 +46,10 @@ Findings = tuple[Finding, ...]
 
 
 def refuse_errors(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """The warnings among findings, as text.
+    """Return the warnings among the findings as text.
 
     Raises:
-        ConfigError: there are errors; the message has all of them.
+        ConfigError: there are errors; the message contains all of them.
 
     Example:
         >>> refuse_errors(gated_gain(is_gated=True, has_gain=True))[0][-21:]
@@ -68,7 +70,7 @@ def _when(is_broken: bool, rule: int | str, severity: Literal["E", "W"], message
 
 
 def one_estimator(estimator: str, options_of: str | None) -> Findings:
-    """Rule 1: one estimator makes the advantages; modulators may be stacked, estimators may not."""
+    """Rule 1: exactly one estimator computes the advantages; modulators may be stacked, estimators may not."""
     message = (
         f"estimator {estimator!r} comes with options of {options_of!r}: two estimators cannot both make the "
         "advantages; stack modulators instead"
@@ -77,7 +79,7 @@ def one_estimator(estimator: str, options_of: str | None) -> Findings:
 
 
 def group_size(estimator: str, size: int, *, compares_groups: bool) -> Findings:
-    """Rule 2: a group-relative estimator needs company."""
+    """Rule 2: a group-relative estimator needs groups of two or more."""
     message = (
         f"estimator {estimator!r} compares the members of a group, so group_size must be at least 2, got {size}; "
         "GAE, reinforce_pp, spo and rae work with 1"
@@ -86,24 +88,28 @@ def group_size(estimator: str, size: int, *, compares_groups: bool) -> Findings:
 
 
 def anchors(shared_share: float, *, starts_agree: bool) -> Findings:
-    """Rule 7, looked at on data: a state key with history, counters or random ids leaves every turn alone.
+    """Rule 7, checked on data: with history, counters or random ids in the state key no two turns share a state.
 
     Args:
         shared_share: share of turns in anchor groups of two or more.
-        starts_agree: whether members of a group share their first state, as they do by construction.
+        starts_agree: False if members of a group differ in their first state, which is equal by construction.
     """
     if not starts_agree:
         message = (
             "members of a group start in the same state, and their state keys differ: the key holds history, counters "
-            "or random ids, so every turn is compared with itself alone"
+            "or random ids, so every turn is compared with itself alone; leave them out of the environment's "
+            "state_key()"
         )
         return _when(True, 7, "E", message)
-    message = f"only {shared_share:.0%} of turns share their state with another: step-level credit hardly acts"
+    message = (
+        f"only {shared_share:.0%} of turns share their state with another turn of their group, so step-level credit "
+        "has little effect: use a coarser state_key(), larger groups, or grpo"
+    )
     return _when(shared_share < 0.2, 7, "W", message)
 
 
 def group_filter(estimator: str, norm: str, metric: str, *, keeps_parts: bool) -> Findings:
-    """Rule 8: a group with equal sums and different parts teaches an estimator that keeps parts apart."""
+    """Rule 8: a filter on summed rewards drops groups from which an estimator that keeps parts apart would learn."""
     message = (
         f"dynamic sampling on {metric!r} drops groups whose parts differ, from which {estimator!r} would learn: "
         "set its metric to 'components'"
@@ -118,45 +124,48 @@ def group_filter(estimator: str, norm: str, metric: str, *, keeps_parts: bool) -
 
 
 def selection_statistics(selection: str, statistics: str, published: str) -> Findings:
-    """Rules 9 and 17: over whom group statistics are taken when trajectories are left out."""
+    """Rules 9 and 17: a selection takes group statistics over the members that its paper prescribes."""
     if selection == "void_turns" and statistics == "kept":
         message = (
             "the void-turn filter drops a trajectory's loss and keeps its reward in the statistics; leaving it out "
-            "before changes everybody else's advantage"
+            "earlier changes the advantages of all other members: set statistics to 'full'"
         )
         return _when(True, 17, "E", message)
     message = (
         f"{selection} takes its statistics over the {published} members as published; {statistics!r} changes the "
-        "baseline of all others"
+        "baseline of all other members"
     )
     return _when(statistics != published, 9, "W", message)
 
 
 def selection_size(selection: str, keep: int, size: int) -> Findings:
-    """Section 6.13: GRPO-RoC drops groups of fewer members than it keeps."""
+    """Rule 2: GRPO-RoC drops groups of fewer members than it keeps."""
     message = (
         f"{selection} keeps {keep} members and drops groups of fewer, so with group_size {size} nothing would train: "
         "sample about twice as many as keep"
     )
-    return _when(selection == "roc" and keep > size, "section 6.13", "E", message)
+    return _when(selection == "roc" and keep > size, 2, "E", message)
 
 
 def reference_answers(*, has_gain: bool, has_reference: bool, is_sampling_policy: bool = True) -> Findings:
-    """Rule 10: information gain needs a reference answer, scored by the policy that sampled."""
+    """Rule 10: information gain needs a reference answer, scored by the policy that sampled the rollouts."""
     message = "information gain is measured on a reference answer, and the tasks have none"
     missing = _when(has_gain and not has_reference, 10, "E", message)
-    message = "information gain is scored by another policy than the one that sampled: gains carry its drift"
+    message = (
+        "information gain is scored by another policy than the one that sampled the rollouts: the gains include the "
+        "drift between the two"
+    )
     return missing or _when(has_gain and not is_sampling_policy, 10, "W", message)
 
 
 def needs_gain(estimator: str, shapers: Collection[str]) -> Findings:
-    """Rule 10, at home: the estimator ``igpo`` reads what the shaper ``information_gain`` makes."""
+    """Rule 10, within credit: the estimator ``igpo`` reads the column that the shaper ``information_gain`` makes."""
     message = "estimator 'igpo' reads the gain of a reference answer: add the shaper 'information_gain'"
     return _when(estimator == "igpo" and "information_gain" not in shapers, 10, "E", message)
 
 
 def gated_gain(*, is_gated: bool, has_gain: bool) -> Findings:
-    """Rule 11: gating kills the dense signal in failed groups, which is what information gain is for."""
+    """Rule 11: gating removes the dense signal in failed groups, which is the purpose of information gain."""
     message = (
         "g_ra closes the gate on the information gain of failed trajectories, its main benefit: choose one, or leave "
         "'process' out of g_ra's priorities so that only format and cost are gated"
@@ -165,7 +174,7 @@ def gated_gain(*, is_gated: bool, has_gain: bool) -> Findings:
 
 
 def tool_count_bonus(estimator: str, *, is_per_call: bool) -> Findings:
-    """Rule 12: a bonus per call, summed over the trajectory, pays for length."""
+    """Rule 12: a bonus per call, summed over the trajectory, rewards length."""
     message = (
         f"a bonus per call that {estimator!r} sums up undiscounted rewards long trajectories; pay it per trajectory"
     )
@@ -173,13 +182,16 @@ def tool_count_bonus(estimator: str, *, is_per_call: bool) -> Findings:
 
 
 def segment_statistics(unit: str) -> Findings:
-    """Rule 13: segments are no trajectories of their own in group statistics."""
-    message = "statistics over segments count a trajectory once per context window, so long ones outweigh the others"
+    """Rule 13: group statistics count trajectories, not segments."""
+    message = (
+        "statistics over segments count a trajectory once per context window, so long ones outweigh the others: "
+        "set statistics_unit to 'trajectory'"
+    )
     return _when(unit == "segment", 13, "E", message)
 
 
 def prefix_weight(attribution: str, count: str) -> Findings:
-    """Rule 14: shared-prefix tokens are weighted exactly once: replicated or averaged, not both."""
+    """Rule 14: tokens of a shared prefix are either replicated or averaged, not both."""
     message = (
         f"shared-prefix attribution {attribution!r} with count {count!r}: turns that branches share are either "
         "replicated with each branch's advantage (soft, replicate) or averaged and counted once (hard, once)"
@@ -188,7 +200,7 @@ def prefix_weight(attribution: str, count: str) -> Findings:
 
 
 def pooled_roles(estimator: str, *, has_roles: bool, compares_groups: bool) -> Findings:
-    """Rule 15: players of a zero-sum game in one group cancel each other's mean."""
+    """Rule 15: players of a zero-sum game must not share a group, because their results sum to 0."""
     message = (
         f"estimator {estimator!r} pools the players of a game in one group, where zero-sum results cancel and role "
         "baselines are lost: use 'rae'"
@@ -197,14 +209,16 @@ def pooled_roles(estimator: str, *, has_roles: bool, compares_groups: bool) -> F
 
 
 def entropy_signs(modulators: Collection[str], regularisers: Collection[str]) -> Findings:
-    """Rule 18: EMPG amplifies confidence, an entropy bonus pays for its opposite."""
+    """Rule 18: EMPG amplifies confident turns, an entropy bonus rewards uncertain ones."""
     against = sorted({"epo", "entropy"} & set(regularisers))
-    message = f"empg amplifies confident turns while {' and '.join(against)} rewards entropy: opposite signs"
+    message = (
+        f"empg amplifies confident turns while {' and '.join(against)} rewards entropy: opposite signs; use one of them"
+    )
     return _when("empg" in modulators and bool(against), 18, "W", message)
 
 
 def baseline_once(estimator: str, *, has_opob: bool, subtracts_mean: bool) -> Findings:
-    """Rule 19: VCPO's baseline on an advantage that has one already."""
+    """Rule 19: VCPO's baseline must not be subtracted from an advantage that already has a baseline."""
     message = (
         f"VCPO's OPOB baseline on {estimator!r}, which subtracts a baseline of its own: it would act twice; set "
         "credit.estimator=returns"
@@ -213,41 +227,48 @@ def baseline_once(estimator: str, *, has_opob: bool, subtracts_mean: bool) -> Fi
 
 
 def modulator_order(modulators: Collection[str], *, estimator_granularity: str) -> Findings:
-    """Section 6.1 and 0.3: SALT comes before EMPG, and what works per turn before what works per token."""
+    """Rules of order: SALT runs before EMPG, and components per turn run before components per token."""
     names = list(modulators)
     wrong = "empg" in names and "salt" in names and names.index("empg") < names.index("salt")
-    order = _when(wrong, "section 6.1", "E", "salt merges trajectory advantages, so it must come before empg")
+    order = _when(wrong, ORDER, "E", "salt merges trajectory advantages, so it must come before empg")
     late = "aepo_advantage" in names and names[-1] != "aepo_advantage"
     message = "aepo_advantage works per token, which modulators of turns would undo: put it last"
-    tokens = _when(late, "section 0.3", "E", message)
+    tokens = _when(late, ORDER, "E", message)
     of_turns = [name for name in names if name != "aepo_advantage"]
-    message = f"{', '.join(of_turns)} works on turns and would undo the estimator's token-level advantages"
-    lost = _when(estimator_granularity == "token" and bool(of_turns), "section 0.3", "E", message)
+    message = (
+        f"{', '.join(of_turns)} works on turns and would undo the estimator's token-level advantages: leave it out, or "
+        "use an estimator per turn"
+    )
+    lost = _when(estimator_granularity == "token" and bool(of_turns), ORDER, "E", message)
     return order + tokens + lost
 
 
 def gate_and_critic(*, is_gated: bool, estimator: str) -> Findings:
-    """Section 4: the gate knows the end, a one-step target must not."""
-    message = "g_ra's gate looks at the end of the episode; archer's one-step targets then regress on the future"
-    return _when(is_gated and estimator == "archer", "section 4", "W", message)
+    """Rule of targets: G-RA's gate reads the end of the episode, which a one-step target must not contain."""
+    message = (
+        "g_ra's gate looks at the end of the episode, so archer's one-step targets contain the future: leave g_ra out"
+    )
+    return _when(is_gated and estimator == "archer", "one-step targets", "W", message)
 
 
 def idle_component(name: str, reason: str) -> Findings:
-    """A component that can change nothing with its settings."""
+    """Find a component that has no effect with its settings; ``reason`` is empty if it has one."""
     return _when(bool(reason), "", "E", f"{name}: {reason}, so it changes nothing; leave it out")
 
 
 def idle_in_group(name: str, keep: int, size: int) -> Findings:
-    """A component that can change nothing in groups of this size."""
+    """Find a component that has no effect in groups of this size."""
     alone = name in ("salt", "dynamic_sampling") and size < 2
     message = f"{name} compares the members of a group, and with group_size {size} there is one: leave it out"
     lonely = _when(alone, "", "E", message)
-    message = f"{name} keeps {keep} members of {size}: it leaves nobody out; sample more of them or leave it out"
+    message = (
+        f"{name} keeps {keep} members of {size}, so it drops none: raise group_size above {keep}, or leave {name} out"
+    )
     return lonely or _when(name == "pods" and keep >= size, "", "E", message)
 
 
 def idle_step_part(estimator: str, step_weight: float) -> Findings:
-    """GiGPO without its step-level part."""
+    """Find GiGPO without its step-level part."""
     message = "step_weight is 0: gigpo gives every turn of an episode the same advantage, as grpo does"
     return _when(estimator == "gigpo" and step_weight == 0, "", "W", message)
 
@@ -256,12 +277,12 @@ def idle_step_part(estimator: str, step_weight: float) -> Findings:
 
 
 def one_update(*, is_on_policy: bool, parts: Collection[str], gate: str) -> Findings:
-    """Return the parts that cannot act while every ratio is 1.
+    """Find parts of the loss that have no effect because every importance ratio is 1.
 
     Args:
-        is_on_policy: one update per step, with ratios to the trainer's policy before it.
-        parts: names of parts of the loss that compare with the policy before a step's first update.
-        gate: name of the loss if its clip or gate was chosen, else empty.
+        is_on_policy: True if each step makes one update, and ratios compare with the trainer's policy before it.
+        parts: parts of the loss that compare the policy with itself before a step's first update.
+        gate: name of the loss if the user chose its clip or gate, else empty.
     """
     way_out = "set loss.num_updates or loss.num_epochs above 1, or loss.mode=bypass"
     message = f"{', '.join(parts)} acts from a step's second update on, and there is one: {way_out}"
@@ -271,30 +292,38 @@ def one_update(*, is_on_policy: bool, parts: Collection[str], gate: str) -> Find
 
 
 def rollout_correction(mode: Literal["bypass", "decoupled"], corrections: Collection[str]) -> Findings:
-    """Rule 3: the gap between engine and trainer is corrected once, and not twice.
+    """Rule 3: the mismatch between engine and trainer is corrected exactly once.
 
     Args:
         mode: ``bypass`` takes the engine's log-probs as the old policy's, ``decoupled`` recomputes them.
         corrections: names of weights and masks on ``pi_old / mu`` (token_tis, seq_tis, icepop, ...).
     """
     names = ", ".join(sorted(corrections))
-    message = f"in bypass mode the PPO ratio already holds pi_theta / mu; {names} would count it twice"
+    message = (
+        f"in bypass mode the PPO ratio already holds pi_theta / mu; {names} would count it twice: remove it, or set "
+        "loss.mode=decoupled"
+    )
     twice = _when(mode == "bypass" and bool(corrections), 3, "E", message)
-    message = "decoupled mode needs a correction (token_tis, ...) as long as the engine's log-probs differ"
+    message = (
+        "decoupled mode needs a correction (token_tis, ...) where the engine's log-probs differ from the trainer's"
+    )
     return twice or _when(mode == "decoupled" and not corrections, 3, "W", message)
 
 
 def ratio_level(loss: str, level: Literal["token", "turn", "sequence"], granularity: str) -> Findings:
-    """Rule 5: a sequence ratio needs an advantage that is constant on its sequence.
+    """Rule 5: a loss with one ratio per sequence needs one advantage per sequence.
 
     Args:
-        loss: name of the loss; only sequence-level ones are looked at.
-        level: what the loss takes as a sequence.
-        granularity: of the advantages, see :attr:`config.CreditConfig.granularity`.
+        loss: name of the loss; the rule applies to sequence-level ones only.
+        level: the unit that the loss treats as a sequence.
+        granularity: granularity of the advantages, see :attr:`config.CreditConfig.granularity`.
     """
     if loss not in SEQUENCE_LOSSES:
         return ()
-    message = f"{loss} with advantages per token: its sequence ratio needs one advantage per sequence"
+    message = (
+        f"{loss} with advantages per token: its sequence ratio needs one advantage per sequence; use a token-level "
+        "loss, or an estimator per trajectory or turn"
+    )
     tokens = _when(granularity == "token", 5, "E", message)
     message = (
         f"{loss} over whole trajectories with advantages per turn: take the turn as its sequence (ratio_level=turn)"
@@ -303,10 +332,11 @@ def ratio_level(loss: str, level: Literal["token", "turn", "sequence"], granular
 
 
 def one_gate(loss: str, gates: Collection[str]) -> Findings:
-    """Rule 6: one gate per loss.
+    """Rule 6: a loss has one gate, the function that limits the importance ratio.
 
     Args:
-        gates: further gates that are on, of ``ppo_clip``, ``dual_clip``, ``decoupled``.
+        loss: name of the loss.
+        gates: names of further gates that are on, of ``ppo_clip``, ``dual_clip``, ``decoupled``.
     """
     refused = {"sapo": {"ppo_clip", "dual_clip", "decoupled"}, "cispo": {"dual_clip"}}.get(loss, set())
     both = sorted(refused & set(gates))

@@ -1,4 +1,4 @@
-"""Reward parts in a table: what a role or a name brought, and adding to or replacing rewards."""
+"""Reward parts of a table: sums by role, and adding to or replacing rewards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentgym.types import RewardRole
 
 
 def role_reward(table: TurnTable, role: RewardRole) -> Floats:
-    """Sum of each turn's parts with one role, shape ``[N]``.
+    """Sum each turn's reward parts with the given role, shape ``[N]``.
 
     Raises:
         ConfigError: the table has no parts.
@@ -24,22 +24,22 @@ def role_reward(table: TurnTable, role: RewardRole) -> Floats:
 
 
 def outcome_reward(table: TurnTable) -> Floats:
-    """Each turn's outcome reward, shape ``[N]``: its parts with that role, or all of its reward if it has no parts."""
+    """Return each turn's outcome reward, shape ``[N]``: its outcome parts, or its whole reward if it has no parts."""
     return table.reward if table.part_values is None else role_reward(table, RewardRole.OUTCOME)
 
 
 def outcomes(table: TurnTable) -> Floats:
-    """Outcome of each trajectory, shape ``[I]``."""
+    """Return the outcome of each trajectory, shape ``[I]``."""
     return per_trajectory(table, outcome_reward(table))
 
 
 def on_last_turn(table: TurnTable, per_trajectory_value: Floats) -> Floats:
-    """A value per trajectory ``[I]`` on its last turn, 0 elsewhere, shape ``[N]``."""
+    """Place a value per trajectory ``[I]`` on its last turn, with 0 elsewhere, shape ``[N]``."""
     return np.where(ends_of_trajectories(table), per_trajectory_value[trajectories(table).of_row], 0.0)
 
 
 def add_reward(table: TurnTable, name: str, role: RewardRole, value: Floats) -> TurnTable:
-    """Rewards plus ``value`` per turn, as a part of its own where the table has parts.
+    """Add ``value`` per turn ``[N]`` to the rewards, as a separate part ``name`` if the table has parts.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])
@@ -58,7 +58,7 @@ def add_reward(table: TurnTable, name: str, role: RewardRole, value: Floats) -> 
 
 
 def replace_reward(table: TurnTable, name: str, value: Floats) -> TurnTable:
-    """Rewards that are one outcome part ``name`` and nothing else."""
+    """Replace all rewards by ``value`` ``[N]``, as a single outcome part ``name``."""
     return replace(
         table,
         reward=value,
@@ -69,7 +69,7 @@ def replace_reward(table: TurnTable, name: str, value: Floats) -> TurnTable:
 
 
 def with_part_values(table: TurnTable, part_values: Floats) -> TurnTable:
-    """The same parts with other values ``[N, P]``; rewards are their sums."""
+    """Give the reward parts new values ``[N, P]``; the rewards become their sums."""
     return replace(table, part_values=part_values, reward=part_values.sum(axis=1))
 
 
@@ -78,11 +78,11 @@ def with_part_values(table: TurnTable, part_values: Floats) -> TurnTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaped:
-    """The table with its new rewards, and what there is to say about them."""
+    """The result of a shaper: the table with its new rewards, and diagnostics."""
 
     table: TurnTable
     gate_open: Bools | None = None
-    """``[N]`` for shapers with a gate: whether all of the trajectory's gates were open."""
+    """``[N]``, for shapers with gates: True if all gates of the turn's trajectory were open."""
     diagnostics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -91,11 +91,11 @@ class Shaped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modulated:
-    """New advantages, and weights in the loss where the modulator sets any."""
+    """The result of a modulator: new advantages, and weights in the loss if the modulator sets any."""
 
     advantage: Floats
-    """``[N]``"""
+    """``[N]`` advantage of each turn."""
     token_advantage: Floats | None = None
-    """``[M]`` if the modulator works per token; ``advantage`` is then the mean over the turn's tokens."""
+    """``[M]`` advantage of each token, if the modulator works per token; ``advantage`` is then its mean per turn."""
     loss_weight: Floats | None = None
     """``[N]`` factor of the turn's weight in the loss; None means 1 everywhere."""

@@ -1,7 +1,7 @@
-"""Credit of recorded episodes computed anew, by several estimators, and how their advantages differ.
+"""Recompute the credit of recorded episodes with several estimators, and compare their advantages.
 
-The estimators see what the trainer's saw: the groups of a step, and the memory of the steps before. What was recorded
-is the column that all are compared with.
+The estimators receive the same input as in training: the groups of a step, and the memory of the steps before. All are
+compared with the recorded credit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentgym.errors import ConfigError
 from agentgym.types import TrajectoryGroup
 
 RECORDED = "recorded"
-"""Name of the credit that a run was trained with, among those of estimators."""
+"""Name of the recorded credit, with which the run was trained, among the names of estimators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class RecordedBatch:
     credit: tuple[GroupCredit, ...] = ()
     """One :data:`GroupCredit` per group, ``()`` for a group that has none; empty if nothing is recorded."""
     dropped: tuple[str | None, ...] = ()
-    """Per group, why it was not trained."""
+    """For each group the reason why it was not trained, or None."""
     columns: Mapping[str, object] = field(default_factory=dict)
-    """What credit read beside the episodes, as :func:`compose.credit_groups` takes it."""
+    """Further columns that the credit was computed from, as :func:`compose.credit_groups` takes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,50 +45,50 @@ class BatchCredit:
 
     batch: RecordedBatch
     credit: Mapping[str, CreditColumns]
-    """Over the turns of the valid trajectories; NaN where the record has no credit."""
+    """By name; rows are the turns of valid trajectories, NaN where the record has no credit."""
     results: Mapping[str, CreditResult]
-    """All that the pipeline said, by estimator."""
+    """The full results of the pipeline, by estimator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditSummary:
-    """The credit that one estimator gives all recorded turns; shares are between 0 and 1.
+    """Statistics of the credit that one estimator gives to all recorded turns; shares are between 0 and 1.
 
-    ``None`` stands for what is not defined: a correlation with a constant, anchors of an estimator without states.
+    ``None`` means not defined: the correlation with a constant, or anchors of an estimator that compares no states.
     """
 
     name: str
     num_turns: int
     credited_share: float
-    """Turns with ``|A| > 1e-8``."""
+    """Share of turns with ``|A| > 1e-8``."""
     zero_advantage_share: float
     left_out_share: float
-    """Turns of loss weight 0."""
+    """Share of turns whose loss weight is 0."""
     flat_group_share: float
-    """Groups whose returns, before shaping, are equal; the same for all estimators."""
+    """Share of groups whose returns before shaping are equal; the same for all estimators."""
     uncredited_group_share: float
-    """Groups in which no turn is credited."""
+    """Share of groups in which no turn has an advantage above 1e-8 in size."""
     phantom_share: float
-    """Turns that are credited in a group where no member succeeded or had an outcome above 0."""
+    """Share of turns with such an advantage in a group where no member succeeded or had an outcome above 0."""
     anchor_share: float | None
-    """Turns whose state another turn of the group shared."""
+    """Share of turns whose state occurs in another turn of the group."""
     anchor_size: float | None
-    """Mean size of these turns' anchor groups."""
+    """Mean size of the anchor groups of these turns."""
     advantage_std: float
     """Standard deviation of the advantages over all turns (``ddof=0``)."""
     correlation: float | None
-    """Pearson's, with the recorded advantages."""
+    """Pearson correlation with the recorded advantages."""
     sign_agreement: float | None
-    """Of the turns that are credited here or in the record, the share with the same sign in both."""
+    """Share of turns with the same sign in both, among the turns that are credited here or in the record."""
     largest_gap: float | None
-    """Largest difference to a recorded advantage."""
+    """Largest absolute difference from a recorded advantage."""
 
 
 def missing_columns(config: CreditConfig, held: Collection[str] = ()) -> tuple[str, ...]:
-    """Columns that the configuration reads and that records of episodes do not hold.
+    """Return the columns that the configuration reads and that recorded episodes do not contain.
 
     Args:
-        held: columns that the run recorded beside its episodes.
+        held: names of the columns that the run recorded in addition to its episodes.
 
     Example:
         >>> missing_columns(CreditConfig(estimator="turn_gae"))
@@ -98,7 +98,7 @@ def missing_columns(config: CreditConfig, held: Collection[str] = ()) -> tuple[s
 
 
 def has_memory(config: CreditConfig) -> bool:
-    """Return True if a step's credit depends on the steps before it, beyond their number.
+    """Return True if a step's credit depends on the content of earlier steps, not only on their number.
 
     Example:
         >>> [has_memory(CreditConfig(estimator=name)) for name in ("spo", "gigpo")]
@@ -110,11 +110,12 @@ def has_memory(config: CreditConfig) -> bool:
 def recredit(
     batches: Iterable[RecordedBatch], configs: Mapping[str, CreditConfig], *, first_step: int = 0
 ) -> Iterator[BatchCredit]:
-    """Credit every step by every configuration, memory carried from step to step as the trainer does.
+    """Credit every step with every configuration, carrying memory from step to step as the trainer does.
 
     Args:
-        batches: in order of step. What has a memory (:func:`has_memory`) needs all steps from the run's first on.
-        first_step: steps before it are credited for the sake of memories alone, and not given.
+        batches: the steps in order. Configurations with a memory (:func:`has_memory`) need all steps of the run.
+        configs: a configuration for each name in the result.
+        first_step: the first step to yield. Earlier steps are credited only to fill the memories.
 
     Raises:
         ConfigError: a configuration needs a column that records do not hold, or cannot credit a batch.
@@ -150,7 +151,7 @@ def _credited(name: str, batch: RecordedBatch, config: CreditConfig, state: Cred
 
 @dataclass(slots=True)
 class CreditTally:
-    """Sums up :class:`BatchCredit` after :class:`BatchCredit`; keeps a few numbers per turn, no episodes.
+    """A running summary over many :class:`BatchCredit`. It keeps a few numbers per turn, and no episodes.
 
     Example:
         >>> tally = CreditTally()
@@ -162,12 +163,12 @@ class CreditTally:
 
     num_groups: int = 0
     num_turns: int = 0
-    """Turns of episodes that are evidence."""
+    """Number of turns of valid episodes."""
     _flat: list[bool] = field(default_factory=list)
     _columns: dict[str, list[tuple[np.ndarray, ...]]] = field(default_factory=dict)
 
     def add(self, credit: BatchCredit) -> None:
-        """Count one step in."""
+        """Add the credit of one step."""
         groups = [group for group in credit.batch.groups if any(t.turns for t in group.valid)]
         self.num_groups += len(credit.batch.groups)
         self.num_turns += sum(len(t.turns) for group in groups for t in group.valid)
@@ -180,7 +181,7 @@ class CreditTally:
             self._columns.setdefault(name, []).append(columns)
 
     def summaries(self) -> tuple[CreditSummary, ...]:
-        """One per name, in the order of :class:`BatchCredit`."""
+        """Return one summary per name, in the order of :class:`BatchCredit`."""
         joined = {
             name: [np.concatenate(column) for column in zip(*parts, strict=True)]
             for name, parts in self._columns.items()
@@ -190,7 +191,7 @@ class CreditTally:
 
 
 def is_won(group: TrajectoryGroup) -> bool:
-    """Return True if some member succeeded, or had an outcome above 0."""
+    """Return True if a member of the group succeeded, or had an outcome above 0."""
     return any(t.success or outcome_of(t) > 0 for t in group.valid)
 
 
@@ -199,7 +200,7 @@ def _spread(returns: list[float]) -> float:
 
 
 def _summary(name: str, columns: Sequence[np.ndarray], recorded: Floats, flat: float) -> CreditSummary:
-    """Sum up what :class:`CreditTally` keeps of one estimator; turns without credit are NaN in ``[N]`` columns."""
+    """Summarise the columns ``[N]`` that :class:`CreditTally` keeps of one estimator; NaN means no credit."""
     advantage, weight, anchor_size, is_lost, is_group_credited = columns
     known, both = np.isfinite(advantage), np.isfinite(advantage) & np.isfinite(recorded)
     credited = np.abs(advantage[known]) > ZERO

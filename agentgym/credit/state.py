@@ -1,4 +1,4 @@
-"""The memory of credit from batch to batch: plain numbers by name, so that a checkpoint holds it as JSON."""
+"""The state that credit carries from batch to batch: plain numbers by name, so that a checkpoint stores it as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditState:
-    """The memory of trackers, baselines and curricula. Updates make a new value.
+    """The memory of trackers, baselines and curricula. It is immutable: an update returns a new state.
 
     Example:
         >>> state = CreditState(step=3, memory={"spo": {"task-1": (3.1, 4.9)}})
@@ -18,10 +18,10 @@ class CreditState:
     """
 
     step: int = 0
-    """Batches credited so far: the clock of curricula."""
+    """Number of batches credited so far, which curricula count by."""
     memory: Mapping[str, Any] = field(default_factory=dict)
-    """What each component with a memory returned last, by its name: SPO's (alpha, beta) of each task, RAE's baseline of
-    each role, OTC's fewest calls for each task."""
+    """The memory that each component returned last, by component name: SPO's (alpha, beta) of each task, RAE's
+    baseline of each role, OTC's fewest calls for each task."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers."""
@@ -29,12 +29,12 @@ class CreditState:
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any]) -> CreditState:
-        """Return the state that :meth:`to_dict` wrote, also after a passage through JSON."""
+        """Return the state that :meth:`to_dict` wrote, also if it was stored as JSON in between."""
         return cls(step=int(tree.get("step", 0)), memory=_with_tuples(tree.get("memory", {})))
 
 
 def _with_tuples(value: object) -> Any:
-    """JSON has lists where the memory had tuples."""
+    """Turn lists back into tuples, which JSON cannot represent."""
     if isinstance(value, Mapping):
         return {key: _with_tuples(inner) for key, inner in value.items()}
     return tuple(_with_tuples(inner) for inner in value) if isinstance(value, list | tuple) else value

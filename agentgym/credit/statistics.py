@@ -1,6 +1,9 @@
-"""Means, spreads and sums over groups, trajectories and tokens, each one pass over flat arrays.
+"""Means, standard deviations and sums over groups, trajectories and tokens, vectorised over flat arrays.
 
-Conventions that differ between published codes are arguments, never unified: ``ddof``, ``eps`` and the unit.
+Published implementations differ in ``ddof``, in ``eps`` and in the unit they average over. These are arguments here, so
+that each estimator can reproduce the numbers of its paper's code.
+
+Shapes: N turns (rows of the table), I trajectories, M sampled tokens.
 """
 
 from __future__ import annotations
@@ -14,16 +17,16 @@ from agentgym.credit.table import PER_TOKEN, Floats, Ints, TurnTable
 from agentgym.errors import ConfigError
 
 FLAT = 1e-6
-"""Spread below which a group counts as constant: rounding alone can leave 1e-8 among equal values, and dividing by
-it would invent a signal."""
+"""Standard deviation below which a group counts as constant. Rounding can leave 1e-8 among equal values, and dividing
+by it would turn rounding errors into advantages of about 1."""
 
 LARGE = 1e100
-"""Size above which values are scaled before they are squared."""
+"""Absolute value above which numbers are scaled down before they are squared, because the square would overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatistics:
-    """Mean and spread of a value within groups, seen from each row, shape ``[N]`` each."""
+    """Mean, standard deviation and size of each row's group, shape ``[N]`` each."""
 
     mean: Floats
     std: Floats
@@ -32,21 +35,28 @@ class GroupStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Trajectories:
-    """The table seen by trajectory, shape ``[I]`` each but for ``of_row``."""
+    """Index arrays from rows to trajectories and back. All have shape ``[I]`` except ``of_row``."""
 
     first: Ints
-    """Row of each trajectory's first turn."""
+    """Row of each trajectory's first turn; ``last`` is that of its last turn."""
     last: Ints
     of_row: Ints
-    """``[N]`` index into the other arrays, for each row of the table."""
+    """``[N]`` index of each row's trajectory in the other arrays."""
     group: Ints
     num_turns: Ints
 
 
 def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStatistics:
-    """Per-group statistics, one pass over the rows.
+    """Compute mean, standard deviation and size of each group.
 
-    Groups with ``ddof`` members or fewer get a standard deviation of 0.
+    Args:
+        value: ``[N]`` one number per row.
+        group: ``[N]`` any integer per group.
+        ddof: 1 divides the squared deviations by ``n - 1``, 0 by ``n``. Groups of at most ``ddof`` rows get a standard
+            deviation of 0.
+
+    Returns:
+        the statistics of each row's group, ``[N]`` each.
 
     Example:
         >>> s = group_statistics(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]))
@@ -56,7 +66,7 @@ def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStati
     if not len(value):
         return GroupStatistics(value, value, group)
     peak = float(np.abs(value).max())
-    if peak > LARGE:  # squares would overflow
+    if peak > LARGE:  # mean and std scale with the values, so they can be computed on smaller ones
         of = group_statistics(value / peak, group, ddof=ddof)
         return GroupStatistics(of.mean * peak, of.std * peak, of.count)
     codes = dense(group)
@@ -68,10 +78,11 @@ def group_statistics(value: Floats, group: Ints, *, ddof: int = 1) -> GroupStati
 
 
 def dense(group: Ints) -> Ints:
-    """Codes without gaps, ``0 .. G - 1``, in the order of the groups' numbers."""
+    """Renumber groups as ``0 .. G - 1`` without gaps, in the order of their numbers, shape ``[N]``."""
     if not len(group):
         return group
     low, high = int(group.min()), int(group.max())
+    # A lookup table is linear in the range of the numbers, sorting is O(N log N): take the table if the range is small.
     if high - low > 4 * len(group) + 1024:
         return np.unique(group, return_inverse=True)[1].reshape(-1).astype(np.int64)
     is_there = np.zeros(high - low + 1, dtype=np.int64)
@@ -80,7 +91,7 @@ def dense(group: Ints) -> Ints:
 
 
 def zscore(value: Floats, group: Ints, *, ddof: int = 1, eps: float = 1e-6) -> Floats:
-    """``(x - mean) / (std + eps)`` within groups; 0 in groups that are constant or have one member.
+    """Return ``(x - mean) / (std + eps)`` within groups, shape ``[N]``; 0 in constant groups and groups of one.
 
     Example:
         >>> np.round(zscore(np.array([1.0, 0.0, 5.0]), np.array([0, 0, 1])), 4).tolist()
@@ -90,7 +101,10 @@ def zscore(value: Floats, group: Ints, *, ddof: int = 1, eps: float = 1e-6) -> F
 
 
 def normalised(value: Floats, statistics: GroupStatistics, norm: str, eps: float = 1e-6) -> Floats:
-    """``x - mean``, divided by ``std + eps`` with ``mean_std_norm``; 0 in groups that are constant."""
+    """Return ``x - mean`` (``mean_norm``) or ``(x - mean) / (std + eps)`` (``mean_std_norm``), shape ``[N]``.
+
+    Constant groups get 0 with ``mean_std_norm``.
+    """
     centred = value - statistics.mean
     if norm == "mean_norm":
         return centred
@@ -98,13 +112,16 @@ def normalised(value: Floats, statistics: GroupStatistics, norm: str, eps: float
 
 
 def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:
-    """verl's ``masked_whiten``: ``(x - mean) * rsqrt(var + 1e-8)`` with ``ddof=1`` over units counted by ``weight``.
+    """Normalise to mean 0 and variance 1 over the batch: ``(x - mean) / sqrt(var + 1e-8)`` with ``ddof=1``.
+
+    This is verl's ``masked_whiten`` without its mask.
 
     Args:
-        weight: how many units (tokens) stand behind each value; 1 each by default.
+        value: ``[N]`` numbers.
+        weight: ``[N]`` how often each value counts, for example its number of tokens; 1 by default.
 
     Raises:
-        ConfigError: there is exactly one unit, whose variance is not defined.
+        ConfigError: the weights sum to 1, and the variance of a single value is not defined.
 
     Example:
         >>> np.round(whiten(np.array([1.0, 0.0]), np.array([2, 3])), 6).tolist()
@@ -115,9 +132,12 @@ def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:
     if total == 0:
         return np.zeros_like(value)
     if total <= 1:
-        raise ConfigError("whitening needs at least two units (tokens or turns) in the batch, got one")
+        raise ConfigError(
+            "whitening needs at least two units (tokens or turns) in the batch, got one: use a larger batch, or switch "
+            "whitening off"
+        )
     peak = float(np.abs(value).max())
-    if peak > LARGE:  # squares would overflow; the result does not depend on the scale
+    if peak > LARGE:  # the result does not depend on the scale of the values
         return whiten(value / peak, weight)
     mean = float((units * value).sum()) / total
     variance = float((units * (value - mean) ** 2).sum()) / (total - 1)
@@ -125,10 +145,15 @@ def whiten(value: Floats, weight: Floats | Ints | None = None) -> Floats:
 
 
 def require_finite(table: TurnTable, *names: str, by: str) -> None:
-    """Refuse columns that hold NaN or infinite values, which would spread over whole trajectories.
+    """Check that columns are finite: one NaN would spread to all advantages of its trajectory or group.
+
+    Args:
+        table: the turns of the batch.
+        names: names of columns; those that the table lacks are skipped.
+        by: name of the component that reads the columns, for the error.
 
     Raises:
-        ConfigError: naming the component, the column and the turn.
+        ConfigError: a value is NaN or infinite; the message names the component, the column and the turn.
     """
     for name in names:
         column = getattr(table, name)
@@ -140,12 +165,15 @@ def require_finite(table: TurnTable, *names: str, by: str) -> None:
             row = int(np.searchsorted(np.cumsum(table.num_tokens), row, side="right"))
         raise ConfigError(
             f"{by}: column {name!r} is {column[at]} in group {table.group[row]}, trajectory {table.trajectory[row]}, "
-            f"turn {table.turn[row]} (counted from 0), expected finite numbers; check what made it"
+            f"turn {table.turn[row]} (counted from 0), expected finite numbers; check the code that computes the column"
         )
 
 
 def trajectories(table: TurnTable) -> Trajectories:
-    """The table seen by trajectory."""
+    """Return the first and last row, the group and the length of each trajectory.
+
+    Rows of a trajectory are adjacent, which :class:`~agentgym.credit.table.TurnTable` guarantees.
+    """
     starts = np.append(True, table.trajectory[1:] != table.trajectory[:-1])[: len(table)]
     first = np.flatnonzero(starts)
     num_turns = np.diff(np.append(first, len(table)))
@@ -153,15 +181,20 @@ def trajectories(table: TurnTable) -> Trajectories:
 
 
 def per_trajectory(table: TurnTable, value: Floats | Ints) -> Floats:
-    """Sum of a turn column over each trajectory, shape ``[I]``, in the order of :func:`trajectories`."""
+    """Sum a turn column ``[N]`` over each trajectory, shape ``[I]``, in the order of :func:`trajectories`."""
     view = trajectories(table)
     return np.bincount(view.of_row, weights=value, minlength=len(view.first)).astype(np.float64)
 
 
 def suffix_sums(value: Floats, decay: Floats | float, is_last: np.ndarray) -> Floats:
-    """``y_t = x_t + decay_t * y_{t+1}`` backwards within runs that end where ``is_last``, shape as ``value``.
+    """Compute ``y_t = x_t + decay_t * y_{t+1}`` backwards within runs, shape as ``value``.
 
-    Rows at the same distance from the end of their runs are one vector operation, so the time is linear.
+    With turn rewards and the discount as ``decay`` this gives returns; with TD errors and ``gamma * lam`` it gives GAE.
+
+    Args:
+        value: the x of each row; rows of a run are adjacent.
+        decay: one number, or one for each row.
+        is_last: True on the last row of each run, where y is x.
 
     Example:
         >>> suffix_sums(np.array([1.0, 1.0, 1.0]), 0.5, np.array([False, True, True])).tolist()
@@ -173,6 +206,8 @@ def suffix_sums(value: Floats, decay: Floats | float, is_last: np.ndarray) -> Fl
     ends = np.flatnonzero(is_last)
     lengths = np.diff(np.concatenate([[-1], ends]))
     distance = np.repeat(ends, lengths) - np.arange(len(result))
+    # The recursion is sequential within a run but independent between runs. All rows at the same distance from the end
+    # of their runs are therefore computed at once, and the loop is as long as the longest run.
     order = np.argsort(distance, kind="stable")
     bounds = np.searchsorted(distance[order], np.arange(1, int(distance.max()) + 2))
     factor = np.broadcast_to(np.asarray(decay, dtype=np.float64), result.shape)
@@ -183,28 +218,28 @@ def suffix_sums(value: Floats, decay: Floats | float, is_last: np.ndarray) -> Fl
 
 
 def ends_of_trajectories(table: TurnTable) -> np.ndarray:
-    """True on each trajectory's last turn, shape ``[N]``."""
+    """Mark each trajectory's last turn, shape ``[N]``."""
     return np.append(table.trajectory[1:] != table.trajectory[:-1], True)[: len(table)]
 
 
 def returns_to_go(table: TurnTable, gamma: float) -> Floats:
-    """Discounted return from each turn on: ``G_t = r_t + gamma * G_{t+1}`` within a trajectory, shape ``[N]``."""
+    """Return the discounted return from each turn on, ``G_t = r_t + gamma * G_{t+1}``, shape ``[N]``."""
     return suffix_sums(table.reward, gamma, ends_of_trajectories(table))
 
 
 def trajectory_returns(table: TurnTable) -> Floats:
-    """Undiscounted return of each turn's trajectory, shape ``[N]``."""
+    """Return the undiscounted return of each turn's trajectory, shape ``[N]``."""
     return per_trajectory(table, table.reward)[trajectories(table).of_row]
 
 
 def token_rows(table: TurnTable) -> Ints:
-    """Row of each sampled token, shape ``[M]``; needs the column ``num_tokens``."""
+    """Return the row of each sampled token, shape ``[M]``; needs the column ``num_tokens``."""
     assert table.num_tokens is not None
     return np.repeat(np.arange(len(table)), table.num_tokens)
 
 
 def mean_over_tokens(table: TurnTable, value: Floats) -> Floats:
-    """Mean of a token column over each turn's tokens, shape ``[N]``; 0 for a turn without tokens."""
+    """Average a token column ``[M]`` over each turn's tokens, shape ``[N]``; 0 for a turn without tokens."""
     assert table.num_tokens is not None
     sums = np.bincount(token_rows(table), weights=value, minlength=len(table))
     return np.asarray(sums / np.maximum(table.num_tokens, 1), dtype=np.float64)

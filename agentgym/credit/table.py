@@ -1,8 +1,10 @@
-"""The credit library's data: turns as columns of plain arrays, one row per turn.
+"""The input and output of credit assignment: turns as columns of plain arrays, one row per turn.
 
-Estimators see (group, trajectory, turn) scalars and never tokens, so they do not care how a trainer lays its rows out.
-The two columns that are defined per token (:attr:`TurnTable.token_value`, :attr:`TurnTable.token_entropy`) hold the
-*sampled* tokens alone, flat and in the order of the rows; observation tokens do not exist here.
+A row is identified by (group, trajectory, turn). Token ids do not occur, so estimators do not depend on the layout of a
+trainer's batches. Two columns are per token (:attr:`TurnTable.token_value`, :attr:`TurnTable.token_entropy`): flat
+arrays over the *sampled* tokens in the order of the rows, without observation tokens.
+
+Shapes in this package: N turns, I trajectories, M sampled tokens, P reward parts.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ NO_ROWS = ("part_names", "part_roles", "group_keys", *PER_TOKEN, *PER_TRAJECTORY
 class TurnTable:
     """Turns of a batch, shape ``[N]`` each, sorted by trajectory and then by turn.
 
-    The first six columns are always there. The others are None until somebody supplies them; a component that needs
-    one says so (:meth:`require`).
+    The columns without a default always exist. The others are None unless the caller supplies them; a component that
+    needs one checks it with :meth:`require`.
 
     Example (two trajectories of one group, with two turns and one turn):
         >>> table = TurnTable.from_lists(
@@ -56,35 +58,35 @@ class TurnTable:
     """Position of the turn in its trajectory, counted from 0."""
     reward: Floats
     anchor: Ints
-    """Anchor group: equal exactly for turns of one group taken in the same state."""
+    """Code of the anchor group: equal exactly for turns of one group that were taken in the same state."""
     is_valid: Bools
 
     part_names: tuple[str, ...] = ()
     part_roles: tuple[RewardRole, ...] = ()
     part_values: Floats | None = None
-    """``[N, P]`` the named parts of each turn's reward; they sum to ``reward``."""
+    """``[N, P]`` parts of each turn's reward, named by ``part_names``; their sum is ``reward``."""
     group_keys: tuple[str, ...] | None = None
-    """Lasting name of each group's task, indexed by ``group``: what trackers remember across batches."""
+    """Name of each group's task, indexed by ``group``. It is the same in every batch, so trackers use it as a key."""
     is_void: Bools | None = None
     """The turn made no call and gave no answer."""
     is_patched: Bools | None = None
-    """Another action, an expert's, was played in place of the turn's own (UI-S1)."""
+    """The environment played an expert's action in place of the policy's (UI-S1)."""
     num_calls: Ints | None = None
-    """Tool calls of the turn, malformed ones included."""
+    """Number of tool calls in the turn, malformed ones included."""
     num_errors: Ints | None = None
-    """Calls of the turn whose reply was an error."""
+    """Number of calls in the turn whose reply was an error."""
     num_answers: Ints | None = None
-    """Final answers in the turn (GRPO-RoC's format penalty)."""
+    """Number of final answers in the turn (GRPO-RoC's format penalty)."""
     num_tokens: Ints | None = None
-    """Sampled tokens of the turn."""
+    """Number of sampled tokens of the turn."""
     segment: Ints | None = None
-    """Context window of the turn, counted from 0 in its trajectory."""
+    """Index of the turn's context window in its trajectory, counted from 0."""
     role: Ints | None = None
-    """Player or agent that acts; 0 is the main agent."""
+    """Code of the player or agent that acts; 0 is the main agent."""
     invocation: Ints | None = None
-    """Which call of a sub-agent the turn belongs to, counted from 0 in its trajectory; -1 for the main agent."""
+    """Index of the call of a sub-agent that the turn belongs to, counted from 0; -1 for the main agent."""
     is_truncated: Bools | None = None
-    """The trajectory was cut by a limit before it gave an answer."""
+    """The trajectory was truncated by a limit before it gave an answer."""
     parent: Ints | None = None
     """Trajectory that this one branched from (tree rollouts, retries), -1 if none."""
     branch_turn: Ints | None = None
@@ -92,36 +94,36 @@ class TurnTable:
     action: Ints | None = None
     """Code of the canonical parsed action: equal exactly for equal actions."""
     final_anchor: Ints | None = None
-    """State the trajectory ended in, in the codes of ``anchor``; -1 if unknown (then unlike any other)."""
+    """State in which the trajectory ended, in the codes of ``anchor``; -1 if unknown, which equals no other state."""
     observation: tuple[str, ...] | None = None
-    """Text the turn answered, for anchors by similarity."""
+    """Observation before the turn, as text, for anchors by similarity."""
     answer: Ints | None = None
     """Code of the turn's answer: equal exactly for equal answers, -1 if missing or malformed (UFO)."""
     entropy: Floats | None = None
     """Mean token entropy of the turn under the sampling policy, in nats."""
     value: Floats | None = None
-    """Critic's value of the state the turn was taken in."""
+    """Critic's value of the state in which the turn was taken."""
     q_value: Floats | None = None
-    """Critic's value of (state, action): ``[N]``, or ``[N, C]`` for C critics whose minimum counts."""
+    """Critic's value of (state, action): ``[N]``, or ``[N, C]`` for C critics, of which the minimum is used."""
     info_gain: Floats | None = None
-    """Information gain of the turn (IGPO), NaN where it is not defined; made by the shaper ``information_gain``."""
+    """Information gain of the turn (IGPO), NaN where it is not defined; the shaper ``information_gain`` computes it."""
     progress: Floats | None = None
     """Learned progress estimate of the turn (SPA)."""
     is_executed: Bools | None = None
-    """The action took effect in the world (SPA); ``is_valid`` stands in for it."""
+    """The action took effect in the environment (SPA); without this column ``is_valid`` is used."""
     player_outcome: Floats | None = None
     """Final result of the game for the player whose turn it is (SPIRAL)."""
     drift: Floats | None = None
-    """Mean |log-prob then - log-prob now| on the prompt's previous response (SPO); 0 on a first visit."""
+    """Mean |log-prob then - log-prob now| over the tokens of the task's previous response (SPO); 0 for a new task."""
     answer_logprobs: tuple[Floats, ...] | None = None
-    """Per trajectory ``[C, R]``: mean log-prob of each of R reference answers before the first turn and after each
-    turn that was followed by an observation (IGPO)."""
+    """Per trajectory ``[C, R]``: mean log-prob of each of R reference answers at C points, before the first turn and
+    after each turn that was followed by an observation (IGPO)."""
     answer_lengths: tuple[Ints, ...] | None = None
-    """Per trajectory ``[R]``: tokens of each reference answer."""
+    """Per trajectory ``[R]``: number of tokens of each reference answer."""
     token_value: Floats | None = None
-    """``[M]`` critic's value before each sampled token, ``M = num_tokens.sum()``."""
+    """``[M]`` critic's value before each sampled token; ``M`` is ``num_tokens.sum()``."""
     token_entropy: Floats | None = None
-    """``[M]`` entropy of the distribution each token was sampled from, in nats."""
+    """``[M]`` entropy of the distribution from which each token was sampled, in nats."""
 
     def __post_init__(self) -> None:
         num_turns = len(self.reward)
@@ -148,12 +150,12 @@ class TurnTable:
 
         Args:
             rewards: turn rewards.
-            states: canonical state in which each turn was taken; without it every turn is its own anchor group.
-            is_valid: whether each turn's action was well-formed and possible; all True by default.
+            states: state key in which each turn was taken; by default every turn is its own anchor group.
+            is_valid: True where the turn's action was well-formed and possible; all True by default.
             group_of_trajectory: group of each trajectory; trajectories of one group share task and start state.
 
         Raises:
-            ConfigError: lists do not have one entry per trajectory and turn; the message names the first that differs.
+            ConfigError: a list does not have one entry per trajectory and turn; the message names the first such list.
         """
         _check_ragged(rewards, states=states, is_valid=is_valid)
         if len(group_of_trajectory) != len(rewards):
@@ -182,7 +184,7 @@ class TurnTable:
 
     @classmethod
     def from_rows(cls, **columns: Any) -> TurnTable:
-        """Build a table from columns whose rows may come in any order (the layout of one training row per turn).
+        """Build a table from columns whose rows may be in any order; they are sorted by trajectory and turn.
 
         Example:
             >>> TurnTable.from_rows(group=[0, 0], trajectory=[7, 7], turn=[1, 0], reward=[1, 0]).reward.tolist()
@@ -199,10 +201,10 @@ class TurnTable:
         return cls(**table)
 
     def with_columns(self, **columns: object) -> TurnTable:
-        """A copy with columns added or replaced; values may be arrays, flat lists, or one list per trajectory.
+        """Return a copy with columns added or replaced; values may be arrays, flat lists, or one list per trajectory.
 
         Raises:
-            ConfigError: an unknown column, or one of the wrong length.
+            ConfigError: a column is unknown or has the wrong length.
 
         Example:
             >>> table = TurnTable.from_lists(rewards=[[0, 1], [1]], group_of_trajectory=[0, 0])
@@ -217,7 +219,7 @@ class TurnTable:
         return replace(self, **{name: _column(name, value) for name, value in columns.items()})
 
     def _check_rows(self, name: str, value: Any) -> None:
-        """Name the list that is too short or too long, of a column given as one list per trajectory."""
+        """Check a column given as one list per trajectory, and name the list that is too short or too long."""
         is_by_trajectory = isinstance(value, list | tuple) and all(isinstance(row, list | tuple) for row in value)
         if not is_by_trajectory or name in (*NO_ROWS, "q_value", "part_values", "observation"):
             return
@@ -233,7 +235,9 @@ class TurnTable:
                 )
 
     def with_parts(self, **parts: tuple[RewardRole | str, Sequence[object]]) -> TurnTable:
-        """A copy whose rewards are the sums of named parts, each given as ``(role, values per turn)``.
+        """Return a copy whose rewards are the sums of named parts, each given as ``(role, values per turn)``.
+
+        Roles are those of :class:`RewardRole`: ``outcome``, ``process``, ``format`` and ``cost``.
 
         Example:
             >>> table = TurnTable.from_lists(rewards=[[0, 0]], group_of_trajectory=[0])
@@ -245,19 +249,23 @@ class TurnTable:
         return replace(self, part_names=tuple(parts), part_roles=roles, part_values=values, reward=values.sum(axis=1))
 
     def require(self, *names: str, by: str) -> None:
-        """Refuse to go on without columns that a component reads.
+        """Check that the table has the columns that a component reads.
+
+        Args:
+            names: names of the columns.
+            by: name of the component, for the error.
 
         Raises:
-            ConfigError: naming the component and the columns that are missing.
+            ConfigError: a column is missing; the message names the component and the column.
         """
         if missing := [name for name in names if getattr(self, name) is None]:
             columns = ", ".join(missing)
             raise ConfigError(f"{by} needs the columns {columns}: fill them with TurnTable.with_columns")
 
     def take(self, keep: Bools) -> TurnTable:
-        """The rows where ``keep``, which must say the same for all turns of a trajectory; trajectories are renumbered.
+        """Return the rows where ``keep`` is True; trajectories are renumbered from 0.
 
-        A parent that is left out becomes -1.
+        ``keep`` must be equal for all turns of a trajectory. A parent that is left out becomes -1.
         """
         kept = np.unique(self.trajectory[keep])
         token_keep = None if self.num_tokens is None else np.repeat(keep, self.num_tokens)
@@ -288,9 +296,9 @@ class TurnAdvantages:
 
     advantage: Floats
     return_to_go: Floats
-    """What the turn is credited against: a return, or the target of a critic's regression."""
+    """The turn's return, or the regression target of a critic."""
     anchor_group: Ints | None = None
-    """None if the estimator compares no states."""
+    """Code of the group of turns that the turn was compared with; None if the estimator compares no states."""
     anchor_size: Ints | None = None
     token_advantage: Floats | None = None
     """``[M]`` for estimators at token granularity; ``advantage`` is then the mean over the turn's tokens."""
@@ -301,7 +309,7 @@ class TurnAdvantages:
 
 
 def codes_of(keys: Sequence[Hashable], *, in_order: bool = False) -> Ints:
-    """Equal integers exactly for equal keys, counted from 0 by first appearance, or by the keys' order.
+    """Return integers that are equal exactly for equal keys, numbered by first appearance or by the keys' order.
 
     Example:
         >>> codes_of(["b", "a", "b"]).tolist(), codes_of(["b", "a", "b"], in_order=True).tolist()

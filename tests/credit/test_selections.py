@@ -157,7 +157,8 @@ def test_a_batch_that_selections_drop_whole_is_reported() -> None:
     config = CreditConfig(estimator="dr_grpo", selections=(DynamicSamplingOptions(metric="return"),))
     dropped = credit_turns(bandits(1, 1, 0, 0, groups=[0, 0, 1, 1]), config)
     assert dropped.diagnostics["dropped_group_share"] == 1.0
-    assert dropped.warnings == ("the selections (dynamic_sampling) drop every group of this batch: its gradient is 0",)
+    (warning,) = dropped.warnings
+    assert warning.startswith("the selections (dynamic_sampling) drop every group of this batch: its gradient is 0")
     half = credit_turns(bandits(1, 0, 0, 0, groups=[0, 0, 1, 1]), config)
     assert half.diagnostics["dropped_group_share"] == 0.5
     assert half.warnings == ()

@@ -41,7 +41,7 @@ def test_credit_without_effect_is_refused(keys: dict[str, Any], reason: str) -> 
     [
         ({"modulators": (SaltOptions(),), "estimator": "turn_gae"}, 1, "salt compares the members of a group"),
         ({"selections": (DynamicSamplingOptions(),), "estimator": "spo"}, 1, "dynamic_sampling compares the members"),
-        ({"selections": (PodsOptions(keep=4),)}, 4, "pods keeps 4 members of 4: it leaves nobody out"),
+        ({"selections": (PodsOptions(keep=4),)}, 4, "pods keeps 4 members of 4, so it drops none"),
         ({"selections": (RocOptions(keep=8),)}, 4, "roc keeps 8 members and drops groups of fewer"),
     ],
 )

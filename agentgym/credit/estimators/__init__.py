@@ -1,1 +1,1 @@
-"""Estimators: from a table of rewards to advantages. Each file registers its own; a new one is a new file here."""
+"""Estimators compute advantages from a table of rewards. A new estimator is a new file here, which registers it."""

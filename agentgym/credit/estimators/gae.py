@@ -1,7 +1,7 @@
-"""Advantages from a critic: GAE over tokens, over turns and on both levels, and ArCHer's.
+"""Advantages from a critic: GAE over tokens, over turns or over both, and ArCHer's advantage.
 
-The critic's values are columns of the table; so are its targets in what comes back (``return_to_go`` per turn,
-``token_return`` per token). Whitening, where it is on, comes after GAE and does not touch the targets.
+The critic's values are columns of the table. Its regression targets are part of the result: ``return_to_go`` per turn,
+``token_return`` per token. Whitening runs after GAE and does not change the targets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PoadOptions(Options):
     gamma_action: float = 0.95
     """Between the last token of an action and the first of the next."""
     gamma_token: float = 1.0
-    """Between the tokens of an action. Below 1, the best policy depends on how an action is cut into tokens."""
+    """Between the tokens of an action. Below 1, the optimal policy depends on how an action is split into tokens."""
     lam: float = 0.95
     whitened: bool = True
 
@@ -65,7 +65,7 @@ class TurnGaeOptions(_Discounts):
     kind: Literal["turn_gae"] = "turn_gae"
     gamma: float = 0.99
     whitening_unit: Literal["token", "turn"] = "token"
-    """Unit of the whitening: sampled tokens (column ``num_tokens``; the release) or turns (ours)."""
+    """Unit of the whitening: sampled tokens (column ``num_tokens``; the released code) or turns (our addition)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +94,16 @@ class ArcherOptions(Options):
     columns=("num_tokens", "token_value"),
 )
 def token_gae(table: TurnTable, *, gamma: float = 1.0, lam: float = 0.95, whitened: bool = True) -> TurnAdvantages:
-    """GAE over sampled tokens; observation tokens are passed over, as if they were not there.
+    """GAE over sampled tokens; observation tokens are skipped.
 
-    ``delta_k = r_k + gamma V_{k+1} - V_k``, ``A_k = delta_k + gamma lam A_{k+1}``, k over the sampled tokens of a
-    trajectory. Needs the columns ``num_tokens`` and ``token_value``.
+    ``delta_k = r_k + gamma V_{k+1} - V_k``, ``A_k = delta_k + gamma lam A_{k+1}``, where k counts the sampled tokens
+    of a trajectory across its turns. Needs the columns ``num_tokens`` and ``token_value``.
 
-    Source: verl ``compute_gae_advantage_return``; RAGEN/VAGEN ``ragen/trainer/core_algos.py``.
+    Raises:
+        ConfigError: a column is missing or not finite, or a turn has no tokens.
+
+    Source: "High-Dimensional Continuous Control Using Generalized Advantage Estimation", equation 16; verl
+    ``compute_gae_advantage_return``; RAGEN/VAGEN ``ragen/trainer/core_algos.py``.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])
@@ -138,7 +142,7 @@ def poad(
     ``A_k = delta_k + gamma lam A_{k+1}`` with the same discount. Needs the columns ``num_tokens`` and ``token_value``.
 
     Whitening divides by the standard deviation with ``ddof=0`` plus 1e-8, as the release does. The release leaves
-    advantages of exactly 0 out of the mean and the deviation, to skip padding. Here there is none.
+    advantages of exactly 0 out of the mean and the deviation, because its rows are padded. Here no row is.
 
     Source: "Reinforcing Language Agents via Policy Optimization with Action Decomposition"
     (``mappo/utils/language_buffer.py``, ``batch_process_tppo``).
@@ -153,12 +157,14 @@ def poad(
     require_finite(table, "token_value", by="poad")
     assert table.token_value is not None and table.num_tokens is not None
     rewards, is_last = token_rewards(table, by="poad"), ends_of_token_runs(table)
+    # gamma[k] discounts the value that follows token k: only after an action's last token is that the next action's.
     gamma = np.full(len(rewards), gamma_token)
     gamma[np.cumsum(table.num_tokens) - 1] = gamma_action
     advantage = _gae(rewards, table.token_value, is_last, gamma, lam)
     credited = _token_result(table, advantage, whitened=False)
     if not whitened or not len(advantage):
         return credited
+    # Not whiten(): the release divides by std + eps with ddof=0, verl by sqrt(var + eps) with ddof=1.
     of = group_statistics(advantage, np.zeros(len(advantage), dtype=np.int64), ddof=0)
     final = (advantage - of.mean) / (of.std + 1e-8)
     return replace(credited, advantage=mean_over_tokens(table, final), token_advantage=final)
@@ -206,7 +212,7 @@ def turn_gae(
     require_finite(table, "value", by="turn_gae")
     assert table.value is not None
     advantage = _gae(table.reward, table.value, ends_of_trajectories(table), gamma, lam)
-    target = advantage + table.value
+    target = advantage + table.value  # before whitening: the critic regresses on returns, not on normalised values
     if whitened and whitening_unit == "token":
         table.require("num_tokens", by="turn_gae with whitening_unit='token'")
         advantage = whiten(advantage, table.num_tokens)
@@ -228,10 +234,10 @@ def bi_level_gae(
 ) -> TurnAdvantages:
     """GAE over turns first, then over the tokens inside each turn.
 
-    Stage 1 on each turn's last token p_j: ``delta_j = r_j + gamma_high V_{p_{j+1}} - V_{p_j}`` and ``A_j = delta_j +
-    gamma_high lam A_{j+1}``. Stage 2 gives p_j the reward ``A_j + V_{p_j}`` and runs token GAE inside each turn, which
-    nothing crosses. Turn ends are the table's, so that a turn of reward 0 is one too. Needs the columns
-    ``num_tokens`` and ``token_value``.
+    Stage 1 works on the last token p_j of each turn: ``delta_j = r_j + gamma_high V_{p_{j+1}} - V_{p_j}`` and
+    ``A_j = delta_j + gamma_high lam A_{j+1}``. Stage 2 gives p_j the reward ``A_j + V_{p_j}`` and runs token GAE
+    inside each turn separately. The release finds turn ends by their nonzero rewards; here the table defines them, so
+    turns of reward 0 count. Needs the columns ``num_tokens`` and ``token_value``.
 
     Source: RAGEN/VAGEN ``ragen/trainer/core_algos.py`` (``compute_bi_level_gae_advantage_return``).
 
@@ -248,6 +254,7 @@ def bi_level_gae(
     last_token = np.cumsum(table.num_tokens) - 1
     turn_value = table.token_value[last_token]
     high = _gae(table.reward, turn_value, ends_of_trajectories(table), gamma_high, lam)
+    # Token GAE subtracts V at the last token and has no value after it, so this reward makes A there equal to `high`.
     rewards[last_token] = high + turn_value
     is_turn_end = np.zeros(len(rewards), dtype=np.bool_)
     is_turn_end[last_token] = True
@@ -263,12 +270,12 @@ def bi_level_gae(
     columns=("q_value", "value"),
 )
 def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
-    """Experimental (reconstructed): ``A_t = Q(s_t, a_t) - V(s_t)``, and the target of the critic's next step.
+    """Experimental (reconstructed): ``A_t = Q(s_t, a_t) - V(s_t)``, and the one-step target of the critic.
 
-    ``return_to_go`` is ``r_t + gamma (1 - done) V(s_{t+1})``. Needs the columns ``q_value`` (of several critics the
-    minimum counts) and ``value``, both from the target network.
+    ``return_to_go`` is ``r_t + gamma (1 - done) V(s_{t+1})``. Needs the columns ``q_value`` and ``value``, both from
+    the target network. With several critics (``[N, C]``) the minimum of their Q values counts.
 
-    Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL"; gamma is ours.
+    Source: "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL"; the default of gamma is ours.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 1]], group_of_trajectory=[0])
@@ -279,6 +286,7 @@ def archer(table: TurnTable, *, gamma: float = 0.95) -> TurnAdvantages:
     table.require("q_value", "value", by="archer")
     require_finite(table, "q_value", "value", by="archer")
     assert table.q_value is not None and table.value is not None
+    # The minimum of several critics counters the overestimation of Q (clipped double Q-learning).
     q_value = table.q_value if table.q_value.ndim == 1 else table.q_value.min(axis=1)
     following = _following(table.value, ends_of_trajectories(table))
     return TurnAdvantages(advantage=q_value - table.value, return_to_go=table.reward + gamma * following)
@@ -290,7 +298,7 @@ def _gae(reward: Floats, value: Floats, is_last: np.ndarray, gamma: Floats | flo
 
 
 def _following(value: Floats, is_last: np.ndarray) -> Floats:
-    """The next entry of the same run, 0 after its last."""
+    """Return the next entry of the same run, and 0 at its end: a finished trajectory has no value."""
     return np.where(is_last, 0.0, np.append(value[1:], 0.0)[: len(value)])
 
 

@@ -1,8 +1,8 @@
-"""GiGPO: trajectories against their group, and turns against turns taken in the same state.
+"""GiGPO: compare trajectories within their group, and turns with the turns taken in the same state.
 
 Source: "Group-in-Group Policy Optimization for LLM Agent Training", equations 3 to 8, and its official code
-(``gigpo/core_gigpo.py``), whose conventions are kept: ``ddof=1``, ``eps=1e-6``, the invalid-action penalty after
-discounting and on the offending turn alone, and episode statistics over turn rows by default.
+(``gigpo/core_gigpo.py``). This module keeps the conventions of the code: ``ddof=1`` and ``eps=1e-6``; the penalty of an
+invalid action is subtracted after discounting, from that turn alone; episode statistics are taken over turn rows.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class GigpoOptions(Options):
 
     kind: Literal["gigpo"] = "gigpo"
     anchors: Literal["exact", "similarity"] = "exact"
-    """Equal state keys, or texts of a likeness of at least ``similarity_threshold`` (column ``observation``)."""
+    """Turns share an anchor group if their state keys are equal (``exact``), or if their observations are similar by
+    at least ``similarity_threshold`` (``similarity``, which needs the column ``observation``)."""
     similarity_threshold: Annotated[float, Range(above=0, below=1)] = 0.95
     revisits: bool = True
-    """False takes each trajectory's first visit alone into an anchor group's statistics, so that a loop is not compared
-    with itself; a state that one trajectory alone saw is then no group."""
+    """False: only a trajectory's first visit to a state enters the statistics, so a loop is not compared with itself.
+    A state that only one trajectory visited then forms no anchor group."""
 
 
 @estimator(
@@ -62,17 +63,20 @@ def gigpo(
     invalid_penalty: float = 0.0,
     options: GigpoOptions = GigpoOptions(),
 ) -> TurnAdvantages:
-    """``A = A^E + step_weight * A^S``: episode-level plus step-level advantage of each turn.
+    """``A = A^E + step_weight * A^S``: episode-level plus step-level advantage of each turn, shape ``[N]``.
 
     Args:
         norm: ``mean_std_norm`` divides both parts by their group's standard deviation, ``mean_norm`` does not.
         gamma: discount per turn of the returns that anchor groups compare.
         step_weight: the paper's omega.
-        statistics_unit: ``turn`` takes a group's mean and deviation over turn rows (the released code; long
-            trajectories count more), ``trajectory`` over trajectories (the paper's equation 3), each of which counts
-            with the score of its first turn: the penalty of an invalid first turn is in the statistics.
+        statistics_unit: ``turn`` takes a group's mean and deviation over turn rows, as the released code does, so long
+            trajectories count more. ``trajectory`` takes them over trajectories (the paper's equation 3). Each counts
+            with the score of its first turn, which includes the penalty if that turn is invalid.
         invalid_penalty: subtracted from an invalid turn's episode score and return (the released scripts use 0.1).
-        options: how anchor groups are made, and whether revisits count.
+        options: how anchor groups are formed, and whether revisits count.
+
+    Raises:
+        ConfigError: anchors by similarity without the column ``observation``.
 
     Example:
         >>> table = TurnTable.from_lists(
@@ -87,9 +91,11 @@ def gigpo(
         table.require("observation", by="gigpo with anchors by similarity")
         assert table.observation is not None
         table = replace(table, anchor=similarity_anchors(table.observation, table.group, options.similarity_threshold))
+    # After discounting: the penalty must not lower the returns of the turns before the invalid one.
     penalty = invalid_penalty * ~table.is_valid
     step_return = returns_to_go(table, gamma) - penalty
     peers = _anchor_statistics(table, step_return, options.revisits)
+    # A state that occurs once has nothing to be compared with: the turn keeps its episode-level advantage alone.
     step_advantage = np.where(peers.count == 1, 0.0, normalised(step_return, peers, norm))
     episode = episode_advantage(table, norm=norm, statistics_unit=statistics_unit, invalid_penalty=invalid_penalty)
     return TurnAdvantages(
@@ -103,14 +109,14 @@ def gigpo(
 def episode_advantage(
     table: TurnTable, *, norm: str, statistics_unit: str = "turn", invalid_penalty: float = 0.0
 ) -> Floats:
-    """GiGPO's A^E, shape ``[N]``: the trajectory's return against its group."""
+    """Return GiGPO's A^E, shape ``[N]``: the trajectory's return compared with its group."""
     score = trajectory_returns(table) - invalid_penalty * ~table.is_valid
     episode = _episode_statistics(table, score, statistics_unit)
     return np.where(episode.count == 1, score_alone(score, norm), normalised(score, episode, norm))
 
 
 def score_alone(score: Floats, norm: str) -> Floats:
-    """Return the episode advantage in a group of one: the release sets mean 0 and deviation 1 there."""
+    """Return the episode advantage in a group of one, where the released code uses mean 0 and deviation 1."""
     return score / (1.0 + EPS) if norm == "mean_std_norm" else score
 
 
@@ -127,8 +133,10 @@ def _anchor_statistics(table: TurnTable, value: Floats, revisits: bool) -> Group
         return group_statistics(value, table.anchor)
     anchor = dense(table.anchor)
     num_anchors = int(anchor.max()) + 1
+    # One key per (trajectory, state). np.unique returns the first row of each key, which is the first visit.
     first_visit = np.unique(table.trajectory * num_anchors + anchor, return_index=True)[1]
     of = group_statistics(value[first_visit], anchor[first_visit])
+    # `of` has a row per first visit. Every other row of an anchor group reads the statistics of one of them.
     row_of_anchor = np.zeros(num_anchors, dtype=np.int64)
     row_of_anchor[anchor[first_visit]] = np.arange(len(first_visit))
     row = row_of_anchor[anchor]

@@ -1,7 +1,7 @@
-"""Estimators that compare trajectories with their group and give every turn of a trajectory the same.
+"""Estimators that compare trajectories within their group and give all turns of a trajectory the same advantage.
 
-All look at one number per trajectory, its return S_i, and differ in the baseline and the scale. The unit of statistics
-is the trajectory (a trajectory of many turns or segments counts once) but for Flow-GRPO, which says so.
+All read one number per trajectory, its return S_i, and differ in the baseline and the scale. Each trajectory counts
+once in the statistics, however many turns or segments it has. Flow-GRPO is the exception.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from agentgym.credit.table import Floats, Ints, TurnAdvantages, TurnTable
 from agentgym.plugins import Options
 
 MAD_EPS = 1e-3
-"""MC-GRPO's addition to the median absolute deviation."""
+"""MC-GRPO's epsilon: it is added to the median absolute deviation (MAD) before the division."""
 MOVING = 1e-6
-"""MC-GRPO's limit below which an advantage counts as 0."""
+"""MC-GRPO's threshold: an advantage of at most this size counts as 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class FlowGrpoOptions(Options):
 
     kind: Literal["flow_grpo"] = "flow_grpo"
     statistics_unit: Literal["turn", "trajectory"] = "turn"
-    """``turn`` counts long trajectories more, as the released code does."""
+    """Unit of mean and deviation. With ``turn``, as in the released code, long trajectories count more."""
     agents: Literal["main", "all"] = "main"
-    """Whose turns train where sub-agents are asked: the planner's alone, as released, or every agent's."""
+    """Turns that train if there are sub-agents: only the main agent's, as in the released code, or all agents'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,8 @@ class McGrpoOptions(Options):
 
     kind: Literal["mc_grpo"] = "mc_grpo"
     unscaled_if_flat: bool = False
-    """Do not divide in a group whose MAD is below 1e-6 (ours). The release divides by 1e-3 there: in a group of five
-    with one reward of 1 and four of 0, the one gets an advantage of 5000."""
+    """Do not divide in a group whose MAD is below 1e-6 (our addition). The release divides by 1e-3 there: in a group
+    with the rewards 1, 0, 0, 0, 0 the first rollout gets an advantage of 5000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class SupoOptions(Options):
     statistics_unit: Literal["trajectory", "segment"] = "trajectory"
     """``segment`` is refused (composition rule 13)."""
     mask_overlong: bool = True
-    """Leave trajectories that ended without an answer out of the loss, and keep them in the statistics."""
+    """Leave trajectories that hit a limit without an answer out of the loss, but keep them in the statistics."""
 
 
 @estimator(
@@ -71,7 +71,10 @@ class SupoOptions(Options):
     compares_groups=True,
 )
 def dr_grpo(table: TurnTable) -> TurnAdvantages:
-    """``A_i = S_i - mean``: GRPO without the division. Pair it with ``seq-mean-token-sum-norm``.
+    """``A_i = S_i - mean``: GRPO without the division by the standard deviation.
+
+    The paper also replaces the loss's division by the length of a sequence: set ``loss.aggregation`` to
+    ``seq-mean-token-sum-norm``.
 
     Source: "Understanding R1-Zero-Like Training: A Critical Perspective".
 
@@ -92,7 +95,7 @@ def dr_grpo(table: TurnTable) -> TurnAdvantages:
 def rloo(table: TurnTable) -> TurnAdvantages:
     """``A_i = S_i - mean of the others = n / (n - 1) * (S_i - mean)``; 0 in a group of one.
 
-    LOOP is this estimator with PPO-clip per token, token-mean and no KL.
+    LOOP is this estimator with the loss ``ppo_clip`` per token, aggregation ``token-mean`` and no KL penalty.
 
     Source: "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs";
     LOOP: "Reinforcement Learning for Long-Horizon Interactive LLM Agents".
@@ -104,6 +107,7 @@ def rloo(table: TurnTable) -> TurnAdvantages:
     """
     score, group, of_row = _scores(table)
     statistics = group_statistics(score, group)
+    # The leave-one-out baseline without a loop: S_i minus the mean of the others is n / (n - 1) * (S_i - mean).
     factor = statistics.count / np.maximum(statistics.count - 1, 1)
     return _spread(table, (factor * (score - statistics.mean))[of_row])
 
@@ -127,9 +131,9 @@ estimator(
 def opo(table: TurnTable) -> TurnAdvantages:
     """``A_i = S_i - sum(len * S) / sum(len)``: the baseline weighs trajectories by their sampled tokens.
 
-    Needs the column ``num_tokens``. A group without tokens weighs its members alike.
+    Needs the column ``num_tokens``. In a group without tokens all members have the same weight.
 
-    Source: verl ``core_algos.py`` (``compute_opo_outcome_advantage``).
+    Source: "On-Policy RL with Optimal Reward Baseline"; verl ``core_algos.py`` (``compute_opo_outcome_advantage``).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0]], group_of_trajectory=[0, 0])
@@ -140,6 +144,8 @@ def opo(table: TurnTable) -> TurnAdvantages:
     assert table.num_tokens is not None
     score, group, of_row = _scores(table)
     codes = dense(group)
+    # The paper approximates the variance-optimal baseline by weighting with the response length: the squared norm of
+    # a sequence's gradient grows about linearly with its length.
     length = per_trajectory(table, table.num_tokens)
     length = np.where(np.bincount(codes, weights=length)[codes] > 0, length, 1.0)
     baseline = np.bincount(codes, weights=length * score) / np.bincount(codes, weights=length)
@@ -154,9 +160,9 @@ def opo(table: TurnTable) -> TurnAdvantages:
     columns=("num_tokens",),
 )
 def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
-    """``A = whiten(S_i - mean)`` with mean and variance over all sampled tokens of the batch.
+    """``A = whiten(S_i - mean)``: subtract the group's mean, then whiten over all sampled tokens of the batch.
 
-    Needs the column ``num_tokens``: a turn counts as often as it has tokens.
+    Needs the column ``num_tokens``, because each turn counts once per token in the whitening.
 
     Source: "REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models"; verl
     ``compute_reinforce_plus_plus_baseline_outcome_advantage``.
@@ -182,14 +188,15 @@ def reinforce_pp_baseline(table: TurnTable) -> TurnAdvantages:
     compares_groups=True,
 )
 def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantages:
-    """``A_i = (S_i - median) / (MAD + 1e-3)``, scaled so that zeros cost the group nothing, and one rollout left out.
+    """``A_i = (S_i - median) / (MAD + 1e-3)``, rescaled for the rollouts whose advantage is 0.
 
-    MAD is the median of ``|S - median|``. Both are lower medians (``torch.median``): in a group of even size the lower
-    of the two middle values. Each A above 1e-6 in size is multiplied by the group size over the number of such A. The
-    first rollout with the median's reward gets ``loss_weight`` 0. Meant for groups of G + 1 rollouts with G even.
+    MAD is the median of ``|S - median|``. Both are lower medians, as in ``torch.median``: in a group of even size the
+    lower of the two middle values. Advantages above 1e-6 in size are multiplied by the group size over their number,
+    so rollouts with advantage 0 do not dilute the group's gradient. The first rollout whose reward is the median gets
+    ``loss_weight`` 0. The paper uses groups of G + 1 rollouts with G even.
 
-    The release is numerically bad in groups where most rewards are equal: MAD is 0, and the others get advantages of
-    1000 and more.
+    The released formula is unstable in groups where most rewards are equal: MAD is 0 there, and the other rollouts get
+    advantages of 1000 and more. ``unscaled_if_flat`` avoids that.
 
     Args:
         unscaled_if_flat: do not divide where MAD is below 1e-6.
@@ -209,11 +216,13 @@ def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantag
     spread = _lower_medians(np.abs(centred), codes)[codes]
     scale = np.where(spread < FLAT, 1.0, spread + MAD_EPS) if unscaled_if_flat else spread + MAD_EPS
     advantage = centred / scale
+    # The loss averages over all rollouts of the group, so those with advantage 0 would shrink the gradient of the rest.
     is_moving = np.abs(advantage) > MOVING
     num_members = np.bincount(codes)[codes]
     num_moving = np.bincount(codes, weights=is_moving)[codes]
     advantage = np.where(is_moving, advantage * num_members / np.maximum(num_moving, 1), advantage)
     weight = np.ones(len(score))
+    # The median rollout is the baseline and would train on an advantage of 0: one per group is left out.
     medians = np.flatnonzero(centred == 0)
     weight[medians[np.unique(codes[medians], return_index=True)[1]]] = 0.0
     return _spread(table, advantage[of_row], loss_weight=weight[of_row])
@@ -229,14 +238,14 @@ def mc_grpo(table: TurnTable, *, unscaled_if_flat: bool = False) -> TurnAdvantag
     columns=lambda options: ("invocation",) if options.agents == "main" else (),
 )
 def flow_grpo(table: TurnTable, *, statistics_unit: str = "turn", agents: str = "main") -> TurnAdvantages:
-    """``A = (S_i - mean) / (std + eps)``: every turn stands for its trajectory's final outcome, and is a sample.
+    """``A = (S_i - mean) / (std + eps)``: each turn is a sample whose score is its trajectory's return.
 
     Args:
-        statistics_unit: ``turn`` takes mean and deviation over all turn rows of the task (long trajectories count
-            more, as in the released code); ``trajectory`` is GRPO.
-        agents: ``main`` scores and trains the turns of the main agent alone (AgentFlow's planner): turns of
-            sub-agents, which the column ``invocation`` tells, get ``loss_weight`` 0 and stay out of the statistics.
-            ``all`` takes every turn for a turn of the trajectory.
+        statistics_unit: ``turn`` takes mean and deviation over all turn rows of the task, as the released code does,
+            so long trajectories count more; ``trajectory`` is GRPO.
+        agents: ``main`` scores and trains only the turns of the main agent (AgentFlow's planner). Turns of
+            sub-agents, marked by the column ``invocation``, get ``loss_weight`` 0 and stay out of the statistics.
+            ``all`` treats all turns alike.
 
     Source: "In-the-Flow Agentic System Optimization for Effective Planning and Tool Use"
     (``agentflow/verl/daemon.py``).
@@ -272,10 +281,11 @@ def _of_main_agent(table: TurnTable, statistics_unit: str) -> TurnAdvantages:
     columns=lambda options: ("is_truncated",) if options.mask_overlong else (),
 )
 def supo(table: TurnTable, *, mask_overlong: bool = True) -> TurnAdvantages:
-    """GRPO over trajectories, the same advantage for all segments (context windows) of a trajectory.
+    """GRPO over trajectories, with the same advantage for all segments (context windows) of a trajectory.
 
-    A trajectory enters the statistics once however many segments it has. With ``mask_overlong`` (column
-    ``is_truncated``) one that ended without an answer gets ``loss_weight`` 0 and stays in the statistics.
+    A trajectory enters the statistics once, however many segments it has. With ``mask_overlong`` (column
+    ``is_truncated``) a trajectory that hit a limit without an answer gets ``loss_weight`` 0 but stays in the
+    statistics.
 
     Source: "Scaling LLM Multi-turn RL with End-to-end Summarization-based Context Management", equation 3.
 

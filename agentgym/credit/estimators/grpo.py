@@ -1,7 +1,7 @@
-"""GRPO: each trajectory against the others of its group.
+"""GRPO: compare each trajectory with its group.
 
-Source: DeepSeekMath, "Group Relative Policy Optimization", outcome supervision; standard deviation with ``ddof=1`` and
-``eps=1e-6`` as in verl's ``core_algos.py``.
+Source: "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", outcome supervision. The
+standard deviation has ``ddof=1`` and ``eps=1e-6`` as in verl's ``core_algos.py``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ def grpo(
 ) -> TurnAdvantages:
     """``A_i = (S_i - mean) / (std + eps)``, the same for every turn of the trajectory.
 
-    ``S_i`` is the trajectory's return minus ``invalid_penalty`` for each invalid turn. A group of one trajectory, or
-    of equal returns, gets advantages of 0.
+    ``S_i`` is the trajectory's undiscounted return minus ``invalid_penalty`` for each invalid turn. In a group of one
+    trajectory, or of equal returns, all advantages are 0.
 
     Args:
+        table: the turns of the batch.
         norm: ``mean_std_norm``, or ``mean_norm`` to leave the division out (Dr.GRPO).
         gamma: discount of the reported ``return_to_go``; it does not enter the advantage.
+        invalid_penalty: subtracted from the return for each invalid turn.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0], [0.5], [2.0]], group_of_trajectory=[0, 0, 0, 0])

@@ -1,8 +1,8 @@
-"""HGPO: turns against turns that share not only the state but the last states too, level by level.
+"""HGPO: compare turns that share their state and their last k states, for each k, and average over k.
 
 Source: "Hierarchy-of-Groups Policy Optimization for Long-Horizon Agentic Tasks" and its code
-(``recipe/hgpo/core_hgpo.py``), whose conventions are kept: ``ddof=0``, ``eps=1e-6``, and levels whose advantage is
-exactly 0 are left out of the average.
+(``recipe/hgpo/core_hgpo.py``). This module keeps the conventions of the code: ``ddof=0`` and ``eps=1e-6``, and levels
+whose advantage is exactly 0 are left out of the average.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentgym.settings import Natural
 
 EPS = 1e-6
 ZERO = 1e-12
-"""Relative distance to the mean that counts as none: the last bit of a mean depends on the order of summation."""
+"""Relative distance to the mean that counts as 0, because the last bit of a mean depends on the order of summation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class HgpoOptions(Options):
 
     kind: Literal["hgpo"] = "hgpo"
     history: Natural = 2
-    """The paper's K: how many earlier states a context may have; the prompt should show as many."""
+    """The paper's K: the largest number of earlier states in a context. The prompt should show as many."""
     weight_alpha: float = 1.0
-    """Level k weighs ``(k + 1) ** alpha``; 0 weighs all levels alike."""
+    """Exponent of the level weights ``(k + 1) ** alpha``; 0 gives all levels the same weight."""
     base_group: bool = False
-    """Adds GiGPO's episode advantage as level 0."""
+    """Add GiGPO's episode advantage as level 0."""
     drop_zero: bool = True
     """Leave levels whose advantage is exactly 0 out of the average, as the released code does."""
 
@@ -56,9 +56,9 @@ def hgpo(
 ) -> TurnAdvantages:
     """``A = sum_k w_k a_k`` over context levels, ``w_k = (k+1)^alpha / (sum (k'+1)^alpha + eps)``.
 
-    ``a_k`` compares the turn's return with those of the turns of its group whose last k states (the current one
-    included) are the same: ``(G - mean) / (std + eps)``, or ``G - mean`` with ``mean_norm``. Contexts with one member
-    do not count. A turn that is alone on all levels gets 0: it is not trained.
+    ``a_k`` compares the turn's return with the returns of those turns of its group whose last k states, the current
+    one included, are the same: ``(G - mean) / (std + eps)``, or ``G - mean`` with ``mean_norm``. Contexts with one
+    member are left out. A turn that is alone in its context on all levels gets an advantage of 0.
 
     Args:
         norm: ``mean_std_norm`` or ``mean_norm``.
@@ -80,6 +80,7 @@ def hgpo(
     total, weights = np.zeros(len(table)), np.zeros(len(table))
     if options.base_group:
         base = episode_advantage(table, norm=norm, invalid_penalty=invalid_penalty)
+        # Level 0 has the weight (0 + 1) ** alpha = 1.
         counts = (base != 0) if options.drop_zero else np.ones(len(table), dtype=np.bool_)
         total += np.where(counts, base, 0.0)
         weights += counts
@@ -98,10 +99,12 @@ def hgpo(
 
 
 def _longer_context(table: TurnTable, context: Ints, anchor: Ints, level: int) -> tuple[Ints, Ints]:
-    """Codes of the last ``level`` states, and the rows that have so many."""
+    """Return codes of the last ``level`` states, and the rows whose trajectory has that many states."""
     rows = np.flatnonzero(table.turn >= level - 1)
     longer = np.full(len(table), -1, dtype=np.int64)
     if len(rows):
+        # The last k states are the last k - 1 states of the turn before and the current state. Renumbering the pairs
+        # keeps the codes below N, so that the product cannot overflow on the next level.
         pairs = context[rows - 1] * (int(anchor.max()) + 1) + anchor[rows]
         longer[rows] = np.unique(pairs, return_inverse=True)[1].reshape(-1)
     return longer, rows
@@ -110,6 +113,7 @@ def _longer_context(table: TurnTable, context: Ints, anchor: Ints, level: int) -
 def _level_advantage(value: Floats, context: Ints, norm: str) -> tuple[Floats, np.ndarray]:
     statistics = group_statistics(value, context, ddof=0)
     centred = value - statistics.mean
+    # Equal returns must give exactly 0, because drop_zero tests for it.
     centred = np.where(np.abs(centred) <= ZERO * np.maximum(np.abs(statistics.mean), 1.0), 0.0, centred)
     scaled = centred if norm == "mean_norm" else centred / (statistics.std + EPS)
     return scaled, statistics.count > 1

@@ -1,4 +1,4 @@
-"""IGPO: each turn is credited with how much nearer it brought the reference answer.
+"""IGPO: credit each turn with the increase in the probability of the reference answer.
 
 Source: "Information Gain-based Policy Optimization: A Simple and Effective Approach for Multi-Turn LLM Agents" and its
 code (``verl/trainer/ppo/core_algos.py``, ``train.sh``, changelog of February 2026).
@@ -33,27 +33,28 @@ class IgpoOptions(Options):
 
     kind: Literal["igpo"] = "igpo"
     normalisation: Literal["separate", "joint"] = "separate"
-    """Gains and outcomes by their own statistics (the released train script), or pooled (the code's default)."""
+    """``separate``: gains and outcomes have their own statistics (the released train script). ``joint``: they share
+    them (the default of the released code)."""
     gamma: Fraction = 1.0
     curriculum_steps: Natural = 0
-    """Over so many steps the outcome's weight goes from 0.5 to 1 and the gain's from 1 to 0.5; 0 keeps both at 1."""
+    """Training steps over which the outcome's weight grows from 0.5 to 1 and the gain's falls from 1 to 0.5; 0: no
+    curriculum, both weights are 1."""
 
 
 def igpo(
     table: TurnTable, *, normalisation: str = "separate", gamma: float = 1.0, progress: float | None = None
 ) -> TurnAdvantages:
-    """``A_t = z_t + gamma A_{t+1}`` over gains of the turns and the outcome on the last one, normalised per group.
+    """``A_t = z_t + gamma A_{t+1}``: z is a turn's information gain or, on the last turn, the outcome.
 
-    ``z = (x - mean) / (std + 1e-6)`` with ``std = sqrt(var + 1e-8)``, ``ddof=0``, and 1 for a single value. The outcome
-    is the trajectory's whole reward, which therefore must not hold the gain. A turn whose gain is not finite (NaN where
-    it is not defined) contributes nothing of its own.
+    Both are normalised within the group: ``z = (x - mean) / (std + 1e-6)`` with ``std = sqrt(var + 1e-8)``, ``ddof=0``,
+    and a std of 1 for a single value. The outcome is the trajectory's whole reward, so the reward must not contain the
+    gain. A turn whose gain is not finite (NaN: not defined) adds nothing of its own.
 
     Args:
-        normalisation: ``separate`` takes the statistics of gains and of outcomes, ``joint`` those of both together.
+        table: the turns, with the column ``info_gain`` that the shaper ``information_gain`` computes.
+        normalisation: ``separate`` normalises gains and outcomes separately, ``joint`` together.
         gamma: discount per turn.
-        progress: share of the curriculum behind us, in [0, 1]; None leaves both weights at 1.
-
-    Needs the column ``info_gain``, which the shaper ``information_gain`` makes.
+        progress: completed share of the curriculum, in [0, 1]; None leaves both weights at 1.
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 0, 1], [0, 0]], group_of_trajectory=[0, 0])
@@ -83,6 +84,7 @@ def igpo(
 
 def _normalised(value: Floats, group: Ints) -> Floats:
     statistics = group_statistics(value, group, ddof=0)
+    # hypot(std, 1e-4) is sqrt(var + 1e-8) without squaring a large std.
     std = np.where(statistics.count <= 1, 1.0, np.hypot(statistics.std, 1e-4))
     return np.asarray((value - statistics.mean) / (std + EPS), dtype=np.float64)
 
@@ -96,6 +98,6 @@ def _normalised(value: Floats, group: Ints) -> Floats:
     granularity="turn",
 )
 def igpo_at(table: TurnTable, options: IgpoOptions, step: int) -> TurnAdvantages:
-    """Return :func:`igpo` of a training step, whose place in the curriculum follows from ``curriculum_steps``."""
+    """Run :func:`igpo` with the curriculum's weights at a training step."""
     progress = min(1.0, step / options.curriculum_steps) if options.curriculum_steps else None
     return igpo(table, normalisation=options.normalisation, gamma=options.gamma, progress=progress)

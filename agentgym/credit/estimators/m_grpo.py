@@ -1,4 +1,4 @@
-"""M-GRPO: a main agent against main agents, each call of a sub-agent against the calls of that sub-agent."""
+"""M-GRPO: compare main agents with main agents, and calls of a sub-agent with other calls of that sub-agent."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class MGrpoOptions(Options):
 
     kind: Literal["m_grpo"] = "m_grpo"
     main_weight: Fraction = 0.5
-    """Share of the main agent's outcome in the reward of a sub-agent's call (ours)."""
+    """Share of the main agent's outcome in the score of a sub-agent's call (our choice)."""
     max_invocations: Natural = 0
-    """Calls of a sub-agent per trajectory that are trained, the paper's D; 0 trains all."""
+    """Largest number of calls of a sub-agent that train per trajectory, the paper's D; 0: all train."""
     seed: int = 0
-    """Which calls are left out where there are more than D."""
+    """Seed of the choice of calls that do not train where there are more than D."""
 
 
 @estimator(
@@ -42,10 +42,11 @@ class MGrpoOptions(Options):
 def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdvantages:
     """Experimental (reconstructed): GRPO by role, ``A = (R - mean) / (std + 1e-6)`` with ``ddof=1``.
 
-    The main agent (role 0) is scored by its own turns' rewards. Each invocation of a sub-agent is scored by
-    ``main_weight * main + (1 - main_weight) * own`` and compared with all invocations of its role in the group. Beyond
-    ``max_invocations`` calls per trajectory and role, a random choice gets ``loss_weight`` 0; the published
-    duplication of calls fills a fixed batch shape, which this layout does not have. Needs ``role``, ``invocation``.
+    The score of the main agent (role 0) is the sum of its own turns' rewards. The score of each invocation of a
+    sub-agent is ``main_weight * main + (1 - main_weight) * own``; it is compared with all invocations of its role in
+    the group. If a trajectory has more than ``max_invocations`` calls of a role, a random surplus gets ``loss_weight``
+    0. The paper also duplicates calls to fill a fixed batch shape, which this layout does not need. Needs the columns
+    ``role`` and ``invocation``.
 
     Source: "Multi-Agent Deep Research: Training Multi-Agent Systems with M-GRPO" (abstract and public notes).
 
@@ -59,6 +60,7 @@ def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdva
     assert table.role is not None and table.invocation is not None
     if not len(table):
         return TurnAdvantages(advantage=table.reward, return_to_go=table.reward)
+    # The unit of comparison is an agent's call: all turns of the main agent, or one invocation of a sub-agent.
     invocation = np.where(table.role == MAIN, -1, table.invocation)
     fields = np.stack([table.trajectory, table.role, invocation], axis=1)
     units, unit_of_row = np.unique(fields, axis=0, return_inverse=True)
@@ -70,6 +72,7 @@ def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdva
     score = np.where(is_main, own, options.main_weight * main[units[:, 0]] + (1 - options.main_weight) * own)
     group = np.zeros(len(units), dtype=np.int64)
     group[unit_of_row] = table.group
+    # One comparison per (group, role): scores of different roles have different scales.
     advantage = zscore(score, group * (int(table.role.max()) + 1) + units[:, 1])
     weight = _chosen(units, options).astype(np.float64)
     return TurnAdvantages(
@@ -78,7 +81,7 @@ def m_grpo(table: TurnTable, options: MGrpoOptions = MGrpoOptions()) -> TurnAdva
 
 
 def _chosen(units: Ints, options: MGrpoOptions) -> np.ndarray:
-    """Choose the invocations to train on: at most D per trajectory and role, drawn without replacement."""
+    """Choose the units that train: at most D invocations per trajectory and role, drawn without replacement."""
     chosen = np.ones(len(units), dtype=np.bool_)
     if not options.max_invocations:
         return chosen

@@ -1,4 +1,4 @@
-"""Estimators that keep reward parts apart: GDPO normalises each, MT-GRPO tells turn rewards from the outcome."""
+"""Estimators that keep reward parts apart: GDPO normalises each part, MT-GRPO separates turn rewards and outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentgym.types import RewardRole
 
 EPS = 1e-4
 TOKEN_EPS = 1e-6
-"""GDPO in the release's verl trainer."""
+"""Epsilon of GDPO in the release's verl trainer; its TRL trainer uses :data:`EPS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class GdpoOptions(Options):
 
     kind: Literal["gdpo"] = "gdpo"
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Weight of each reward part by name; 1 for parts not named."""
+    """Weight of each reward part by name; the weight of other parts is 1."""
     batch_norm: Literal["trajectory", "token", "off"] = "trajectory"
-    """What the batch's normalisation counts: trajectories (paper), sampled tokens (verl), or leave it out."""
+    """Unit of the normalisation over the batch: trajectories (paper) or sampled tokens (verl); ``off``: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ class MtGrpoOptions(Options):
     turn_weight: float = 1.0
     """The paper's lambda (``turn_advantage_coef``)."""
     turn_credit: Literal["each", "first"] = "each"
-    """Compare each turn's reward with those of the same index (ours), or credit the first turn with the trajectory's
-    sum of turn rewards (the release). With two turns they are the same."""
+    """``each``: compare the rewards of turns with the same index (our extension). ``first``: credit the first turn with
+    the trajectory's sum of turn rewards (the released code). With two turns both are the same."""
 
 
 @estimator(
@@ -63,18 +63,22 @@ class MtGrpoOptions(Options):
 def gdpo(
     table: TurnTable, *, weights: Mapping[str, float] | None = None, batch_norm: str = "trajectory"
 ) -> TurnAdvantages:
-    """``A_i = BN(sum_j w_j (R_ij - mean_j) / (std_j + eps))``: each reward part is normalised in its group first.
+    """``A_i = BN(sum_j w_j (R_ij - mean_j) / (std_j + eps))``: normalise each reward part j within the group first.
 
-    ``ddof=1``; a part that is NaN or constant in a group contributes 0. ``BN(s) = (s - mean) / (std + 1e-4)`` over all
-    trajectories of the batch with ``eps=1e-4`` (the release's TRL trainer), or verl's whitening over tokens (column
-    ``num_tokens``) with ``eps=1e-6`` (its verl trainer).
+    ``ddof=1``. A part that is NaN or constant in a group contributes 0. BN is one of:
+
+    * ``trajectory``: ``(s - mean) / (std + 1e-4)`` over all trajectories of the batch, with ``eps=1e-4`` (the release's
+      TRL trainer);
+    * ``token``: verl's whitening over sampled tokens (column ``num_tokens``), with ``eps=1e-6`` (its verl trainer);
+    * ``off``: the identity.
 
     Args:
-        weights: weight of parts by name, 1 for the others.
+        table: the turns, with reward parts (``part_values``).
+        weights: weights of parts by name; the weight of other parts is 1.
         batch_norm: ``trajectory``, ``token`` or ``off``.
 
     Raises:
-        ConfigError: the table has no parts, or a weight names none of them.
+        ConfigError: the table has no parts, or ``weights`` names a part that does not exist.
 
     Source: "Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL Optimization"
     (NVlabs/GDPO).
@@ -93,6 +97,8 @@ def gdpo(
     view = trajectories(table)
     total = np.zeros(len(view.first))
     eps = TOKEN_EPS if batch_norm == "token" else EPS
+    # Normalising the sum instead would let the part with the largest variance decide, and equal sums of different
+    # parts would get equal advantages. That is the paper's point.
     for name, column in zip(table.part_names, table.part_values.T, strict=True):
         score = per_trajectory(table, np.nan_to_num(column))
         total += weights.get(name, 1.0) * zscore(score, view.group, eps=eps)
@@ -116,17 +122,18 @@ def gdpo(
     columns=("part_values",),
 )
 def mt_grpo(table: TurnTable, *, turn_weight: float = 1.0, turn_credit: str = "each") -> TurnAdvantages:
-    """``A_t = A^O + turn_weight A^T_t`` on turns before the last, ``A^O`` on the last (the answer).
+    """``A_t = A^O + turn_weight A^T_t`` on turns before the last, ``A^O`` on the last turn, the answer.
 
-    ``A^O`` is the z-score of the trajectory's outcome in its group, ``A^T_t`` that of the turn's other reward parts
-    (``ddof=1``, ``eps=1e-4``). All members of the group are compared at every index t: one that had answered before
-    counts with its reward parts at t, 0 if it has no such turn. A trajectory of one turn used no tool: it gets the
-    z-score of everything. Two turns are the published form, more are ours.
+    ``A^O`` is the z-score of the trajectory's outcome within its group. ``A^T_t`` is the z-score of the turn's other
+    reward parts among all members of the group at index t (``ddof=1``, ``eps=1e-4``); a member without a turn t counts
+    as 0. A trajectory of one turn used no tool and gets the z-score of its whole reward. The paper has two turns; the
+    extension to more turns is ours.
 
     Args:
+        table: the turns, with reward parts (``part_values``).
         turn_weight: the paper's lambda.
-        turn_credit: ``each`` compares turns of the same index; ``first`` gives the first turn the z-score of the sum
-            of all turn rewards and the others none, as the release does with episodes of several calls.
+        turn_credit: ``each`` compares turns of the same index. ``first`` gives the first turn the z-score of the sum
+            of all turn rewards and the other turns nothing, as the released code does with several calls.
 
     Source: ``verifiers/trainers/mt_grpo_env_trainer.py``, estimator "aae".
 
@@ -154,11 +161,12 @@ def _sum_on_first_turn(table: TurnTable, value: Floats) -> Floats:
 
 
 def _by_turn_index(table: TurnTable, value: Floats) -> Floats:
-    """Return the z-score of each turn's value among all members of its group, 0 for members without such a turn."""
+    """Return the z-score of each turn's value among the values of all members of its group at the same index."""
     view = trajectories(table)
     result = np.zeros(len(table))
     for index in range(int(table.turn.max(initial=-1)) + 1):
         rows = np.flatnonzero(table.turn == index)
+        # Members whose episode is over stay in the comparison with 0, as in the release.
         at_index = np.zeros(len(view.first))
         at_index[view.of_row[rows]] = value[rows]
         result[rows] = zscore(at_index, view.group, eps=EPS)[view.of_row[rows]]

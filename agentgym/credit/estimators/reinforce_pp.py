@@ -1,4 +1,4 @@
-"""REINFORCE++: no groups; token-level return-to-go, whitened over the batch."""
+"""REINFORCE++, which needs no groups: token-level return-to-go, whitened over the batch; and plain REINFORCE."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class ReinforcePpOptions(Options):
 def reinforce_pp(table: TurnTable, *, gamma: float = 1.0) -> TurnAdvantages:
     """``A_k = whiten(G_k)`` with ``G_k = r_k + gamma * G_{k+1}`` over the trajectory's sampled tokens.
 
-    A turn's reward sits on its last sampled token. Needs the column ``num_tokens``, at least one token per turn.
+    A turn's reward is placed on its last sampled token. Needs the column ``num_tokens``, with at least one token in
+    each turn.
 
     Source: "REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models"; verl
     ``compute_reinforce_plus_plus_outcome_advantage``.
@@ -70,15 +71,22 @@ def reinforce_pp(table: TurnTable, *, gamma: float = 1.0) -> TurnAdvantages:
 
 
 def token_rewards(table: TurnTable, *, by: str) -> Floats:
-    """Turn rewards on each turn's last sampled token, 0 on the others, shape ``[M]``.
+    """Place each turn's reward on its last sampled token, with 0 on the others, shape ``[M]``.
+
+    Args:
+        table: the turns, with the column ``num_tokens``.
+        by: the name of the estimator, for the error.
 
     Raises:
-        ConfigError: no column ``num_tokens``, or a turn without tokens, whose reward would be lost.
+        ConfigError: the column is missing, or a turn has no tokens, so that its reward would be lost.
     """
     table.require("num_tokens", by=by)
     assert table.num_tokens is not None
     if len(table) and int(table.num_tokens.min()) < 1:
-        raise ConfigError(f"{by} works on tokens, and turn {int(table.num_tokens.argmin())} of the table has none")
+        raise ConfigError(
+            f"{by} works on tokens, and row {int(table.num_tokens.argmin())} of the table has none: leave out turns "
+            "without sampled tokens, or use an estimator per turn"
+        )
     ends = np.cumsum(table.num_tokens)
     rewards = np.zeros(int(ends[-1]) if len(ends) else 0)
     rewards[ends - 1] = table.reward
@@ -86,7 +94,7 @@ def token_rewards(table: TurnTable, *, by: str) -> Floats:
 
 
 def ends_of_token_runs(table: TurnTable) -> np.ndarray:
-    """True on each trajectory's last sampled token, shape ``[M]``."""
+    """Mark each trajectory's last sampled token, shape ``[M]``."""
     assert table.num_tokens is not None
     ends = np.cumsum(table.num_tokens)
     is_last = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.bool_)
@@ -94,7 +102,7 @@ def ends_of_token_runs(table: TurnTable) -> np.ndarray:
     return is_last
 
 
-# ---------------------- REINFORCE without a baseline: each trajectory's return, for a baseline that is subtracted later
+# ------------------------------------- REINFORCE without a baseline, for a loss that subtracts a baseline of its own
 
 FLAT = 1e-8
 
@@ -107,12 +115,16 @@ FLAT = 1e-8
 def returns(table: TurnTable, *, norm: str = "mean_std_norm", invalid_penalty: float = 0.0) -> TurnAdvantages:
     """``A_i = S_i``, or ``S_i / std`` of the group, the same for every turn of the trajectory.
 
-    ``S_i`` is the trajectory's return minus ``invalid_penalty`` for each invalid turn. No mean is subtracted: use it
-    with VCPO's ``baseline``, which is computed from the policy's gradients. The standard deviation has ``ddof=0``, as
-    in VCPO's release, and a group of equal returns is not divided.
+    ``S_i`` is the trajectory's return minus ``invalid_penalty`` for each invalid turn. No mean is subtracted, because
+    VCPO's ``baseline`` does that with a baseline computed from the policy's gradients (composition rule 19). The
+    standard deviation has ``ddof=0`` as in VCPO's release. Returns that are equal in their group are not divided.
 
     Args:
-        norm: ``mean_std_norm`` divides, ``mean_norm`` does not.
+        table: the turns of the batch.
+        norm: ``mean_std_norm`` divides by the standard deviation, ``mean_norm`` does not.
+        invalid_penalty: subtracted from the return for each invalid turn.
+
+    Source: "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning" (REINFORCE).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[1.0], [0.0], [3.0, 1.0]], group_of_trajectory=[0, 0, 1])

@@ -1,4 +1,4 @@
-"""SPO: one rollout per task and a lasting estimate of each task's success rate as its baseline.
+"""SPO: one rollout per task, with a running estimate of the task's success rate as its baseline; and RAE.
 
 Source: "Single-stream Policy Optimization" and its code (verl-recipe ``spo/spo_ray_trainer.py``).
 """
@@ -19,7 +19,7 @@ from agentgym.plugins import Options
 from agentgym.settings import Fraction, Range
 
 Tracker = Mapping[str, tuple[float, float]]
-"""(alpha, beta) of a Beta distribution over each task's success rate."""
+"""Per task, (alpha, beta) of a Beta distribution over its success rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +30,21 @@ class SpoOptions(Options):
     rho_min: float = 0.875
     rho_max: float = 0.96
     half_drift: float = 0.06
-    """Drift of the policy that halves what is remembered."""
+    """Drift of the policy at which the weight of earlier observations halves, in mean |difference of log-probs|."""
     whitening: Literal["trajectory", "token"] = "trajectory"
-    """Unit of the batch's normalisation. Under a token-mean loss, advantages whitened by trajectory are not centred;
-    ``token`` (column ``num_tokens``) is."""
+    """Unit of the normalisation over the batch. Advantages normalised by ``trajectory`` do not have mean 0 under a
+    token-mean loss; those normalised by ``token`` (column ``num_tokens``) do."""
 
     def check_together(self) -> None:
         is_ok = 0 < self.rho_min <= self.rho_max < 1
-        self.check(is_ok=is_ok, message="0 < rho_min <= rho_max < 1 must hold")
+        message = f"0 < rho_min <= rho_max < 1 must hold, got rho_min={self.rho_min} and rho_max={self.rho_max}"
+        self.check(is_ok=is_ok, message=message)
 
 
 def spo_prior(num_samples: int, num_successes: int, rho_min: float = 0.875) -> tuple[float, float]:
-    """(alpha, beta) of a task from offline samples, worth ``1 / (1 - rho_min)`` observations.
+    """Return (alpha, beta) of a task from samples drawn before training, worth ``1 / (1 - rho_min)`` observations.
+
+    Without samples both are 0.5, the Jeffreys prior.
 
     Example:
         >>> [round(x, 6) for x in spo_prior(8, 3)]
@@ -61,17 +64,17 @@ def spo_prior(num_samples: int, num_successes: int, rho_min: float = 0.875) -> t
     columns=lambda options: ("group_keys", *(("num_tokens",) if options.whitening == "token" else ())),
 )
 def spo(table: TurnTable, memory: Tracker, options: SpoOptions = SpoOptions()) -> tuple[TurnAdvantages, Tracker]:
-    """``A_i = z(r_i - v)`` over the batch, with v the success rate of the task in ``memory`` *before* this batch.
+    """``A_i = z(r_i - v)`` over the batch, where v is the task's success rate in ``memory`` *before* this batch.
 
-    Then ``alpha <- rho alpha + sum r`` and ``beta <- rho beta + sum (1 - r)``, ``rho = clip(2^(-D / 0.06), 0.875,
-    0.96)``. D is the column ``drift`` (its mean over the task's rollouts), 0 without it and where it is not finite.
-    Several rollouts of one task in a batch are one visit: they share v and rho. A task never seen starts at
-    :func:`spo_prior` of no samples.
+    The memory is updated afterwards: ``alpha <- rho alpha + sum r`` and ``beta <- rho beta + sum (1 - r)`` with
+    ``rho = clip(2^(-D / 0.06), 0.875, 0.96)``. D is the mean of the column ``drift`` over the task's rollouts; it is 0
+    without the column and where it is not finite. Several rollouts of one task in a batch share v and rho. A new task
+    starts at ``spo_prior(0, 0)``.
 
-    Needs ``group_keys``. Returns lie in [0, 1].
+    Needs the column ``group_keys``, and returns in [0, 1].
 
     Raises:
-        ConfigError: no ``group_keys``, or a return outside [0, 1], which is no success.
+        ConfigError: the column is missing, or a return is outside [0, 1].
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[1.0]], group_of_trajectory=[0])
@@ -86,7 +89,7 @@ def spo(table: TurnTable, memory: Tracker, options: SpoOptions = SpoOptions()) -
     if len(reward) and not (reward.min() >= 0 and reward.max() <= 1):
         raise ConfigError(
             f"spo tracks success rates, so returns must lie in [0, 1], got {reward.min():g} to {reward.max():g}; "
-            "leave shaping out or scale the rewards"
+            "leave shapers out or scale the rewards"
         )
     keys = [table.group_keys[group] for group in view.group.tolist()]
     rates = {key: alpha / (alpha + beta) for key in keys for alpha, beta in [memory.get(key, (0.5, 0.5))]}
@@ -104,6 +107,7 @@ def _visited(table: TurnTable, tracker: Tracker, options: SpoOptions, keys: Mapp
     view = trajectories(table)
     reward = per_trajectory(table, table.reward)
     drift = np.zeros(len(table)) if table.drift is None else np.where(np.isfinite(table.drift), table.drift, 0.0)
+    # Forgetting follows the policy: the more it has changed since the last visit, the less old outcomes tell.
     of_group = group_statistics(drift[view.first], view.group).mean
     updated = dict(tracker)
     for group, key in keys.items():
@@ -116,7 +120,7 @@ def _visited(table: TurnTable, tracker: Tracker, options: SpoOptions, keys: Mapp
     return updated
 
 
-# ------------------------------- RAE: role-conditioned advantages for self-play, each role against its own running mean
+# ------------------------- RAE: role-conditioned advantages for self-play, each minus the running mean of its role
 # Source: "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning via Multi-Agent Multi-Turn Reinforcement Learning"
 # (``train_spiral.py``, ``spiral/utils.py``).
 
@@ -128,11 +132,11 @@ class RaeOptions(Options):
     kind: Literal["rae"] = "rae"
     decay: Annotated[float, Range(at_least=0, below=1)] = 0.95
     gamma: Fraction = 1.0
-    """A player's turn that is n of its own turns before its last gets ``A * gamma ** n``."""
+    """Discount per turn of the same player: n of its turns before its last turn the advantage is ``A * gamma ** n``."""
     baseline_of: Literal["role", "task_role"] = "role"
-    """One baseline per role (a single game), or per task and role (``group_keys``)."""
+    """One baseline per role (for a single game), or per task and role (column ``group_keys``)."""
     skip_zero: bool = True
-    """Turns of advantage 0 get ``loss_weight`` 0."""
+    """Give turns of advantage 0 a ``loss_weight`` of 0, so that they do not enter the loss's denominator."""
 
 
 @estimator(
@@ -146,10 +150,11 @@ class RaeOptions(Options):
 def rae(
     table: TurnTable, memory: Mapping[str, float], options: RaeOptions = RaeOptions()
 ) -> tuple[TurnAdvantages, Mapping[str, float]]:
-    """``A = R - b`` with b the role's baseline *before*, then ``b <- decay b + (1 - decay) R``, game by game.
+    """``A = R - b`` with the role's baseline b *before* the game, then ``b <- decay b + (1 - decay) R``.
 
-    R is the sum of a role's rewards in its trajectory; a trajectory may hold one role's turns or all players'. Games
-    are taken in the order of the table, which therefore matters. No normalisation follows. Needs the column ``role``.
+    R is the sum of a role's rewards in its trajectory; a trajectory may contain the turns of one role or of all. Games
+    update b one after the other, so the order of the table matters. The advantages are not normalised. Needs the
+    column ``role``.
 
     Example (three games, one trajectory per player):
         >>> table = TurnTable.from_lists(rewards=[[1], [-1], [1], [-1], [-1], [1]], group_of_trajectory=[0] * 6)
@@ -183,7 +188,7 @@ def rae(
 
 
 def turns_from_end(unit: Ints) -> Ints:
-    """Return the number of rows of the same unit after each row, shape ``[N]``.
+    """Return for each row the number of later rows of the same unit, shape ``[N]``.
 
     Example:
         >>> turns_from_end(np.array([0, 1, 0, 1, 0])).tolist()

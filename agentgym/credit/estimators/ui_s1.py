@@ -1,8 +1,8 @@
-"""UI-S1: turns scored against an expert's, credit that does not flow over a turn the expert had to play.
+"""UI-S1: score turns by an expert's actions, and stop credit at turns where the expert's action replaced the policy's.
 
 Source: "UI-S1: Advancing GUI Automation via Semi-online Reinforcement Learning", and its released code
-(X-PLUG/MobileAgent, ``UI-S1/uis1/core_uis1.py``), whose conventions are kept: ``ddof=1``, ``eps=1e-6``, statistics over
-turn rows.
+(X-PLUG/MobileAgent, ``UI-S1/uis1/core_uis1.py``). This module keeps the conventions of the code: ``ddof=1``,
+``eps=1e-6``, statistics over turn rows.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class UiS1Options(Options):
     norm: Literal["mean_norm", "mean_std_norm"] = "mean_norm"
     """``mean_std_norm`` divides both parts by their group's standard deviation."""
     gamma: Fraction = 0.5
-    """Discount per turn of the returns that turns of the same index are compared by."""
+    """Discount per turn of the returns that are compared among turns of the same index."""
     episode_weight: NonNegative = 1.0
     """Weight of the comparison with all turns of the group."""
     episode_score: Literal["turn", "trajectory"] = "turn"
-    """What that comparison looks at: the turn's own reward (the released code, whose rows have no other score) or the
+    """Score of that comparison: the turn's own reward (the released code, whose rows have no other score) or the
     episode's return (the paper's equation)."""
 
 
@@ -53,9 +53,10 @@ class UiS1Options(Options):
 def ui_s1(table: TurnTable, options: UiS1Options = UiS1Options(), *, step_weight: float = 1.0) -> TurnAdvantages:
     """``A = episode_weight * (score - mean over the group's turns) + step_weight * (G_t - mean over turns t)``.
 
-    A turn that matched the expert's, or that nothing was played for, has ``G_t = r_t + gamma * G_{t+1}``. One that was
-    patched has ``G_t = r_t``, and the turn before it ``r_{t-1}``: nothing is credited for what the expert's action led
-    to. A group of one turn keeps its score; a turn whose index no sibling reached has a step part of 0. Needs
+    A turn is patched if the environment played the expert's action in place of the policy's. A turn that is not patched
+    has ``G_t = r_t + gamma * G_{t+1}``. A patched turn has ``G_t = r_t``, and the turn before it has ``r_{t-1}``: the
+    policy gets no credit for the consequences of the expert's action. In a group of one turn the episode part is the
+    turn's score. The step part is 0 if no other member of the group reached the index t. Needs the column
     ``is_patched``.
 
     Example:
@@ -80,12 +81,12 @@ def ui_s1(table: TurnTable, options: UiS1Options = UiS1Options(), *, step_weight
 
 
 def patched_returns(table: TurnTable, gamma: float) -> Floats:
-    """Discounted returns within the stretches of turns that patches leave, shape ``[N]``; needs ``is_patched``.
+    """Return discounted returns that stop at patched turns, shape ``[N]``.
 
-    Raises:
-        AssertionError: the column is missing.
+    The caller must have checked that the table has the column ``is_patched``.
     """
     assert table.is_patched is not None
-    # A stretch ends with the last turn before a patched one, and a patched turn is one of its own.
+    # A run of turns ends before a patched turn, and a patched turn is a run by itself: the states after it follow from
+    # the expert's action, so later rewards say nothing about the policy's.
     is_before_patch = np.append(table.is_patched[1:], False)[: len(table)]
     return suffix_sums(table.reward, gamma, ends_of_trajectories(table) | table.is_patched | is_before_patch)

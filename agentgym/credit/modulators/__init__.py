@@ -1,1 +1,1 @@
-"""Modulators: from advantages to advantages, after the estimator; they stack in the order of the configuration."""
+"""Modulators change the advantages of an estimator. They run in the order of the configuration."""

@@ -1,4 +1,4 @@
-"""Trajectories that grew from others: shared prefixes of tree rollouts (ARPO), retries from a pivot (R3L)."""
+"""Modulators for trajectories that branched from others: tree rollouts (ARPO) and retries from a pivot (R3L)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from agentgym.settings import Positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPrefixOptions(Options):
-    """Keys of shared-prefix attribution; the two go together (composition rule 14)."""
+    """Keys of shared-prefix attribution. Only ``hard`` with ``once`` and ``soft`` with ``replicate`` are valid.
+
+    Any other pair would count the shared turns twice (composition rule 14).
+    """
 
     kind: Literal["shared_prefix"] = "shared_prefix"
     attribution: Literal["soft", "hard"] = "hard"
-    """``soft``: each branch's copy of a shared turn keeps the branch's advantage. ``hard``: all get the mean."""
+    """``soft``: each copy of a shared turn keeps the advantage of its branch. ``hard``: all copies get the mean."""
     count: Literal["replicate", "once"] = "once"
     """``replicate``: each copy has weight 1. ``once``: one copy has weight 1 and the others 0."""
 
@@ -35,7 +38,7 @@ class R3lOptions(Options):
     alpha: Positive = 3.0
     """Factor of positive advantages."""
     perfect_return: float = 1.0
-    """A trajectory with this return or more gets advantages of exactly 1."""
+    """Return from which on all advantages of a trajectory are exactly 1."""
 
 
 @modulator(
@@ -48,11 +51,15 @@ class R3lOptions(Options):
 def shared_prefix(
     table: TurnTable, advantage: Floats, options: SharedPrefixOptions = SharedPrefixOptions()
 ) -> Modulated:
-    """Attribution of turns that several branches of a tree rollout share.
+    """Attribute credit to turns that several branches of a tree rollout share.
 
-    Every branch has rows of its own for the turns before ``branch_turn``; they are copies of its parent's. ``hard``
-    gives them the mean advantage of the branches and trains one copy; ``soft`` leaves all as they are. Members of a
-    tree are not independent: branches of a good prefix bias the group's mean. Needs ``parent`` and ``branch_turn``.
+    A branch has its own rows for the turns before ``branch_turn``, which are copies of its parent's rows. ``hard``
+    gives all copies of a turn the mean advantage of the branches and trains one copy. ``soft`` changes nothing. The
+    branches of a tree are not independent samples: many branches of one good prefix bias the group's mean. Needs the
+    columns ``parent`` and ``branch_turn``.
+
+    Raises:
+        ConfigError: a column is missing, or a trajectory is its own ancestor.
 
     Source: "Agentic Reinforced Policy Optimization" (ARPO).
 
@@ -66,7 +73,9 @@ def shared_prefix(
     owner = owners(table)
     if options.attribution == "soft" or not len(table):
         return Modulated(advantage=advantage)
+    # All copies of a turn have the same (owner, turn index), so the pair identifies the sampled turn.
     turn_id = owner * (int(table.turn.max()) + 1) + table.turn
+    # The mean over copies replaces their sum, so exactly one copy may enter the loss (composition rule 14).
     first = np.unique(turn_id, return_index=True)[1]
     weight = np.zeros(len(table))
     weight[first] = 1.0
@@ -74,7 +83,7 @@ def shared_prefix(
 
 
 def owners(table: TurnTable) -> Ints:
-    """The trajectory that first took each turn, shape ``[N]``.
+    """Return the trajectory in which each turn was sampled first, shape ``[N]``.
 
     Raises:
         ConfigError: ``parent`` or ``branch_turn`` is missing, or a trajectory is its own ancestor.
@@ -85,12 +94,16 @@ def owners(table: TurnTable) -> Ints:
     parent, branch = np.full(num, -1, dtype=np.int64), np.zeros(num, dtype=np.int64)
     parent[table.trajectory], branch[table.trajectory] = table.parent, table.branch_turn
     owner = table.trajectory.copy()
+    # A branch may start from a branch: each pass moves copied turns one generation up. A family of `num` trajectories
+    # has fewer than `num` generations, so a further pass means a cycle.
     for _ in range(num + 1):
         is_copy = (parent[owner] >= 0) & (table.turn < branch[owner])
         if not is_copy.any():
             return owner
         owner = np.where(is_copy, parent[owner], owner)
-    raise ConfigError("column 'parent' makes a trajectory its own ancestor")
+    raise ConfigError(
+        "column 'parent' makes a trajectory its own ancestor; expected the index of another trajectory, or -1 for none"
+    )
 
 
 @modulator(
@@ -100,15 +113,17 @@ def owners(table: TurnTable) -> Ints:
     columns=("parent", "branch_turn"),
 )
 def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions = R3lOptions()) -> Modulated:
-    """Positive advantages times ``alpha``, and exactly 1 in trajectories of a perfect return.
+    """Multiply positive advantages by ``alpha``, and set those of trajectories with a perfect return to 1.
 
-    A trajectory whose return is at least ``perfect_return`` gets 1 whatever its advantage was, so a group in which all
-    are perfect still trains.
+    A trajectory whose return is at least ``perfect_return`` gets an advantage of 1 on every turn, so a group in which
+    all members are perfect still trains.
 
-    What base and retry share is not trained. A retry names its base in ``parent`` and the pivot in ``branch_turn``;
-    turns before the pivot get ``loss_weight`` 0 in both (before the last pivot in a base with several retries).
-    Trajectories without a partner are trained whole. Statistics are those of the estimator over bases and retries
-    together.
+    A retry repeats a base trajectory from a pivot turn on: ``parent`` is its base, ``branch_turn`` its pivot. Turns
+    before the pivot get ``loss_weight`` 0 in both, and a base with several retries trains from its last pivot on.
+    Trajectories without a base or retry train whole. The estimator has compared bases and retries in one group.
+
+    Raises:
+        ConfigError: a column is missing.
 
     Source: "Reflect-then-Retry Reinforcement Learning" (R3L; ``trinity/algorithm/advantage_fn/opmd_advantage.py`` and
     ``grpo_advantage.py``, the functions ``opmd_reweight_adv`` and ``grpo_reweight_adv``).
@@ -123,8 +138,10 @@ def r3l_pivot(table: TurnTable, advantage: Floats, options: R3lOptions = R3lOpti
     assert table.parent is not None and table.branch_turn is not None
     view = trajectories(table)
     returns = per_trajectory(table, table.reward)
+    # R3L's pivotal credit amplifies positive advantages by alpha and leaves negative ones unchanged.
     amplified = np.where(advantage > 0, options.alpha * advantage, advantage)
     amplified = np.where((returns >= options.perfect_return)[view.of_row], 1.0, amplified)
+    # Base and retry share the turns before the pivot, so the difference of their returns says nothing about those.
     is_retry = table.parent >= 0
     pivot = np.zeros(int(table.trajectory.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(pivot, table.trajectory[is_retry], table.branch_turn[is_retry])

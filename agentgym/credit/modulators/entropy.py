@@ -1,4 +1,4 @@
-"""Modulators that look at the policy's uncertainty: EMPG per turn, AEPO per token."""
+"""Modulators that use the policy's entropy: EMPG per turn, AEPO per token."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class EmpgOptions(Options):
 
     kind: Literal["empg"] = "empg"
     k: float = 1.0
-    """How much confident turns are amplified and uncertain ones damped."""
+    """Strength with which confident turns are amplified and uncertain ones damped."""
     k_future: float = 1.0
-    """The paper's k', for the bonus of leading to a confident turn."""
+    """The paper's k', in the bonus for leading to a confident turn."""
     zeta: float = 0.05
     """Weight of that bonus (0.05 in the port, 0.1 in the paper's listing)."""
 
@@ -48,9 +48,10 @@ class AepoOptions(Options):
 def empg(table: TurnTable, advantage: Floats, options: EmpgOptions = EmpgOptions()) -> Modulated:
     """``A g(H_t) + zeta f(H_{t+1})``, minus its mean over all turns of the batch.
 
-    H is min-max scaled over all turns of the batch, ``g = exp(-k H) / mean exp(-k H)``, ``f = exp(-k' H_{t+1})`` and
-    0 on a trajectory's last turn. Needs the column ``entropy`` (of the sampling policy; no gradient flows). An entropy
-    that is not finite counts as the mean of the others.
+    H is the turn's entropy, min-max scaled over all turns of the batch. ``g = exp(-k H) / mean exp(-k H)``;
+    ``f = exp(-k' H_{t+1})``, and 0 on a trajectory's last turn. Needs the column ``entropy``, in nats. It is the
+    entropy of the sampling policy, so no gradient flows through it. A value that is not finite is replaced by the mean
+    of the others.
 
     Source: "Harnessing Uncertainty: Entropy-Modulated Policy Gradients for Long-Horizon LLM Agents", the formulas and
     not the listing (ARLArena's port).
@@ -68,6 +69,7 @@ def empg(table: TurnTable, advantage: Floats, options: EmpgOptions = EmpgOptions
     entropy = _finite(table.entropy)
     low, high = float(entropy.min()), float(entropy.max())
     scaled = (entropy - low) / (high - low + 1e-8)
+    # Dividing by the mean keeps the average gain at 1, so that EMPG moves credit between turns and does not add any.
     confidence = np.exp(-options.k * scaled)
     gain = confidence / (confidence.mean() + 1e-8)
     ahead = np.exp(-options.k_future * np.append(scaled[1:], 0.0))
@@ -89,14 +91,17 @@ def aepo_advantage(
     token_advantage: Floats | None = None,
     options: AepoOptions = AepoOptions(),
 ) -> Modulated:
-    """Experimental (reconstructed): ``A (1 + scale z(H))`` per token, z over all sampled tokens of the batch.
+    """Experimental (reconstructed): ``A (1 + scale z(H))`` per token, with z over all sampled tokens of the batch.
 
-    ``z = (H - mean) / std`` with ``ddof=1``, 0 where all tokens are equally uncertain. Needs the columns
-    ``num_tokens`` and ``token_entropy``. An entropy that is not finite counts as the mean of the others. The release
-    takes mean and deviation over a micro-batch.
+    ``z = (H - mean) / std`` with ``ddof=1``; it is 0 if all tokens have the same entropy. Needs the columns
+    ``num_tokens`` and ``token_entropy``. An entropy that is not finite is replaced by the mean of the others. The
+    released code takes mean and deviation over a micro-batch.
 
     Args:
-        token_advantage: what the estimator gave per token; by default each token has its turn's advantage.
+        table: the turns of the batch, N turns with M sampled tokens.
+        advantage: the advantage of each turn, ``[N]``.
+        token_advantage: the estimator's advantage of each token, ``[M]``; by default that of its turn.
+        options: the strength of the modulation.
 
     Source: "Agentic Entropy-Balanced Policy Optimization" (``verl/trainer/ppo/core_algos.py``,
     ``compute_policy_loss_entropy_balanced_clipping``).
@@ -118,7 +123,7 @@ def aepo_advantage(
 
 
 def _finite(entropy: Floats) -> Floats:
-    """Return entropies with those that are not finite replaced by the mean of the others."""
+    """Replace entropies that are not finite by the mean of the others."""
     is_finite = np.isfinite(entropy)
     return (
         entropy

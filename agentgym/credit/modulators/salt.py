@@ -1,4 +1,4 @@
-"""SALT: steps that several trajectories share get the mean of their advantages, steps that differ keep theirs."""
+"""SALT: average the advantages of steps that several trajectories share; steps that differ keep theirs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SaltOptions(Options):
 
     kind: Literal["salt"] = "salt"
     history: Count = 1
-    """States in the key of a step, the current one included."""
+    """Number of states in the key of a step, the current one included."""
 
 
 @modulator(
@@ -34,9 +34,9 @@ class SaltOptions(Options):
 def salt(table: TurnTable, advantage: Floats, options: SaltOptions = SaltOptions()) -> Modulated:
     """Experimental (reconstructed): ``A'_t = mean of A`` over the group's steps with the same (state, action, next).
 
-    The sum over all turns stays what it was. A step of all trajectories of a group gets the group's mean. After the
-    last turn comes ``final_anchor``, or, where that is missing, a state like no other. Needs the column ``action``:
-    parsed actions, not raw text. Comes after normalisation and before EMPG.
+    A step that all trajectories of a group share gets the group's mean. The sum of advantages over all turns does not
+    change. The state after the last turn is ``final_anchor``; without it, it counts as different from every other
+    state. Needs the column ``action``: codes of parsed actions, not of raw text. EMPG must run after SALT.
 
     Source: "SALT: Step-level Advantage Assignment for Long-horizon Agents via Trajectory Graph" (abstract).
 
@@ -59,13 +59,14 @@ def _next_state(table: TurnTable) -> Ints:
     following = np.append(table.anchor[1:], 0)
     is_last = ends_of_trajectories(table)
     beyond = max(int(table.anchor.max()), 0 if table.final_anchor is None else int(table.final_anchor.max())) + 1
+    # One new code per row: final states that are unknown must equal neither a known state nor each other.
     alone = beyond + np.arange(len(table))
     final = alone if table.final_anchor is None else np.where(table.final_anchor < 0, alone, table.final_anchor)
     return np.where(is_last, final, following)
 
 
 def _history(table: TurnTable, length: int) -> Ints:
-    """Codes of the last ``length`` states; at a trajectory's start there are fewer, which makes them different."""
+    """Return codes of the last ``length`` states, ``[N]``; a shorter history at a trajectory's start is different."""
     code = dense(table.anchor)
     for back in range(1, length):
         earlier = np.full(len(table), -1, dtype=np.int64)
@@ -76,6 +77,7 @@ def _history(table: TurnTable, length: int) -> Ints:
 
 
 def _pairs(left: Ints, right: Ints) -> Ints:
-    """Equal codes exactly for equal pairs."""
+    """Return codes that are equal exactly for equal pairs, ``[N]``."""
     right = dense(right)
+    # Dense codes are below N, so their product cannot overflow.
     return dense(np.unique(dense(left) * (int(right.max()) + 1) + right, return_inverse=True)[1].reshape(-1))

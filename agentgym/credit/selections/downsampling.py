@@ -1,4 +1,4 @@
-"""Down-sampling: many rollouts, of which the most telling train (GRPO-RoC, PODS, D3S)."""
+"""Down-sampling: sample many rollouts and train on the most informative ones (GRPO-RoC, PODS, D3S)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ class RocOptions(Options):
 
     kind: Literal["roc"] = "roc"
     keep: int = 16
-    """Rollouts of a group that train, of about twice as many. A group size below it is refused."""
+    """Number of rollouts of a group that train. The group size should be about twice as large, and not smaller."""
     min_positive: int = 2
     min_negative: int = 2
     statistics: Literal["kept", "full"] = "kept"
 
     def check_together(self) -> None:
         is_ok = self.keep >= max(2, self.min_positive, self.min_negative)
-        self.check(is_ok=is_ok, message="keep must be at least 2, min_positive and min_negative")
+        least = max(2, self.min_positive, self.min_negative)
+        message = f"keep must be at least {least} (2, min_positive and min_negative), got {self.keep}"
+        self.check(is_ok=is_ok, message=message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,9 @@ class D3sOptions(Options):
 
     kind: Literal["d3s"] = "d3s"
     sample_share: PositiveFraction = 1.0
-    """Share of the batch's trajectories that is kept, those of the most different advantages."""
+    """Share of the batch's trajectories that is kept: those whose advantages vary most."""
     start_share: PositiveFraction = 0.2
-    """Share of tokens that trains at step 0; it grows to 1 over ``anneal_steps``."""
+    """Share of the tokens that train at step 0; it grows linearly to 1 over ``anneal_steps``."""
     anneal_steps: Count = 200
 
     def idle(self) -> str:
@@ -62,14 +64,16 @@ class D3sOptions(Options):
     columns=("num_calls", "num_errors", "num_answers"),
 )
 def roc(table: TurnTable, options: RocOptions = RocOptions()) -> Bools:
-    """Turns ``[N]`` of the trajectories that GRPO-RoC resamples: clean successes, and failures as they come.
+    """Keep the cleanest successes of a group and its first failures (GRPO-RoC); return the turns ``[N]`` that train.
 
-    Of N members with P positive (return above 0) and Z others, ``round(|Z| n / N)`` others and ``round(|P| n / N)``
-    positives are kept (to even), at least ``min_negative`` and ``min_positive`` where there are so many. The positives
-    of the lowest :func:`roc_penalty` stay, the others in order of arrival. A group of fewer than ``keep`` members, or
-    of equal returns, is dropped. If both numbers are rounded up, one more than ``keep`` stays; the release stops there.
+    A group has P members with a return above 0 and Z others. Of n = ``keep`` members, ``round(Z n / (P + Z))`` come
+    from the others and ``round(P n / (P + Z))`` from the positives (rounding half to even), and at least
+    ``min_negative`` and ``min_positive`` if there are as many. Positives with the lowest :func:`roc_penalty` stay; the
+    others stay in order of arrival. A group with fewer than ``keep`` members, or with equal returns, is dropped. If
+    both numbers are rounded up, one more than ``keep`` stays; the released code raises an error there.
 
-    Statistics: over the kept trajectories. Needs ``num_calls`` and ``num_errors``, and reads ``num_answers``.
+    Statistics are taken over the kept trajectories. Needs the columns ``num_calls`` and ``num_errors``, and reads
+    ``num_answers`` if it exists.
 
     Source: "rStar2-Agent: Agentic Reasoning Technical Report" (``rstar2_agent/down_sample/roc.py``; the paper samples
     positives, the code sorts them).
@@ -91,10 +95,11 @@ def roc(table: TurnTable, options: RocOptions = RocOptions()) -> Bools:
 
 
 def roc_penalty(table: TurnTable) -> Floats:
-    """GRPO-RoC's penalty of each trajectory ``[I]``: share of failed calls (0.5 without calls) plus format.
+    """Return GRPO-RoC's penalty of each trajectory ``[I]``: its share of failed calls plus a format penalty.
 
-    The format penalty reads the column ``num_answers`` and is 0 without it: 1 if there is no answer, else
-    ``min((answers - 1) / turns, 1)``. Recorded episodes have the column (:func:`columns.recorded_columns`).
+    A trajectory without calls counts as half failed (0.5). The format penalty is 1 without an answer, else
+    ``min((answers - 1) / turns, 1)``. It reads the column ``num_answers``, and is 0 without that column. Recorded
+    episodes have it (:func:`columns.recorded_columns`).
 
     Example:
         >>> table = TurnTable.from_lists(rewards=[[0, 0], [0, 0]], group_of_trajectory=[0, 0])
@@ -130,7 +135,10 @@ def _roc_of_group(returns: Floats, penalty: Floats, options: RocOptions) -> np.n
 
 
 def most_varied(value: Floats, keep: int) -> Bools:
-    """The ``keep`` entries of the largest variance: some of the lowest and some of the highest, shape as ``value``.
+    """Mark the ``keep`` entries with the largest variance, shape as ``value``.
+
+    Such a subset always consists of some of the lowest and some of the highest entries, so only ``keep + 1`` subsets
+    have to be compared.
 
     Source: "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL" (PODS).
 
@@ -143,16 +151,18 @@ def most_varied(value: Floats, keep: int) -> Bools:
         return mask
     order = np.argsort(value, kind="stable")
     ordered = value[order] - value.mean()
+    # With prefix sums the variance of "the k lowest and the keep - k highest" costs O(1) for each k.
     sums, squares = np.append(0.0, np.cumsum(ordered)), np.append(0.0, np.cumsum(ordered**2))
     num_low = np.arange(keep + 1)
     from_top = len(value) - (keep - num_low)
     total = sums[num_low] + sums[-1] - sums[from_top]
     square = squares[num_low] + squares[-1] - squares[from_top]
     variance = square / keep - (total / keep) ** 2
+    # The tolerance keeps the choice among equal variances independent of rounding.
     best = int(np.flatnonzero(variance >= variance.max() - 1e-12)[0])
     mask[:] = False
     mask[order[:best]] = True
-    descending = np.argsort(-value, kind="stable")  # stable both ways: earlier rollouts win ties at both ends
+    descending = np.argsort(-value, kind="stable")  # not order[::-1]: earlier rollouts must win ties at both ends
     mask[descending[~mask[descending]][: keep - best]] = True
     return mask
 
@@ -163,12 +173,11 @@ def most_varied(value: Floats, keep: int) -> Bools:
     parity="YixuanEvenXu/pods@187f43b:trainer/maxvargrpo_trainer.py",
 )
 def pods(table: TurnTable, options: PodsOptions = PodsOptions()) -> Bools:
-    """Experimental (reconstructed): turns ``[N]`` of each group's subset of largest reward variance.
+    """Experimental (reconstructed): keep the ``keep`` members of each group with the largest variance of returns.
 
-    A group of at most ``keep`` members stays whole. Among equal variances fewer low rewards win, among equal rewards
-    the earlier rollout.
-
-    Statistics: over the kept trajectories.
+    Returns the turns ``[N]`` that train. A group of at most ``keep`` members stays whole. Among subsets of equal
+    variance the one with fewer low returns wins, among equal returns the earlier rollout. Statistics are taken over
+    the kept trajectories.
 
     Source: "Not All Rollouts are Useful: Down-Sampling Rollouts in LLM RL".
 
@@ -193,13 +202,12 @@ def pods(table: TurnTable, options: PodsOptions = PodsOptions()) -> Bools:
     is_after=True,
 )
 def d3s(table: TurnTable, advantage: Floats, step: int, options: D3sOptions = D3sOptions()) -> tuple[Bools, Bools]:
-    """Experimental (reconstructed): turns ``[N]`` of the most varied trajectories, tokens ``[M]`` that tell most.
+    """Experimental (reconstructed): keep trajectories whose advantages vary most, and their most informative tokens.
 
-    Trajectories are chosen over the whole batch by the variance of their mean advantage; of their tokens the share
-    ``rho`` of largest ``|A| H`` trains, ``rho`` growing linearly from ``start_share`` to 1. Needs ``num_tokens`` and
-    ``token_entropy``.
-
-    Statistics: the full group; a token that is left out keeps its place in the context.
+    Returns the turns ``[N]`` and the tokens ``[M]`` that train. Trajectories are chosen over the whole batch by the
+    variance of their mean advantage. Of their tokens the share ``rho`` with the largest ``|A| H`` trains, where H is
+    the token's entropy and ``rho`` grows linearly from ``start_share`` to 1. Needs the columns ``num_tokens`` and
+    ``token_entropy``. Statistics are taken over the full group. A token that does not train stays in the context.
 
     Source: "Learning More with Less" (D3S; shares and annealing are ours).
 

@@ -1,6 +1,6 @@
-"""Filters: groups that teach nothing, trajectories with void turns, trajectories that were cut.
+"""Filters that leave out groups without a learning signal, trajectories with void turns, and truncated trajectories.
 
-Each docstring names the members over whom group statistics are taken (composition rule 9).
+Each docstring says which members the group's statistics are taken over (composition rule 9).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class DynamicSamplingOptions(Options):
 
     kind: Literal["dynamic_sampling"] = "dynamic_sampling"
     metric: Literal["outcome", "return", "components"] = "outcome"
-    """What must vary in a group: the outcome, the sum of all parts, or any part by itself."""
+    """Metric that must vary within a group: the outcome, the sum of all reward parts, or any single part."""
     min_std: NonNegative = 0.0
-    """A metric varies if its standard deviation (``ddof=0``) is above this; SimpleTIR keeps from 1e-3 on."""
+    """A metric varies if its standard deviation (``ddof=0``) is above this. SimpleTIR uses 1e-3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class OverlongMaskOptions(Options):
     columns=lambda options: () if options.metric == "return" else ("part_values",),
 )
 def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions = DynamicSamplingOptions()) -> Bools:
-    """Turns ``[N]`` of groups whose metric is not constant; a group of one is kept.
+    """Keep groups whose metric is not constant, and groups of one; return their turns ``[N]``.
 
-    Statistics: whole groups are dropped, so those of the others are the same either way. The metric is taken from the
-    rewards before shaping, whose noise would keep dead groups alive. ``components`` keeps a group in which any reward
-    part varies, as estimators that keep parts apart need (composition rule 8).
+    The metric is computed before shaping, because the noise of shaped rewards would keep groups in which all members
+    fail. ``components`` keeps a group in which any reward part varies, as estimators that keep parts apart need
+    (composition rule 8). Whole groups are dropped, so the statistics of the other groups do not change.
 
     Source: DAPO (dynamic sampling); verl ``recipe/dapo`` (standard deviation above 0).
 
@@ -71,7 +71,7 @@ def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions = Dynamic
     keep = np.zeros(len(view.first), dtype=np.bool_)
     for metric in _metrics(table, options.metric):
         statistics = group_statistics(metric, view.group, ddof=0)
-        # rounding alone must not keep a group whose values are equal
+        # The std of equal values can be about 1e-16 instead of 0; such a group must not be kept.
         keep |= statistics.std > max(options.min_std, 1e-9)
         keep |= statistics.count == 1
     return keep[view.of_row]
@@ -85,10 +85,11 @@ def dynamic_sampling(table: TurnTable, options: DynamicSamplingOptions = Dynamic
     columns=("is_void",),
 )
 def void_turns(table: TurnTable) -> Bools:
-    """Turns ``[N]`` of trajectories without a void turn; the whole trajectory of a void turn is masked.
+    """Keep trajectories without a void turn; return their turns ``[N]``.
 
-    Statistics: the full group. The masked trajectory's reward stays in mean and deviation: setting its advantage to 0
-    or leaving it out first would move everybody else's (composition rule 17). Needs the column ``is_void``.
+    A void turn makes no call and gives no answer. Statistics are taken over the full group: the reward of a masked
+    trajectory stays in mean and deviation, because leaving it out would change the advantages of the other members
+    (composition rule 17). Needs the column ``is_void``.
 
     Source: "SimpleTIR: End-to-End Reinforcement Learning for Multi-Turn Tool-Integrated Reasoning"
     (``recipe/simpletir/agent_utils.py``).
@@ -112,9 +113,10 @@ def void_turns(table: TurnTable) -> Bools:
     columns=("is_truncated",),
 )
 def overlong_mask(table: TurnTable) -> Bools:
-    """Turns ``[N]`` of trajectories that were not cut by a limit.
+    """Keep trajectories that were not truncated by a limit; return their turns ``[N]``.
 
-    Statistics: the full group (SUPO, DAPO's overlong filtering). Needs the column ``is_truncated``.
+    Statistics are taken over the full group, as in SUPO and in DAPO's overlong filtering. Needs the column
+    ``is_truncated``.
 
     Source: DAPO (overlong filtering) and SUPO.
 
@@ -140,7 +142,7 @@ def _metrics(table: TurnTable, metric: str) -> list[Floats]:
 
 
 def members(group: np.ndarray) -> list[np.ndarray]:
-    """Indices of each group's members, in their order, groups by number."""
+    """Return the indices of each group's members in their order; groups are sorted by number."""
     codes = dense(group)
     order = np.argsort(codes, kind="stable")
     return np.split(order, np.cumsum(np.bincount(codes))[:-1]) if len(codes) else []

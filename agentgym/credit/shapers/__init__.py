@@ -1,1 +1,1 @@
-"""Shapers: from a table to a table with other rewards, before anything is estimated."""
+"""Shapers change the rewards of a table before the estimator runs."""

@@ -1,4 +1,4 @@
-"""UFO: try again until right, and earlier is better."""
+"""UFO's reward for repeated attempts, where earlier success pays more; and SPIRAL's split of a game's result."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class UfoOptions(Options):
 
     kind: Literal["ufo"] = "ufo"
     decay: Fraction = 0.5
-    """Factor of a success for each well-formed answer before it."""
+    """Factor by which each earlier well-formed answer reduces the reward of a success."""
     repetition_penalty: float = 0.5
-    """The paper's lambda, times the share of well-formed answers that repeated another."""
+    """The paper's lambda: penalty times the share of well-formed answers that repeat an earlier one."""
     malformed_reward: Annotated[float, Range(at_most=0)] = -0.1
-    """The paper's eta, per attempt without a well-formed answer (the release's ``format_penalty``)."""
+    """The paper's eta: reward of each attempt without a well-formed answer (``format_penalty`` in the release)."""
 
 
 @shaper(
@@ -36,11 +36,11 @@ class UfoOptions(Options):
     columns=("part_values", "answer"),
 )
 def ufo(table: TurnTable, options: UfoOptions = UfoOptions()) -> Shaped:
-    """``decay^(n-1) - lambda (1 - E / n) + eta * malformed`` on the last turn alone.
+    """``decay^(n-1) - lambda (1 - E / n) + eta * malformed`` on the last turn, 0 on the others; replaces all rewards.
 
-    Every turn is one attempt. n is the number of well-formed answers, E the number of different ones; without any the
-    second term is 0. The first term is 0 for a failure. A success ends the episode, so its last turn succeeded if the
-    outcome reward there is above 0. Replaces all rewards. Needs the column ``answer``.
+    Every turn is one attempt. n is the number of well-formed answers, E the number of different ones, ``malformed`` the
+    number of other attempts. The first term is 0 for a failure, and the second is 0 for n = 0. A success ends the
+    episode, so the episode succeeded if the outcome reward of its last turn is above 0. Needs the column ``answer``.
 
     Source: "A Simple 'Try Again' Can Elicit Multi-Turn LLM Reasoning" (``ragen/env/metamathqa/env.py``).
 
@@ -67,12 +67,12 @@ def ufo(table: TurnTable, options: UfoOptions = UfoOptions()) -> Shaped:
     return Shaped(table=shaped, diagnostics={"attempts_to_success_mean": tries})
 
 
-# ------------------------------------------------------------------- SPIRAL's split of a game's result over its players
+# ----------------------------------------------------------------- SPIRAL's split of a game's result among its players
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpiralSplitOptions(Options):
-    """The split has no keys."""
+    """Options of SPIRAL's split, which has no settings."""
 
     kind: Literal["spiral_split"] = "spiral_split"
 
@@ -85,13 +85,13 @@ class SpiralSplitOptions(Options):
     columns=("role", "player_outcome"),
 )
 def spiral_split(table: TurnTable) -> Shaped:
-    """Experimental (reconstructed): each player's result on that player's last turn, in place of all rewards.
+    """Experimental (reconstructed): place each player's result on that player's last turn; replaces all rewards.
 
-    A trajectory may hold one player's turns or all players'. What earlier turns get is the estimator's business: RAE
-    discounts from the player's end. Needs the columns ``role`` and ``player_outcome``.
+    A trajectory may contain the turns of one player or of all. Credit for earlier turns is left to the estimator: RAE
+    discounts from the player's last turn. Needs the columns ``role`` and ``player_outcome``.
 
-    Source: "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning" (``train_spiral.py``; the shaper's form, apart
-    from the estimator's, is ours).
+    Source: "SPIRAL: Self-Play on Zero-Sum Games Incentivizes Reasoning" (``train_spiral.py``). The release does this
+    within its estimator; the separate shaper is ours.
 
     Example (one game of two players who move in turn):
         >>> table = TurnTable.from_lists(rewards=[[0, 0, 0, 0]], group_of_trajectory=[0])

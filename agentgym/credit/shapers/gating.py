@@ -1,4 +1,4 @@
-"""G-RA: a reward of lower priority counts only in a trajectory whose higher rewards cleared their gates."""
+"""G-RA: a reward of lower priority counts only in trajectories whose rewards of higher priority pass their gates."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class GraOptions(Options):
 
     kind: Literal["g_ra"] = "g_ra"
     priorities: Mapping[str, int] = field(default_factory=_default_priorities)
-    """Priority of each role, 0 the highest; a role that is not named is never gated and opens no gate."""
+    """Priority of each role, where 0 is the highest. A role that is not listed is never gated and opens no gate."""
     thresholds: tuple[float, ...] = (0.0,)
-    """Gate value of each priority from 0 on; 0 for those not given. Choose values no outcome equals."""
+    """Gate value of each priority from 0 on; 0 for priorities not listed. Choose values that no return equals."""
     comparison: Literal[">", ">="] = ">"
-    """How a return must compare with the gate value for the gate to open."""
+    """Comparison of a trajectory's return with the gate value that opens the gate."""
     gate_penalties: bool = True
-    """Whether negative parts are gated too."""
+    """True: gate negative parts too. False: penalties always count."""
     ungated: tuple[str, ...] = ()
     """Names of parts that always count."""
 
@@ -40,7 +40,8 @@ class GraOptions(Options):
         known = {role.value for role in RewardRole}
         message = f"priorities name roles {sorted(set(self.priorities) - known)}; known: {', '.join(sorted(known))}"
         self.check(is_ok=set(self.priorities) <= known, message=message)
-        self.check(is_ok=min(self.priorities.values(), default=0) >= 0, message="priorities must be at least 0")
+        least = min(self.priorities.values(), default=0)
+        self.check(is_ok=least >= 0, message=f"priorities must be at least 0, got {least}")
 
     def idle(self) -> str:
         return "all roles have one priority, so that nothing is gated" if len(set(self.priorities.values())) < 2 else ""
@@ -55,12 +56,13 @@ class GraOptions(Options):
 def g_ra(table: TurnTable, options: GraOptions = GraOptions()) -> Shaped:
     """Experimental (reconstructed): ``r_t = sum_p gate_p r_t^(p)`` with ``gate_p = prod_{q<p} 1[Q_q > v_q]``.
 
-    ``Q_q`` is the trajectory's sum of the parts of priority q, so the gate looks at the end of the episode: right for
-    Monte-Carlo returns, wrong for one-step targets of a critic that must not see the future. A gain that the shaper
-    ``information_gain`` keeps apart is gated with the role ``process``.
+    ``Q_q`` is the trajectory's sum of the parts of priority q and ``v_q`` the threshold. The gate therefore depends on
+    the end of the episode. That is right for Monte-Carlo returns and wrong for the one-step targets of a critic, which
+    must not contain the future. An information gain in the column ``info_gain`` is gated with the role ``process``.
 
-    Diagnostics: ``gate_open_rate`` (trajectories with all gates open), ``outcome_mean``, ``step_reward_mean`` (gated
-    parts before the gate; where the two means drift apart, shaping is being farmed).
+    Diagnostics: ``gate_open_rate`` (share of trajectories with all gates open), ``outcome_mean``, and
+    ``step_reward_mean`` (the gated parts, before gating). If step rewards rise while outcomes do not, the policy
+    exploits the shaping.
 
     Source: "Stabilizing Long-term Multi-turn Reinforcement Learning with Gated Rewards" (abstract and public notes).
 
@@ -99,7 +101,7 @@ def g_ra(table: TurnTable, options: GraOptions = GraOptions()) -> Shaped:
 
 
 def _gates(table: TurnTable, priority: np.ndarray, options: GraOptions) -> dict[int, np.ndarray]:
-    """For each priority, the trajectories ``[I]`` whose rewards of all higher priorities cleared their gates."""
+    """Return for each priority the trajectories ``[I]`` whose rewards of all higher priorities pass their gates."""
     assert table.part_values is not None
     levels = sorted({0, *priority.tolist(), *options.priorities.values()} - {-1})
     is_open = np.ones(len(trajectories(table).first), dtype=np.bool_)
@@ -116,5 +118,6 @@ def _gate_gain(table: TurnTable, options: GraOptions, open_below: Mapping[int, n
     level = options.priorities.get(RewardRole.PROCESS.value, -1)
     if table.info_gain is None or level <= 0 or "info_gain" in table.part_names:
         return table
+    # NaN means that the gain is not defined; 0 would be a measured gain of nothing and enter IGPO's statistics.
     passes = open_below[level][trajectories(table).of_row] | np.isnan(table.info_gain)
     return replace(table, info_gain=np.where(passes, table.info_gain, 0.0))

@@ -1,7 +1,7 @@
-"""IGPO's information gain: how much likelier each turn made the reference answer.
+"""IGPO's information gain: the increase in the probability of the reference answer with each turn.
 
-The log-probabilities are made elsewhere: by teacher-forcing the answer after every turn with the frozen policy that
-sampled the rollouts (temperature 1, same chat template), averaged over the answer's tokens.
+The trainer computes the log-probabilities. It teacher-forces the reference answer after every turn with the policy that
+sampled the rollouts (temperature 1, same chat template), and averages over the answer's tokens.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class InformationGainOptions(Options):
 
     kind: Literal["information_gain"] = "information_gain"
     mode: Literal["prob_diff", "log_prob_diff"] = "log_prob_diff"
-    """Difference of probabilities (paper, code default) or of log-probabilities (released train script)."""
+    """Difference of probabilities (paper, default of the code) or of log-probabilities (released train script)."""
     min_answer_tokens: Count = 1
-    """References with fewer tokens are passed over: gains on "yes" and "no" are noise."""
+    """References with fewer tokens are ignored, because gains on answers such as "yes" and "no" are noise."""
     gain_at_limit: bool = False
-    """Also give the last turn of an episode that hit a limit a gain (ours). The release does not measure after it."""
+    """Also give the last turn of an episode that hit a limit a gain (our addition; the release does not measure it)."""
 
 
 @shaper(
@@ -42,22 +42,26 @@ class InformationGainOptions(Options):
 def information_gain(
     table: TurnTable, options: InformationGainOptions = InformationGainOptions(), *, merged: bool = False
 ) -> Shaped:
-    """``IG_t = f(l_t) - f(l_{t-1})`` with f = exp (``prob_diff``) or identity (``log_prob_diff``), in ``info_gain``.
+    """Fill the column ``info_gain`` with ``IG_t = f(l_t) - f(l_{t-1})``, where f is exp or the identity.
 
-    ``l_t`` is the mean log-prob of the reference answer after turn t. Of several references the one that is likeliest
-    before the first turn counts on all turns, so that the gains telescope. The last turn has no gain: NaN. A trajectory
-    with as many entries as turns plus one hit a limit before it answered; its last entry is read only with
-    ``gain_at_limit``.
+    ``l_t`` is the mean log-probability of the reference answer after turn t; f is exp with ``prob_diff`` and the
+    identity with ``log_prob_diff``. If there are several references, the one that is most likely before the first turn
+    is used on all turns, so that the gains telescope. The last turn has no gain (NaN). A trajectory with one entry more
+    than it has turns hit a limit before it answered; its last entry is read only with ``gain_at_limit``.
 
-    A trajectory has no gain at all, and is left with its outcome, if its entries do not match its turns, if its
-    references are all too short, or if a log-probability that it needs is missing or infinite. The diagnostics count
-    them (``info_gain_mismatches``, ``info_gain_too_short``, ``info_gain_not_finite``). With ``prob_diff``, -inf after
-    the first turn is a probability of 0.
+    A trajectory has no gain on any turn, and keeps only its outcome, in three cases, which the diagnostics count:
 
-    Needs ``answer_logprobs``, and ``answer_lengths`` for a ``min_answer_tokens`` above 1.
+    * ``info_gain_mismatches``: the number of its entries does not fit the number of its turns;
+    * ``info_gain_too_short``: all its references are too short;
+    * ``info_gain_not_finite``: a log-probability that it needs is missing or infinite. With ``prob_diff``, -inf after
+      the first turn is valid: a probability of 0.
+
+    Needs the column ``answer_logprobs``, and ``answer_lengths`` if ``min_answer_tokens`` is above 1.
 
     Args:
-        merged: also add the gain to the rewards (for estimators that do not keep it apart), as a part ``info_gain``.
+        table: the turns of the batch.
+        options: the kind of difference, and which references and turns count.
+        merged: also add the gain to the rewards as a part ``info_gain``, for estimators that do not read the column.
 
     Source: "Information Gain-based Policy Optimization" (``scrl/llm_agent/generation.py``,
     ``verl/utils/reward_score/info_gain.py``, release of February 2026).
@@ -92,9 +96,10 @@ def information_gain(
 def _gains(
     logprobs: Floats, lengths: Ints | None, num_turns: int, options: InformationGainOptions
 ) -> Floats | Literal["mismatches", "too_short", "not_finite"]:
-    """Return the gains of a trajectory's first turns, or why it has none."""
+    """Return the gains of a trajectory's first turns, or the reason why it has none."""
     if logprobs.ndim != 2 or logprobs.shape[0] not in (num_turns, num_turns + 1):
         return "mismatches"
+    # Row t is the state after t turns: num_turns rows give num_turns - 1 gains, none for the turn that answers.
     measured = logprobs if options.gain_at_limit else logprobs[:num_turns]
     is_long = np.ones(logprobs.shape[1], dtype=np.bool_) if lengths is None else lengths >= options.min_answer_tokens
     if not is_long.any():

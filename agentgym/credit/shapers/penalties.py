@@ -1,4 +1,4 @@
-"""Penalties: for calls that were no calls, and for running long."""
+"""Penalties for invalid calls and for overlong trajectories."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ class OverlongOptions(Options):
 
     kind: Literal["overlong_penalty"] = "overlong_penalty"
     max_tokens: int = 20480
-    """Sampled tokens of a whole trajectory, the paper's L."""
+    """Largest number of sampled tokens of a whole trajectory, the paper's L."""
     buffer_tokens: int = 4096
-    """The penalty grows from 0 to ``factor`` over the last so many tokens."""
+    """Number of tokens below ``max_tokens`` over which the penalty grows from 0 to ``factor``, the paper's B."""
     factor: NonNegative = 1.0
 
     def check_together(self) -> None:
         is_ok = 0 < self.buffer_tokens <= self.max_tokens
-        self.check(is_ok=is_ok, message="buffer_tokens must be above 0 and at most max_tokens")
+        message = f"buffer_tokens must be above 0 and at most max_tokens={self.max_tokens}, got {self.buffer_tokens}"
+        self.check(is_ok=is_ok, message=message)
 
     off_at_0 = "factor"
 
@@ -52,8 +53,8 @@ class OverlongOptions(Options):
 def invalid_call(table: TurnTable, options: InvalidCallOptions = InvalidCallOptions()) -> Shaped:
     """``r_t - penalty`` on invalid turns.
 
-    As a reward it also lowers the returns of the turns before. GiGPO and HGPO have a penalty of their own, after
-    discounting and on the turn alone; with them this shaper stands for that one.
+    As a reward, the penalty also lowers the returns of earlier turns. GiGPO and HGPO subtract their own penalty after
+    discounting, from the invalid turn alone. With these estimators this shaper only sets the size of that penalty.
 
     Source: verl-agent ``ray_trainer.py`` (``apply_invalid_action_penalty``, 0.1 in the ALFWorld and WebShop scripts,
     0.01 for search).
@@ -77,7 +78,9 @@ def invalid_call(table: TurnTable, options: InvalidCallOptions = InvalidCallOpti
     columns=("num_tokens",),
 )
 def overlong_penalty(table: TurnTable, options: OverlongOptions = OverlongOptions()) -> Shaped:
-    """``min(-(len - (L - B)) / B * f, 0)`` on the last turn, ``len`` being the trajectory's sampled tokens.
+    """``min(-(len - (L - B)) / B * f, 0)`` on the last turn, where ``len`` counts the trajectory's sampled tokens.
+
+    L is ``max_tokens``, B ``buffer_tokens`` and f ``factor``. The penalty keeps growing beyond L.
 
     Needs the column ``num_tokens``.
 

@@ -1,4 +1,4 @@
-"""SPA: a learned estimate of each turn's share in the final reward, in place of the reward."""
+"""SPA: replace the reward by a learned estimate of each turn's contribution to the final reward."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class SpaOptions(Options):
 
     kind: Literal["spa"] = "spa"
     grounding: float = 0.5
-    """Added for an action that took effect in the world, and on the last turn."""
+    """Reward added for an action that took effect in the environment, and on the last turn."""
 
 
 def progress_loss(table: TurnTable) -> float:
-    """Mean over trajectories of ``(R - sum_t c_t)^2``, which trains the progress estimator.
+    """Return the mean over trajectories of ``(R - sum_t c_t)^2``, the training loss of the progress estimator.
 
     Needs the column ``progress``.
 
@@ -37,7 +37,7 @@ def progress_loss(table: TurnTable) -> float:
     require_finite(table, "progress", by="spa")
     assert table.progress is not None
     gap = per_trajectory(table, table.reward) - per_trajectory(table, table.progress)
-    return float((np.clip(gap, -1e100, 1e100) ** 2).mean()) if len(gap) else 0.0  # squares beyond would overflow
+    return float((np.clip(gap, -1e100, 1e100) ** 2).mean()) if len(gap) else 0.0  # larger squares would overflow
 
 
 @shaper(
@@ -47,12 +47,11 @@ def progress_loss(table: TurnTable) -> float:
     columns=("progress",),
 )
 def spa(table: TurnTable, options: SpaOptions = SpaOptions()) -> Shaped:
-    """``r_t = c_t + g_t``: learned progress plus grounding, in place of all rewards.
+    """``r_t = c_t + g_t``: learned progress plus grounding; replaces all rewards.
 
-    ``g_t`` is ``grounding`` if the action was executed (column ``is_executed``, else ``is_valid``) and on the last
-    turn, 0 elsewhere. Needs the column ``progress``; refit the estimator when the policy moves.
-
-    Diagnostics: ``progress_loss``, the estimator's error on this batch.
+    ``c_t`` is the column ``progress``. ``g_t`` is ``grounding`` on the last turn and on turns whose action was executed
+    (column ``is_executed``, or ``is_valid`` without it), else 0. Train the progress estimator again when the policy has
+    changed much: the diagnostic ``progress_loss`` is its error on this batch.
 
     Source: "SPA-RL: Reinforcing LLM Agents via Stepwise Progress Attribution" (``prm/rl_data_org.py``).
 

@@ -1,4 +1,4 @@
-"""Rewards for how tools are used: OTC's economy of calls, and a bonus for calling at all that fades."""
+"""Rewards for tool use: OTC prefers few calls, and SPEAR's bonus for calls fades out during training."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class OtcOptions(Options):
 
     kind: Literal["otc"] = "otc"
     variant: Literal["grpo", "ppo"] = "grpo"
-    """``grpo`` compares with the fewest calls that solved the task so far, ``ppo`` looks at the number alone."""
+    """``grpo`` compares with the fewest calls that have solved the task so far; ``ppo`` compares with nothing."""
     smoothing: Annotated[float, Range(at_least=1)] = 1.0
-    """The paper's c, about the largest number of turns."""
+    """The paper's c. A good value is about the largest number of turns."""
     scale: float = 1.0
     """The paper's alpha."""
     success_above: float = 0.0
@@ -40,21 +40,21 @@ class ToolBonusOptions(Options):
     bonus: float = 0.1
     """Reward of one turn, trajectory or call."""
     max_bonus: NonNegative = 1.0
-    """Most that a trajectory gets, before the bonus fades; calls that are paid one by one have no such limit."""
+    """Largest bonus of a trajectory, before fading. It does not apply to ``per="call"``."""
     fade_steps: Count = 200
-    """Training steps until the bonus is gone."""
+    """Number of training steps after which the bonus is 0."""
     per: Literal["turn", "trajectory", "call"] = "turn"
-    """For every turn that calls a tool (the release), once for a trajectory that does (ours), or for every call, on its
-    own turn (ours; composition rule 12 warns)."""
+    """Unit of the bonus: every turn that calls a tool (the released code), a trajectory that calls one (ours), or every
+    call (ours; composition rule 12 warns). Only ``call`` pays on the turn itself, the others on the last turn."""
 
     off_at_0 = "bonus"
 
 
 def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Floats:
-    """OTC's ``r_tool`` of m calls where the best known rollout used n, elementwise.
+    """Return OTC's ``r_tool`` elementwise, for m calls where the best known rollout made n.
 
-    ``n = 0``: 1 for m = 0, else ``cos(m pi / (2 m + c))``. ``n > 0``: ``sin(f pi / (2 n))`` with ``f = 2 n m / (m +
-    n)``, which is 0 for m = 0.
+    For n = 0 it is 1 if m = 0, else ``cos(m pi / (2 m + c))``. For n > 0 it is ``sin(f pi / (2 n))`` with
+    ``f = 2 n m / (m + n)``, which is 0 for m = 0 and has its maximum 1 at m = n.
 
     Example:
         >>> np.round(otc_factor(np.array([0, 1, 3, 1, 2, 4]), np.array([0, 0, 0, 2, 2, 2])), 6).tolist()
@@ -62,7 +62,7 @@ def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Flo
     """
     m, n = np.asarray(num_calls, dtype=np.float64), np.asarray(fewest, dtype=np.float64)
     alone = np.where(m == 0, 1.0, np.cos(m * np.pi / (2 * m + smoothing)))
-    # f pi / (2 n) with f inserted, so that n = 0 needs no division
+    # f pi / (2 n) simplifies to m pi / (m + n), which does not divide by n.
     compared = np.sin(m * np.pi / np.maximum(m + n, 1.0))
     return np.where(n == 0, alone, compared)
 
@@ -76,10 +76,11 @@ def otc_factor(num_calls: Floats, fewest: Floats, smoothing: float = 1.0) -> Flo
 def otc(
     table: TurnTable, memory: Mapping[str, int], options: OtcOptions = OtcOptions()
 ) -> tuple[Shaped, Mapping[str, int]]:
-    """Experimental (reconstructed): outcome rewards times ``scale * r_tool``, so that a wrong answer still earns 0.
+    """Experimental (reconstructed): multiply outcome rewards by ``scale * r_tool``, so that a wrong answer earns 0.
 
-    ``r_tool`` is :func:`otc_factor`. n is the fewest calls of any correct rollout of the task, this batch's included;
-    ``ppo`` takes n = 0. Parts of other roles stay as they are. Needs ``num_calls``, and ``group_keys`` for ``grpo``.
+    ``r_tool`` is :func:`otc_factor`. With ``grpo``, n is the fewest calls of all correct rollouts of the task so far,
+    including this batch; with ``ppo``, n is 0. Reward parts of other roles do not change. Needs the column
+    ``num_calls``, and ``group_keys`` for ``grpo``.
 
     Source: "OTC: Optimal Tool Calls via Reinforcement Learning" (public notes).
 
@@ -117,10 +118,11 @@ def otc(
     columns=("num_calls",),
 )
 def tool_bonus(table: TurnTable, step: int, options: ToolBonusOptions = ToolBonusOptions()) -> Shaped:
-    """``min(bonus n, max_bonus) (1 + cos(pi s / S)) / 2`` on the last turn at training step s, nothing after step S.
+    """``min(bonus n, max_bonus) (1 + cos(pi s / S)) / 2`` on the last turn at training step s < S, then 0.
 
-    n is the number of the trajectory's turns that call a tool; with ``per="trajectory"`` 1 if there is such a turn.
-    ``per="call"`` pays ``bonus`` per call on the turn that makes it. Needs the column ``num_calls``.
+    S is ``fade_steps``. n is the number of the trajectory's turns that call a tool; with ``per="trajectory"`` it is 1
+    if there is such a turn. ``per="call"`` pays ``bonus`` for each call on the turn that makes it. Needs the column
+    ``num_calls``.
 
     Source: "Learn the Ropes, Then Trust the Wins" (SPEAR), ``verl/recipe/spear/reward.py``
     (``default_compute_score_enforce_toolcall_posneg_decay``).
